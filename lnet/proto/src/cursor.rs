@@ -2,13 +2,13 @@
 
 use zerocopy::{Immutable, IntoBytes};
 
-/// What is left of a buffer that the object's `encoded_len` has sized.
+/// The unwritten rest of a buffer that was sized by the object's `encoded_len`.
 pub(crate) struct Cursor<'a> {
     pub(crate) out: &'a mut [u8],
 }
 
 impl Cursor<'_> {
-    /// Writes `value` and steps behind it.
+    /// Writes `value` and advances behind it.
     pub(crate) fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &T) {
         let bytes = value.as_bytes();
         let (head, rest) = std::mem::take(&mut self.out).split_at_mut(bytes.len());

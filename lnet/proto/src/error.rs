@@ -1,4 +1,4 @@
-//! The crate's one error: what a peer sent, or what a caller wants to send, breaks the protocol.
+//! The crate's error type: bytes from a peer, or a value of the caller, break the protocol.
 
 use lnet_nid::{Nid, NidError, Pid};
 use thiserror::Error;
@@ -17,49 +17,50 @@ const ECONNREFUSED: i32 = 111;
 const EHOSTUNREACH: i32 = 113;
 const ESTALE: i32 = 116;
 
-/// Why bytes are not the protocol's, or why a value has no bytes.
+/// Why bytes are not valid in the protocol, or why a value cannot be encoded.
 ///
-/// Except for [`ProtoError::LargeNid`], [`ProtoError::Buffer`] and [`ProtoError::Attempt`], which blame the caller,
-/// each variant blames the peer, and the connection it came on must be closed.
+/// [`ProtoError::LargeNid`], [`ProtoError::Buffer`] and [`ProtoError::Attempt`] are errors of the
+/// caller. All other variants are errors of the peer, and the connection on which it made them must
+/// be closed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProtoError {
     /// The first four bytes are not the object's magic number in either byte order.
     #[error("{object} starts with {value:#010x}{}, not {expected:#010x}", letters(*value))]
     Magic {
-        /// What was to be read.
+        /// The object that was being read.
         object: &'static str,
         /// The four bytes as a little-endian number.
         value: u32,
         /// The magic number.
         expected: u32,
     },
-    /// The object's version is not spoken here.
+    /// The object's version is not supported here.
     #[error("{object} has version {value}, not {min} to {max}")]
     Version {
-        /// What was to be read.
+        /// The object that was being read.
         object: &'static str,
         /// The version.
         value: u32,
-        /// Oldest version spoken.
+        /// Oldest supported version.
         min: u32,
-        /// Newest version spoken.
+        /// Newest supported version.
         max: u32,
     },
-    /// A field holds no NID.
+    /// A field does not contain a valid NID.
     #[error("{field}: {source}")]
     Nid {
         /// The field.
         field: &'static str,
-        /// What is wrong with the NID.
+        /// The error of the NID.
         source: NidError,
     },
-    /// A field that must name one interface holds the wildcard or loopback NID.
+    /// A field that must name one interface contains the wildcard or loopback NID.
     #[error("{field} is {nid}, which names no interface of a peer")]
     NotInterface {
         /// The field.
         field: &'static str,
-        /// The NID in it.
+        /// The NID in the field.
         nid: Nid,
     },
     /// A NID with a 16-byte address where only 4 bytes of address fit.
@@ -70,7 +71,7 @@ pub enum ProtoError {
         /// The NID.
         nid: Nid,
     },
-    /// The type of an LNet message (lnet-wire 9, row 3).
+    /// An unknown type of LNet message (lnet-wire 9, row 3).
     #[error("message type {value} is not 0 (ACK), 1 (PUT), 2 (GET) or 3 (REPLY)")]
     MessageType {
         /// The type.
@@ -86,13 +87,13 @@ pub enum ProtoError {
         /// The most this type may carry, in bytes.
         limit: u32,
     },
-    /// The type of a message prefix (lnet-wire 25.2).
+    /// An unknown type of message prefix (lnet-wire 25.2).
     #[error("prefix type {value:#x} is not {noop:#x} (NOOP) or {lnet:#x} (LNET)", noop = 0xc0, lnet = 0xc1)]
     PrefixType {
         /// The type.
         value: u32,
     },
-    /// The connection type in a hello is none of the five.
+    /// The connection type in a hello is not one of the five.
     #[error("connection type {value} is not -1 to 3")]
     ConnType {
         /// The type.
@@ -101,12 +102,12 @@ pub enum ProtoError {
     /// An active side opens a connection of type NONE, which is a refusal.
     #[error("hello of the active side has connection type NONE")]
     ConnTypeNone,
-    /// The passive side's hello does not have the inverse of the type asked for (lnet-wire 23).
+    /// The passive side's hello does not have the inverse of the requested type (lnet-wire 23).
     #[error("hello answers connection type {got}, not {wanted}")]
     ConnTypeMismatch {
         /// The type in the answer.
         got: ConnType,
-        /// The inverse of the type asked for.
+        /// The inverse of the requested type.
         wanted: ConnType,
     },
     /// Too many interface addresses in a hello.
@@ -114,25 +115,25 @@ pub enum ProtoError {
     AddressCount {
         /// The number of addresses.
         value: u32,
-        /// The most a hello may list.
+        /// The limit for a hello.
         limit: u32,
     },
     /// An interface address in a hello is zero.
     #[error("interface address {index} in hello is 0.0.0.0")]
     ZeroAddress {
-        /// Which one, from 0.
+        /// The index of the address, from 0.
         index: usize,
     },
     /// The connection request names a NID that is not this node's.
     #[error("connection request is for {nid}, which is not a NID of this node")]
     NotMine {
-        /// The NID asked for.
+        /// The requested NID.
         nid: Nid,
     },
-    /// The passive side does not understand the connection request and named its own version.
+    /// The passive side does not support the version of the connection request, and named its own.
     #[error("peer refuses the connection request and speaks version {version} of it")]
     RequestRefused {
-        /// The version of the request it speaks.
+        /// The version of the request that it supports.
         version: u32,
     },
     /// The hello comes from another NID than the one connected to.
@@ -151,7 +152,7 @@ pub enum ProtoError {
         /// The process id connected to.
         wanted: Pid,
     },
-    /// What is to be connected cannot be asked for.
+    /// The connection cannot be requested.
     #[error("{field} {value} cannot be asked for in a connection request")]
     Attempt {
         /// The field of the attempt.
@@ -159,58 +160,58 @@ pub enum ProtoError {
         /// Its value.
         value: String,
     },
-    /// A checksum that is not that of the bytes (lnet-wire 25.3 and 32).
+    /// A checksum does not match the bytes (lnet-wire 25.3 and 32).
     #[error("checksum of a {object} is {value:#010x}, its bytes have {expected:#010x}")]
     Checksum {
-        /// What it was the checksum of.
+        /// The object with the checksum.
         object: &'static str,
         /// The checksum in the prefix.
         value: u32,
         /// The checksum of the bytes.
         expected: u32,
     },
-    /// The object needs more bytes than there are, and no more will come.
+    /// The object needs more bytes than there are, and no more will arrive.
     #[error("{object} has {length} bytes and needs {needed}")]
     Truncated {
-        /// What was to be read.
+        /// The object that was being read.
         object: &'static str,
-        /// The bytes there are.
+        /// The number of bytes there are.
         length: usize,
-        /// The bytes it claims to have.
+        /// The number of bytes that it claims to have.
         needed: usize,
     },
-    /// There is no memory for what is to be read.
+    /// There is no memory for the object that was being read.
     #[error("no memory for a {object} of {length} bytes")]
     NoMemory {
-        /// What was to be read.
+        /// The object that was being read.
         object: &'static str,
-        /// Its bytes.
+        /// Its length in bytes.
         length: usize,
     },
     /// The peer closed the connection during the handshake.
     #[error("connection closed {length} bytes into the {object}")]
     Closed {
-        /// What was to be read.
+        /// The object that was being read.
         object: &'static str,
-        /// How much of it had come.
+        /// The number of its bytes that had arrived.
         length: usize,
     },
-    /// A ping info lacks a mandatory feature or claims one that its content denies.
+    /// A ping info lacks a mandatory feature, or claims one that its content contradicts.
     #[error("ping info has features {value:#x}: {problem}")]
     PingFeatures {
         /// The feature bits.
         value: u32,
-        /// What does not fit.
+        /// The mismatch.
         problem: &'static str,
     },
-    /// The number of interfaces in a ping info.
+    /// An invalid number of interfaces in a ping info.
     #[error("ping info lists {value} interfaces, not {min} to {limit}")]
     PingCount {
         /// The number of interfaces.
         value: usize,
-        /// The fewest.
+        /// The lower limit.
         min: usize,
-        /// The most.
+        /// The upper limit.
         limit: usize,
     },
     /// The first entry of a ping info is not the loopback NID.
@@ -233,25 +234,25 @@ pub enum ProtoError {
         /// The NID.
         nid: Nid,
     },
-    /// The caller's buffer is too small for what is to be emitted.
+    /// The caller's buffer is too small for the encoded object.
     #[error("{object} needs {needed} bytes, the buffer has {length}")]
     Buffer {
-        /// What was to be emitted.
+        /// The object to be encoded.
         object: &'static str,
         /// The buffer's length in bytes.
         length: usize,
-        /// The bytes it takes.
+        /// The number of bytes needed.
         needed: usize,
     },
-    /// A peer makes more zero-copy requests than can be remembered until they are acknowledged.
+    /// A peer makes more zero-copy requests than can be stored until they are acknowledged.
     #[error("{limit} separate runs of zero-copy acks are pending, cookie {cookie} has no room")]
     AcksPending {
-        /// The cookie that has no room.
+        /// The cookie that could not be stored.
         cookie: u64,
         /// The limit.
         limit: usize,
     },
-    /// The type of an RDMA driver's message (lnet-wire 32).
+    /// An unknown type of an RDMA driver's message (lnet-wire 32).
     #[error("o2iblnd message type {value:#x} is none of the ten")]
     MessageKind {
         /// The type.
@@ -269,15 +270,15 @@ pub enum ProtoError {
         /// The longest message, in bytes.
         limit: usize,
     },
-    /// An RDMA driver's message that is of no use where it came.
+    /// An RDMA driver's message of a type that is not valid at this point.
     #[error("{kind} where a {wanted} is due")]
     WrongKind {
         /// The type of message.
         kind: MessageKind,
-        /// What may come.
+        /// The type that is valid here.
         wanted: MessageKind,
     },
-    /// An RDMA driver's message carries an LNet message that it is not made for.
+    /// An RDMA driver's message contains an LNet message of a type that it must not contain.
     #[error("{kind} carries a {message}")]
     Embedded {
         /// The RDMA driver's message.
@@ -285,7 +286,7 @@ pub enum ProtoError {
         /// The LNet message in it.
         message: MessageType,
     },
-    /// The number of fragments in an RDMA descriptor.
+    /// An invalid number of fragments in an RDMA descriptor.
     #[error("RDMA descriptor has {value} fragments, not 1 to {limit}")]
     Fragments {
         /// The number of fragments.
@@ -300,12 +301,12 @@ pub enum ProtoError {
         field: &'static str,
         /// Its value.
         value: u32,
-        /// The least acceptable.
+        /// The lower limit.
         min: u32,
-        /// The most acceptable.
+        /// The upper limit.
         limit: u32,
     },
-    /// A message names other ends than those of the connection it came on.
+    /// A message names other interfaces than those of the connection on which it came.
     #[error("{field} is {got}, the connection's is {wanted}")]
     WrongEnd {
         /// The field.
@@ -315,7 +316,7 @@ pub enum ProtoError {
         /// The NID of the connection.
         wanted: Nid,
     },
-    /// A message names an incarnation that is over.
+    /// A message names an incarnation that is no longer valid.
     #[error("{field} is {got:#x}, the connection's is {wanted:#x}")]
     Stale {
         /// The field.
@@ -325,25 +326,25 @@ pub enum ProtoError {
         /// The incarnation of the connection.
         wanted: u64,
     },
-    /// The reason in a reject record is none of the nine.
+    /// The reason in a reject record is not one of the nine.
     #[error("reject reason {value} is not 1 to 9")]
     RejectReason {
         /// The reason.
         value: u8,
     },
-    /// The peer rejects the connection, and another attempt would end alike.
+    /// The peer rejects the connection, and another attempt would have the same result.
     #[error("peer rejects the connection: {reason}")]
     Rejected {
-        /// Its reason.
+        /// The peer's reason.
         reason: RejectReason,
     },
-    /// The interface asked for is not ready yet.
+    /// The requested interface is not ready yet.
     #[error("{nid} is not ready for connections")]
     NotReady {
         /// The interface.
         nid: Nid,
     },
-    /// The source port of a connection proves nothing, and proof is required.
+    /// The source port of a connection is not privileged, and the node requires that.
     #[error("source port {port} is above {limit}")]
     Unprivileged {
         /// The source port.
@@ -351,12 +352,12 @@ pub enum ProtoError {
         /// The highest privileged port.
         limit: u16,
     },
-    /// The peer keeps sending the active side back to the start.
+    /// The peer rejects the connection again and again.
     #[error("{nid} has rejected the connection {limit} times in a row")]
     RetriesExhausted {
         /// The peer.
         nid: Nid,
-        /// How often is enough.
+        /// The number of rejections after which the attempt fails.
         limit: u32,
     },
     /// Nothing listens at the peer's address.
@@ -368,9 +369,10 @@ pub enum ProtoError {
 }
 
 impl ProtoError {
-    /// The errno an LNet user knows: `EPROTO` for nearly everything a peer does wrong, `EIO` for a checksum,
-    /// `ECONNRESET` for a connection closed before a byte came, `ESTALE` for another life of a node, `ECONNREFUSED` and
-    /// `EHOSTUNREACH` where there is no connection to be had, `ENOBUFS` and `EINVAL` for the rest.
+    /// Returns the errno that an LNet user knows: `EPROTO` for nearly all errors of a peer, `EIO`
+    /// for a checksum, `ECONNRESET` for a connection closed before a byte came, `ESTALE` for
+    /// another incarnation of a node, `ECONNREFUSED` and `EHOSTUNREACH` where no connection is
+    /// possible, `ENOBUFS` and `EINVAL` for the rest.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -387,24 +389,25 @@ impl ProtoError {
     }
 }
 
-/// The first four bytes as the text that they are: "HTTP", "SSH-" and their like say who answers instead.
+/// Returns the first four bytes as text if they are printable: "HTTP", "SSH-" and the like show
+/// which service answers instead.
 fn letters(value: u32) -> String {
     let bytes = value.to_le_bytes();
     let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
     if printable { format!(" ({:?})", String::from_utf8_lossy(&bytes)) } else { String::new() }
 }
 
-/// Reads a 64-bit NID off the wire.
+/// Parses a 64-bit NID from the wire.
 pub(crate) fn nid4(field: &'static str, value: u64) -> Result<Nid, ProtoError> {
     Nid::try_from_nid4(value).map_err(|source| ProtoError::Nid { field, source })
 }
 
-/// Reads a 20-byte NID off the wire.
+/// Parses a 20-byte NID from the wire.
 pub(crate) fn nid20(field: &'static str, bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, ProtoError> {
     Nid::from_wire(bytes).map_err(|source| ProtoError::Nid { field, source })
 }
 
-/// The 64-bit form of a NID that is to be sent.
+/// Returns the 64-bit form of a NID for the wire.
 pub(crate) fn to_nid4(field: &'static str, nid: Nid) -> Result<u64, ProtoError> {
     nid.to_nid4().ok_or(ProtoError::LargeNid { field, nid })
 }

@@ -1,4 +1,4 @@
-//! The opaque handle a message carries so that its answer finds back.
+//! The opaque handle in a message that identifies the operation in its answer.
 
 use std::fmt;
 
@@ -6,45 +6,48 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Sixteen bytes that their owner chooses and every other node echoes byte for byte (lnet-wire 5).
 ///
-/// Only the owner looks inside: the first half is its *interface cookie*, which names one life of its LNet
-/// instance, the second the *object cookie*, which names a memory descriptor inside it. An answer whose interface
-/// cookie is not the receiver's own comes from before a restart and is dropped.
+/// Only the owner interprets it: the first half is its *interface cookie*, which identifies one
+/// incarnation of its LNet instance, the second half the *object cookie*, which identifies a memory
+/// descriptor in it. An answer with another interface cookie than the receiver's was requested
+/// before a restart and is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct WireHandle(pub [u8; 16]);
 
-/// The bits of an interface cookie that nlx keeps for itself. The reference's cookies are nanoseconds since 1970
-/// (lnet-wire 5), in which they are 0 until 2043.
+/// The bits of an interface cookie that nlx reserves. The reference's cookies are nanoseconds since
+/// 1970 (lnet-wire 5), in which these bits are 0 until 2043.
 const MARK: u64 = 7 << 61;
-/// The mark of a handle whose owner takes refusals. No prefix of [`WireHandle::NONE`].
+/// The mark of a handle whose owner takes refusals. It is no prefix of [`WireHandle::NONE`].
 const TAKES_REFUSALS: u64 = 5 << 61;
 /// The mark of a handle in a refusal.
 const REFUSAL: u64 = 6 << 61;
 
-/// *Refusals* are nlx's own: LNet has no negative acknowledgement (lnet-wire 11). A request whose handle says so is
-/// answered, when an nlx node drops it because nothing matches, with an ACK whose handle names the same object and says
-/// that it is a refusal. Other nodes echo the handle of a request as it is, answer no request that they drop, and drop an
-/// ACK whose handle is not theirs: they notice nothing.
+/// *Refusals* exist only between nodes of nlx: LNet has no negative acknowledgement (lnet-wire 11).
+/// A request with such a handle is answered, when an nlx node drops it because nothing matches,
+/// with an ACK whose handle identifies the same object and has the mark of a refusal. Other nodes
+/// echo the handle of a request unchanged, do not answer requests that they drop, and drop an ACK
+/// whose handle is not theirs: refusals do not affect them.
 impl WireHandle {
-    /// The interface cookie without the bits of marks, as every cookie of an nlx node is.
+    /// Returns an interface cookie without the bits of marks. Every cookie of an nlx node is such.
     #[must_use]
     pub const fn unmarked(interface_cookie: u64) -> u64 {
         interface_cookie & !MARK
     }
 
-    /// This handle, saying that its owner takes a refusal.
+    /// Returns this handle with the mark that its owner takes refusals.
     #[must_use]
     pub const fn taking_refusals(self) -> WireHandle {
         self.marked(TAKES_REFUSALS)
     }
 
-    /// This handle, saying that its owner takes no refusal: for a request that the network itself refuses.
+    /// Returns this handle without that mark, for a request that the network itself refuses.
     #[must_use]
     pub const fn taking_no_refusals(self) -> WireHandle {
         if self.refusal().is_some() { self.marked(0) } else { self }
     }
 
-    /// What the refusal of a request with this handle carries; `None` if its owner takes none.
+    /// Returns the handle for the refusal of a request with this handle; `None` if its owner takes
+    /// none.
     #[must_use]
     pub const fn refusal(self) -> Option<WireHandle> {
         if self.interface_cookie() & MARK == TAKES_REFUSALS { Some(self.marked(REFUSAL)) } else { None }
@@ -65,7 +68,7 @@ impl WireHandle {
     /// No handle. In a PUT: no ACK is wanted.
     pub const NONE: WireHandle = WireHandle([0xff; 16]);
 
-    /// The handle of these two cookies.
+    /// Makes the handle of these two cookies.
     #[must_use]
     pub const fn new(interface_cookie: u64, object_cookie: u64) -> WireHandle {
         let [a, b, c, d, e, f, g, h] = interface_cookie.to_le_bytes();
@@ -73,14 +76,16 @@ impl WireHandle {
         WireHandle([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
     }
 
-    /// The first cookie given to [`WireHandle::new`]; meaningless for a handle of another node.
+    /// Returns the first cookie given to [`WireHandle::new`]; meaningless for a handle of another
+    /// node.
     #[must_use]
     pub const fn interface_cookie(self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// The second cookie given to [`WireHandle::new`]; meaningless for a handle of another node.
+    /// Returns the second cookie given to [`WireHandle::new`]; meaningless for a handle of another
+    /// node.
     #[must_use]
     pub const fn object_cookie(self) -> u64 {
         let [.., i, j, k, l, m, n, o, p] = self.0;
@@ -125,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_object_of_a_request_that_takes_one() {
-        // Nanoseconds since 1970: of a node that was started in 2026.
+        // Nanoseconds since 1970, of a node started in 2026.
         let plain = WireHandle::new(1_795_401_250_000_000_000, 77);
         assert_eq!(WireHandle::unmarked(plain.interface_cookie()), plain.interface_cookie());
         for takes_none in [plain, WireHandle::NONE, WireHandle::new(0, 0)] {

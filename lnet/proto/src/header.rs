@@ -11,41 +11,42 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 use crate::error::{nid4, nid20, to_nid4};
 use crate::{MAX_PAYLOAD, ProtoError, WireHandle};
 
-/// What stands in front of every message: who, to whom, how much, and what for.
+/// The header of every LNet message: source, destination, length, and the operation.
 ///
-/// Always little-endian, on every node. The portal is a plain number because it comes from the wire; one that is no
-/// [`lnet_nid::Portal`] matches nothing (lnet-wire 9).
+/// Always little-endian, on every node. The portal is a plain number because it comes from the
+/// wire; one that is not a valid [`lnet_nid::Portal`] matches nothing (lnet-wire 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Header {
     /// Final destination.
     pub dest: ProcessId,
     /// Original source; routers do not change it.
     pub src: ProcessId,
-    /// Bytes that follow the header: 0 for ACK and GET, at most [`MAX_PAYLOAD`] for PUT and REPLY.
+    /// Length of the payload in bytes: 0 for ACK and GET, at most [`MAX_PAYLOAD`] for PUT and
+    /// REPLY.
     pub payload_length: u32,
-    /// What the message asks or answers.
+    /// The part that depends on the type of message.
     pub body: Body,
 }
 
 /// The part of a header that depends on the type of message (lnet-wire 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// The target of a PUT tells how much it took.
+    /// The target of a PUT acknowledges it.
     Ack {
         /// Echo of the PUT's `ack_wmd`.
         dst_wmd: WireHandle,
         /// The PUT's match bits.
         match_bits: MatchBits,
-        /// Bytes the target took.
+        /// Bytes accepted by the target.
         mlength: u32,
     },
     /// The initiator sends data.
     Put {
-        /// What the ACK shall echo; [`WireHandle::NONE`] if none is wanted.
+        /// The handle that the ACK must echo; [`WireHandle::NONE`] if none is wanted.
         ack_wmd: WireHandle,
-        /// What the target matches.
+        /// The bits that the target matches.
         match_bits: MatchBits,
-        /// Eight bytes for the target's event.
+        /// Header data: 64 bits for the target's event.
         hdr_data: u64,
         /// Portal index.
         portal: u32,
@@ -54,15 +55,15 @@ pub enum Body {
     },
     /// The initiator asks for data.
     Get {
-        /// What the REPLY shall echo.
+        /// The handle that the REPLY must echo.
         return_wmd: WireHandle,
-        /// What the target matches.
+        /// The bits that the target matches.
         match_bits: MatchBits,
         /// Portal index.
         portal: u32,
         /// Offset into the target's buffer, in bytes; used only where the initiator manages it.
         src_offset: u32,
-        /// The most bytes wanted.
+        /// The maximum number of bytes wanted.
         sink_length: u32,
     },
     /// The target of a GET sends the data.
@@ -87,21 +88,21 @@ pub enum MessageType {
 }
 
 impl Header {
-    /// Bytes of the header that holds 64-bit NIDs.
+    /// Length in bytes of the header with 64-bit NIDs.
     pub const LEN: usize = size_of::<SmallHeader>();
-    /// Bytes of the header that holds 20-byte NIDs.
+    /// Length in bytes of the header with 20-byte NIDs.
     pub const LARGE_LEN: usize = size_of::<LargeHeader>();
 
-    /// The type of the message.
+    /// Returns the type of the message.
     #[must_use]
     pub fn message_type(&self) -> MessageType {
         self.body.message_type()
     }
 
-    /// Reads a header with 64-bit NIDs. Bytes that the message's type does not use are not looked at.
+    /// Parses a header with 64-bit NIDs. Bytes that the message's type does not use are ignored.
     ///
     /// # Errors
-    /// What lnet-wire 9 rows 1 to 3 forbid, and NIDs that are none.
+    /// Violations of lnet-wire 9 rows 1 to 3, and invalid NIDs.
     pub fn parse(bytes: &[u8; Header::LEN]) -> Result<Header, ProtoError> {
         let raw: SmallHeader = transmute!(*bytes);
         raw.parse(|field, nid| nid4(field, nid.get()))
@@ -110,14 +111,14 @@ impl Header {
     /// Writes the header with 64-bit NIDs, unused bytes as zero.
     ///
     /// # Errors
-    /// [`ProtoError::LargeNid`] for a NID that has no such form, [`ProtoError::PayloadLength`] as for
-    /// [`Header::parse`]. `out` is then unchanged.
+    /// [`ProtoError::LargeNid`] for a NID that has no such form, [`ProtoError::PayloadLength`] as
+    /// for [`Header::parse`]. `out` is then unchanged.
     pub fn emit(&self, out: &mut [u8; Header::LEN]) -> Result<(), ProtoError> {
         *out = transmute!(RawHeader::of(self, |field, nid| to_nid4(field, nid).map(U64::new))?);
         Ok(())
     }
 
-    /// Reads a header with 20-byte NIDs, as [`Header::parse`] does.
+    /// Parses a header with 20-byte NIDs, as [`Header::parse`] does.
     ///
     /// # Errors
     /// As for [`Header::parse`].
@@ -143,7 +144,7 @@ impl Header {
 }
 
 impl MessageType {
-    /// The most payload bytes a message of this type may carry (lnet-wire 9, rows 1 and 2).
+    /// Returns the maximum payload in bytes of a message of this type (lnet-wire 9, rows 1 and 2).
     #[must_use]
     pub const fn max_payload(self) -> u32 {
         match self {
@@ -179,7 +180,7 @@ impl fmt::Display for MessageType {
 }
 
 impl Body {
-    /// The type of the message.
+    /// Returns the type of the message.
     #[must_use]
     pub fn message_type(&self) -> MessageType {
         match self {
@@ -252,10 +253,10 @@ impl Body {
     }
 }
 
-/// Bytes of the part of a header that depends on the type of message.
+/// Length in bytes of the part of a header that depends on the type of message.
 const BODY_LEN: usize = 40;
 
-/// A header with NIDs of either form.
+/// The layout of a header, with NIDs of either form.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawHeader<N> {

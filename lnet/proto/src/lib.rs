@@ -1,12 +1,13 @@
 //! LNet's wire layouts and sans-I/O protocol state machines.
 //!
-//! Bytes go in, values and bytes come out. There is no socket, thread or clock here, nothing is allocated on a peer's
-//! word, and no length is believed before it is checked. Each layout has a raw form, whose size and offsets are
-//! asserted when the crate is compiled, and a parsed form with which callers work; what is parsed is emitted as the
-//! same bytes again. Numbers in the documentation such as "lnet-wire 22.2" name chapters of the wire specification.
+//! Input is bytes, output is values and bytes. The crate has no socket, thread or clock; it does
+//! not allocate memory because of a length that a peer claims, and it checks each length before
+//! use. Each layout has a raw form, whose size and offsets are asserted at compile time, and a
+//! parsed form for callers; parsing and emitting again gives the same bytes. Numbers in the
+//! documentation such as "lnet-wire 22.2" name chapters of the wire specification.
 //!
-//! What a message *means* — matching, credits, events — is the engine's; connections, timers and the choice of a
-//! connection are those of the LNet drivers.
+//! The *meaning* of messages (matching, credits, events) is implemented by the engine; connections,
+//! timers and the choice of a connection by the LNet drivers.
 //!
 //! ```
 //! use lnet_nid::{MatchBits, Nid, ProcessId};
@@ -33,8 +34,8 @@
 //! | module | lnet-wire | holds |
 //! | --- | --- | --- |
 //! | `header` | 6, 7, 9 | [`Header`], [`Body`]: the LNet message header, small (72 bytes) and large (96 bytes) |
-//! | `handle` | 5 | [`WireHandle`]: the 16 opaque bytes that lead an answer back |
-//! | `limits` | 8 | numbers every node agrees on |
+//! | `handle` | 5 | [`WireHandle`]: the 16 opaque bytes that identify the operation of an answer |
+//! | `limits` | 8 | limits that all nodes share |
 //! | `order` | 0 | [`ByteOrder`], [`Decoded`] |
 //! | [`ping`] | 15 to 17 | the ping info, which answers a ping GET and fills a push PUT |
 //! | [`sock`] | 20 to 28 | the TCP driver: handshakes, framing, zero-copy acks, keepalives |

@@ -1,8 +1,8 @@
-//! Byte order of a sender, and the outcome of decoding what may not be complete.
+//! Byte order of a sender, and the result of decoding input that may be incomplete.
 
-/// The byte order in which a peer writes what LNet leaves in the sender's order.
+/// The byte order of a peer, for the layouts that LNet leaves in the sender's order.
 ///
-/// This crate emits little-endian alone, as all deployed nodes do; it reads both.
+/// This crate emits little-endian only, as all deployed nodes do; it reads both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// Least significant byte first.
@@ -13,7 +13,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The order in which these four bytes spell `magic`, if any.
+    /// Returns the order in which these four bytes are `magic`, if any.
     pub(crate) fn of_magic(bytes: [u8; 4], magic: u32) -> Option<ByteOrder> {
         match magic {
             _ if u32::from_le_bytes(bytes) == magic => Some(ByteOrder::Little),
@@ -22,7 +22,7 @@ impl ByteOrder {
         }
     }
 
-    /// The value of a field that was read as little-endian.
+    /// Returns the value of a field that was read as little-endian.
     pub(crate) fn u16(self, read_as_le: u16) -> u16 {
         match self {
             ByteOrder::Little => read_as_le,
@@ -30,7 +30,7 @@ impl ByteOrder {
         }
     }
 
-    /// The value of a field that was read as little-endian.
+    /// Returns the value of a field that was read as little-endian.
     pub(crate) fn u32(self, read_as_le: u32) -> u32 {
         match self {
             ByteOrder::Little => read_as_le,
@@ -38,7 +38,7 @@ impl ByteOrder {
         }
     }
 
-    /// The value of a field that was read as little-endian.
+    /// Returns the value of a field that was read as little-endian.
     pub(crate) fn u64(self, read_as_le: u64) -> u64 {
         match self {
             ByteOrder::Little => read_as_le,
@@ -47,17 +47,18 @@ impl ByteOrder {
     }
 }
 
-/// What the bytes at hand give: a value, or how many there must be to go on.
+/// The result of decoding: a value, or the number of bytes that are needed to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<T> {
-    /// Too short. The number is the total length needed for the next step; more may be asked for then.
+    /// The input is too short. The number is the total length needed for the next step; that step
+    /// may need more.
     Need(usize),
-    /// The value, and how many bytes of the input it took.
+    /// The number of bytes consumed, and the value.
     Done(usize, T),
 }
 
 impl<T> Decoded<T> {
-    /// The same with the value changed.
+    /// Returns the same result with the value converted.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Decoded<U> {
         match self {
             Decoded::Need(total) => Decoded::Need(total),

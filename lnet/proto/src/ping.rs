@@ -1,4 +1,5 @@
-//! The ping info: a node's interfaces, as told in the REPLY to a ping GET and in a push PUT (lnet-wire 15 to 17).
+//! The ping info: a node's interfaces, as sent in the REPLY to a ping GET and in a push PUT
+//! (lnet-wire 15 to 17).
 //!
 //! ```
 //! use lnet_nid::Pid;
@@ -32,30 +33,33 @@ use crate::{ByteOrder, ProtoError};
 /// The ping info's magic number.
 const MAGIC: u32 = 0x7069_6e67;
 
-/// The most interfaces a ping info may list, the loopback entry included: the limit of the reference.
+/// The limit for interfaces in a ping info, including the loopback entry: that of the reference.
 pub const NIS_MAX: usize = 4096;
 
-/// The fewest bytes a ping GET should ask for: 16 interfaces, what the reference asks for (lnet-wire 15).
+/// The least number of bytes for a ping GET: 16 interfaces, what the reference asks for (lnet-wire
+/// 15).
 pub const SINK_LENGTH_MIN: u32 = (HEAD_LEN + 16 * ENTRY_LEN) as u32;
 
-/// The bytes that a ping GET first asks for: what the kernel's `lctl ping` asks for (lnet-measured), enough for 246 interfaces. Over
-/// RDMA a GET of so few bytes, and its answer, go as immediate messages: kernel nodes lose part of what they write into memory that
-/// is longer than the answer (lnet-measured, "Short replies over o2ib"). A longer ping info is asked for again, with exactly its length.
+/// The length in bytes of the first ping GET: that of the kernel's `lctl ping` (lnet-measured),
+/// enough for 246 interfaces. Over RDMA a GET of this length, and its answer, are immediate
+/// messages: kernel nodes lose part of what they write into memory that is longer than the answer
+/// (lnet-measured, "Short replies over o2ib"). For a longer ping info a second GET has exactly its
+/// length.
 pub const SINK_LENGTH: u32 = 3960;
 
 const_assert!(SINK_LENGTH >= SINK_LENGTH_MIN && SINK_LENGTH as usize <= crate::ib::IMMEDIATE_MAX);
 
-/// What a ping info is called in errors.
+/// The name of a ping info in errors.
 const OBJECT: &str = "ping info";
 
-/// What a node can do, as a set of bits.
+/// The features of a node, as a set of bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Features(pub u32);
 
 impl Features {
     /// No feature.
     pub const NONE: Features = Features(0);
-    /// Historic; modern nodes do not set it.
+    /// Historic; current nodes do not set it.
     pub const BASE: Features = Features(0x01);
     /// Entries carry a status. Mandatory.
     pub const NI_STATUS: Features = Features(0x02);
@@ -69,7 +73,7 @@ impl Features {
     pub const LARGE_ADDR: Features = Features(0x20);
     /// The primary NID is the first of the large entries.
     pub const PRIMARY_LARGE: Features = Features(0x40);
-    /// A block of driver-defined data follows. It is read over and never written here.
+    /// A block of driver-defined data follows. It is skipped, and never written here.
     pub const METADATA: Features = Features(0x80);
 
     /// Whether all bits of `features` are set.
@@ -99,7 +103,7 @@ impl fmt::Debug for Features {
     }
 }
 
-/// Whether an interface works. Values other than the three are kept as they came.
+/// The status of an interface. Values other than the three are kept unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NiStatus(pub u32);
 
@@ -108,7 +112,7 @@ impl NiStatus {
     pub const UP: NiStatus = NiStatus(0x15aa_c0de);
     /// The interface does not work.
     pub const DOWN: NiStatus = NiStatus(0xdead_face);
-    /// Nothing is known.
+    /// The status is unknown.
     pub const INVALID: NiStatus = NiStatus(0);
 }
 
@@ -125,28 +129,29 @@ impl fmt::Debug for NiStatus {
 /// One interface of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
-    /// Its NID.
+    /// The NID of the interface.
     pub nid: Nid,
-    /// Whether it works.
+    /// The status of the interface.
     pub status: NiStatus,
 }
 
 /// A node's features and interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingInfo {
-    /// What the node can do.
+    /// The features of the node.
     pub features: Features,
     /// The node's process id.
     pub pid: Pid,
-    /// The number of this version of the list, from 1 (status of the loopback entry on the wire).
+    /// The version number of the list, from 1 (on the wire, the status of the loopback entry).
     pub sequence: u32,
-    /// The interfaces without the loopback entry: those with small NIDs in order, then those with large ones, which
-    /// [`Features::LARGE_ADDR`] must announce.
+    /// The interfaces without the loopback entry: those with small NIDs in order, then those with
+    /// large ones, which [`Features::LARGE_ADDR`] must announce.
     pub nis: Vec<Interface>,
 }
 
 impl PingInfo {
-    /// The NID that names the node: the first interface, or the first with a large NID if the features say so.
+    /// Returns the primary NID of the node: the first interface, or the first with a large NID if
+    /// the features say so.
     #[must_use]
     pub fn primary(&self) -> Option<Nid> {
         let large_first = self.features.contains(Features::PRIMARY_LARGE);
@@ -154,11 +159,11 @@ impl PingInfo {
         large.or(self.nis.first()).map(|ni| ni.nid)
     }
 
-    /// Reads a ping info in either byte order. What follows it in `bytes` is not looked at.
+    /// Parses a ping info in either byte order. Bytes behind it in `bytes` are ignored.
     ///
     /// # Errors
-    /// All checks of a receiver (lnet-wire 16). [`ProtoError::Truncated`] tells how many bytes it takes: ask again
-    /// with a larger buffer.
+    /// All checks of a receiver (lnet-wire 16). [`ProtoError::Truncated`] contains the number of
+    /// bytes needed: ask again with a larger buffer.
     pub fn parse(bytes: &[u8]) -> Result<PingInfo, ProtoError> {
         let truncated = |needed| ProtoError::Truncated { object: OBJECT, length: bytes.len(), needed };
         let (head, rest) = RawHead::ref_from_prefix(bytes).map_err(|_| truncated(HEAD_LEN))?;
@@ -176,7 +181,8 @@ impl PingInfo {
             return Err(ProtoError::PingFirst { nid: first });
         }
         let mut nis = Vec::new();
-        // No entry of the large list is shorter than one of the small list, so this is room for all.
+        // An entry of the large list is at least as long as one of the small list, so this is
+        // enough for all.
         let no_memory = |_| ProtoError::NoMemory { object: OBJECT, length: bytes.len() };
         nis.try_reserve(bytes.len() / ENTRY_LEN).map_err(no_memory)?;
         for entry in entries {
@@ -194,19 +200,20 @@ impl PingInfo {
         Ok(PingInfo { features, pid, sequence, nis })
     }
 
-    /// Bytes of this ping info.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let entries = self.nis.iter().map(|ni| if ni.nid.is_nid4() { ENTRY_LEN } else { LARGE_ENTRY_LEN });
         HEAD_LEN + ENTRY_LEN + entries.sum::<usize>()
     }
 
-    /// Writes the ping info to the start of `out`, little-endian; returns its length. To answer a GET that asks for
-    /// fewer bytes, emit it whole and send as much as was asked for.
+    /// Writes the ping info to the start of `out`, little-endian; returns its length. To answer a
+    /// GET for fewer bytes, emit all of it and send the requested number of bytes.
     ///
     /// # Errors
-    /// [`ProtoError::Buffer`] if `out` is shorter than [`PingInfo::encoded_len`], [`ProtoError::PingFeatures`] and
-    /// [`ProtoError::PingCount`] for what [`PingInfo::parse`] would refuse, and for [`Features::METADATA`].
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`PingInfo::encoded_len`],
+    /// [`ProtoError::PingFeatures`] and [`ProtoError::PingCount`] for content that
+    /// [`PingInfo::parse`] would refuse, and for [`Features::METADATA`].
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
         self.check()?;
         let (length, needed) = (out.len(), self.encoded_len());
@@ -253,7 +260,7 @@ impl PingInfo {
     }
 }
 
-/// Reads the large entries, which fill `bytes`; they start `offset` bytes into the ping info.
+/// Parses the large entries, which fill `bytes`; they start `offset` bytes into the ping info.
 fn parse_large(
     mut bytes: &[u8],
     mut offset: usize,
@@ -262,7 +269,8 @@ fn parse_large(
 ) -> Result<(), ProtoError> {
     let end = offset + bytes.len();
     while !bytes.is_empty() {
-        // The size code tells how long the entry is; only one length exists for NIDs with large addresses.
+        // The size code gives the length of the entry; NIDs with large addresses have only one
+        // length.
         let size_code = bytes.get(4).copied();
         let entry_len = match size_code {
             Some(0) => SMALL_LARGE_ENTRY_LEN,
@@ -304,7 +312,8 @@ fn check_count(value: usize) -> Result<usize, ProtoError> {
     Err(ProtoError::PingCount { value, min: 1, limit: NIS_MAX })
 }
 
-/// The wildcard or a second loopback as the name of an interface would make a node answer for others.
+/// Refuses the wildcard and a second loopback as an interface: with them a node would claim the
+/// NIDs of others.
 fn check_interface(nid: Nid) -> Result<Nid, ProtoError> {
     if nid.is_any() || nid.is_loopback() {
         return Err(ProtoError::NotInterface { field: "ping info entry", nid });
@@ -352,7 +361,7 @@ impl RawHead {
 struct RawEntry {
     nid: U64,
     status: U32,
-    /// In the loopback entry, with large entries: bytes of the whole ping info.
+    /// In the loopback entry, with large entries: length of the whole ping info in bytes.
     total_size: U32,
 }
 

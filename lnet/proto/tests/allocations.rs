@@ -1,4 +1,5 @@
-//! Messages cost no memory, and a peer gets no more than the bytes it has sent are worth.
+//! Messages allocate no memory, and a peer causes allocations only in proportion to the bytes that
+//! it has sent.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -105,7 +106,7 @@ fn tcp_messages_cost_no_memory() {
     assert_eq!(allocations, 0);
 }
 
-/// After its first use, at which the queue takes the little it needs.
+/// No memory after the first use, in which the queue allocates the little it needs.
 #[test]
 fn zero_copy_acks_cost_no_memory() {
     let mut queue = AckQueue::new();
@@ -142,7 +143,7 @@ fn a_handshake_costs_no_memory() {
     }
 }
 
-/// A ping info is the one thing that is kept in memory of the peer's choice.
+/// A ping info is the only object whose memory depends on the peer.
 #[test]
 fn a_ping_info_earns_its_memory() {
     let nid = |index: usize| format!("10.1.{}.{}@tcp", index / 256, index % 256).parse().unwrap();
@@ -152,7 +153,7 @@ fn a_ping_info_earns_its_memory() {
     let mut bytes = vec![0; info.encoded_len()];
     info.emit(&mut bytes).unwrap();
 
-    // Many are claimed, few are sent.
+    // Many entries are claimed, few are sent.
     for length in [16, 32, 48, 1000, bytes.len() - 1] {
         let (parsed, held) = peak_bytes(|| PingInfo::parse(&bytes[..length]));
         assert!(matches!(parsed, Err(ProtoError::Truncated { .. })), "{parsed:?}");
@@ -160,6 +161,6 @@ fn a_ping_info_earns_its_memory() {
     }
     let (parsed, held) = peak_bytes(|| PingInfo::parse(&bytes));
     assert_eq!(parsed, Ok(info));
-    // An entry takes 32 bytes at most, and a growing vector three times its content for a moment.
+    // An entry takes 32 bytes at most, and a growing vector briefly three times its content.
     assert!(held <= 6 * bytes.len(), "{held} bytes held for {}", bytes.len());
 }

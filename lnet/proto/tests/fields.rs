@@ -1,4 +1,4 @@
-//! Each field of the TCP driver's layouts that can be wrong is refused by its name (lnet-wire 7, 21, 22).
+//! Each field of the TCP driver's layouts is checked, and the error names it (lnet-wire 7, 21, 22).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -44,7 +44,7 @@ fn large_header() -> Vec<u8> {
     bytes.to_vec()
 }
 
-/// The error of `parse` for `bytes` with `patch` written over them at `offset`.
+/// Returns the error of `parse` for `bytes` with `patch` written over them at `offset`.
 fn error<T: std::fmt::Debug>(
     bytes: &[u8],
     offset: usize,
@@ -57,12 +57,12 @@ fn error<T: std::fmt::Debug>(
     parse(&bytes).unwrap_err()
 }
 
-/// A field of a NID that is none, by its name.
+/// Checks that the error is that of an invalid NID in this field.
 fn assert_nid(error: &ProtoError, name: &str) {
     assert!(matches!(error, ProtoError::Nid { field, .. } if *field == name), "{error} should name {name}");
 }
 
-/// A NID whose bits 56 to 63, which must be clear, are not.
+/// An invalid NID: its bits 56 to 63, which must be clear, are set.
 const NO_NID4: [u8; 8] = [1; 8];
 
 #[test]
@@ -102,7 +102,7 @@ fn fields_of_a_hello() {
         assert_eq!(wrong(8, any), ProtoError::NotInterface { field: "hello src_nid", nid: Nid::ANY });
         let no_nid = if version == Version::V4 { &[13][..] } else { &NO_NID4 };
         assert_nid(&wrong(8, no_nid), "hello src_nid");
-        // Whom it is for, nobody checks (lnet-wire 22.5).
+        // The destination is not checked (lnet-wire 22.5).
         let dst_at = if version == Version::V4 { 28 } else { 16 };
         let mut unchecked = bytes.clone();
         unchecked[dst_at..dst_at + no_nid.len()].copy_from_slice(no_nid);
@@ -115,7 +115,7 @@ fn fields_of_a_hello() {
     }
 }
 
-/// lnet-wire 22.1: the oldest hello is known by its magic number, and by nothing behind it.
+/// lnet-wire 22.1: the oldest hello is recognised by its magic number, whatever follows.
 #[test]
 fn a_version_one_hello_is_recognised_and_refused() {
     let old = ProtoError::Version { object: "hello", value: 1, min: 2, max: 4 };

@@ -1,4 +1,4 @@
-//! Recorded streams of messages mean the same however they are cut (lnet-wire 25).
+//! Recorded streams of messages decode to the same messages however they are cut (lnet-wire 25).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use common::{Item, Stream, streams};
 use lnet_proto::sock::{Decoder, Frame, Version};
 use lnet_proto::{ByteOrder, Header};
 
-/// The messages behind the hello, up to the first whose payload is not recorded.
+/// Returns the messages after the hello, up to the first whose payload is not recorded.
 fn messages(stream: &Stream) -> Vec<u8> {
     let whole = stream.items.iter().skip_while(|item| !matches!(item, Item::Hello(_))).skip(1);
     let pieces = whole.map_while(|item| match item {
@@ -19,7 +19,7 @@ fn messages(stream: &Stream) -> Vec<u8> {
     pieces.collect::<Vec<_>>().concat()
 }
 
-/// What a reader keeps between two pieces of a stream.
+/// The state of a reader between two pieces of a stream.
 struct Reader {
     decoder: Decoder,
     unread: Vec<u8>,

@@ -1,4 +1,5 @@
-//! Handshakes: recorded and played against each other, whole and in pieces (S-207, lnet-wire 21 to 24).
+//! Handshakes: recorded ones and both machines together, whole and in pieces (S-207, lnet-wire 21
+//! to 24).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,7 +42,8 @@ fn attempt() -> Attempt {
     }
 }
 
-/// Feeds an acceptor piece by piece: all it said but "need more", and how many bytes it took.
+/// Feeds an acceptor piece by piece; returns the number of bytes consumed, and all progress but
+/// "need more".
 fn run_acceptor(acceptor: &mut Acceptor<impl LocalNode>, pieces: &[&[u8]]) -> (usize, Vec<AcceptProgress>) {
     let (mut consumed, mut said) = (0, Vec::new());
     for piece in pieces {
@@ -79,7 +81,7 @@ fn run_connector(connector: &mut Connector, pieces: &[&[u8]]) -> (usize, Option<
     (consumed, None)
 }
 
-/// The bytes whole, cut in two at every place, and one at a time.
+/// Returns the bytes whole, cut in two at every position, and one at a time.
 fn every_cut(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
     let mut cuts = vec![vec![bytes], bytes.chunks(1).collect()];
     cuts.extend((0..=bytes.len()).map(|at| vec![&bytes[..at], &bytes[at..]]));
@@ -96,7 +98,7 @@ fn offer_of(said: &[AcceptProgress]) -> Offer {
     }
 }
 
-/// One handshake through both machines.
+/// Runs one handshake through both machines.
 fn shake(attempt: Attempt, decide: impl Fn(&Offer) -> WireBytes) -> ConnectProgress {
     let mut connector = Connector::new(attempt).unwrap();
     let mut acceptor = Acceptor::new(only(attempt.peer.nid, SERVER));
@@ -187,7 +189,8 @@ fn large_nids_shake_hands_in_version_four_only() {
     let error = Connector::new(Attempt { version: Version::V3, ..large }).unwrap_err();
     assert_eq!(error, ProtoError::LargeNid { field: "hello src_nid", nid: local.nid });
 
-    // A version 3 hello behind a request for a large NID is told the version that would do.
+    // A version 3 hello after a request for a large NID is answered with the version that is
+    // needed.
     let mut request = [0; AcceptorRequest::LARGE_LEN];
     AcceptorRequest::new(peer.nid).emit(&mut request).unwrap();
     let small = Connector::new(attempt()).unwrap();
@@ -226,7 +229,7 @@ fn the_active_side_reads_refusals_as_the_table_says() {
     assert_eq!(shake(stale, Offer::refuse), ConnectProgress::Retry(Retry::Race), "a refusal comes first");
 }
 
-/// What the active side makes of an answer that differs in one field from the right one.
+/// The active side's result for an answer that differs in one field from the right one.
 #[test]
 fn the_active_side_checks_every_field_of_the_answer() {
     let attempt = attempt();
@@ -329,7 +332,7 @@ fn unknown_hello_versions_are_answered_with_ours() {
     }
 }
 
-/// A node that speaks version 2 answers with it, which makes the active side try again with it.
+/// A node that supports version 2 answers with it, and the active side tries again with it.
 #[test]
 fn a_version_told_in_a_refusal_is_taken_up() {
     let first = attempt();
@@ -446,8 +449,8 @@ fn a_connection_closed_early_says_how_far_it_came() {
     assert_eq!(connector.closed(), ProtoError::Closed { object: "hello", length: 1 });
 }
 
-/// lnet-wire 24, row 1: both nodes connect at once. The one with the higher NID refuses, which makes its own connection
-/// the one that stays.
+/// lnet-wire 24, row 1: both nodes connect at once. The one with the higher NID refuses, so its own
+/// connection is the one that stays.
 #[test]
 fn a_race_leaves_one_connection() {
     let low = ProcessId::lnet(nid("10.0.0.1@tcp"));

@@ -1,4 +1,4 @@
-//! Connecting over RDMA: both machines against each other and against their tables (lnet-wire 33 and 34).
+//! Connecting over RDMA: both machines together and against their tables (lnet-wire 33 and 34).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -45,11 +45,12 @@ fn record_bytes(record: &Reject) -> Vec<u8> {
     let mut bytes = [0; 148];
     let length = record.emit(&mut bytes).unwrap();
     assert_eq!(Reject::parse(&bytes[..length]), Ok(*record));
-    // The connection manager of InfiniBand always delivers so many.
+    // The connection manager of InfiniBand always delivers this length.
     bytes.to_vec()
 }
 
-/// Tries until there is a connection or none: the outcome, and how often it was tried.
+/// Tries until the connection is established or fails; returns the result and the number of
+/// attempts.
 fn connect(
     mut connector: Connector,
     listener: &Listener<impl Fn(Nid) -> Destination>,
@@ -75,7 +76,8 @@ fn params(queue_depth: u16, max_fragments: u16) -> ConnParams {
 }
 
 proptest! {
-    /// lnet-wire 34, negotiation result: the smaller of both sides, after one more try for each that differs.
+    /// lnet-wire 34, negotiation result: the smaller value of both sides, after one more attempt
+    /// for each that differs.
     #[test]
     fn both_sides_settle_for_the_smaller(
         mine in (1..=u16::MAX, 1..=257_u16), theirs in (1..=u16::MAX, 1..=257_u16)
@@ -87,7 +89,7 @@ proptest! {
         prop_assert_eq!(tries, 1 + u32::from(mine.0 > theirs.0) + u32::from(mine.1 > theirs.1));
     }
 
-    /// Whatever a peer rejects with, it cannot keep the active side going, nor make it ask for more.
+    /// No sequence of rejections makes the active side try for ever, or request more.
     #[test]
     fn no_sequence_of_rejections_is_endless(
         seed in proptest::collection::vec((any::<bool>(), 1..=9_u8, any::<u64>(), any::<(u16, u16)>()), 1..50)
@@ -124,7 +126,8 @@ proptest! {
     }
 }
 
-/// lnet-measured: depth 256 is rejected for 8, 300 fragments for 257, and 4 with 32 are accepted as they are.
+/// lnet-measured: depth 256 is rejected in favour of 8, 300 fragments in favour of 257, and 4 with
+/// 32 are accepted unchanged.
 #[test]
 fn what_was_measured() {
     let kernel = listener(ConnParams::DEFAULT, Version::V2);
@@ -152,7 +155,8 @@ fn emit(head: &Head, asked: ConnParams) -> Vec<u8> {
     bytes
 }
 
-/// lnet-wire 34, the passive side's checks in their order: each row breaks its rule and all that come later.
+/// lnet-wire 34, the passive side's checks in their order: each row violates its rule and all that
+/// come later.
 #[test]
 fn the_passive_side_follows_its_table() {
     let strict = Listener { require_privileged: true, ..listener(ConnParams::DEFAULT, Version::V2) };
@@ -227,7 +231,7 @@ fn a_peer_that_has_restarted_is_told_to_come_again() {
     }
 }
 
-/// A queue pair may turn out smaller than asked for, never larger.
+/// A queue pair may be smaller than requested, never larger.
 #[test]
 fn only_what_was_asked_for_is_granted() {
     let offer: Offer = listener(ConnParams::DEFAULT, Version::V2)
@@ -338,14 +342,15 @@ fn old_nodes_are_talked_to_where_the_driver_can() {
     let Refusal { record, .. } = able.judge(1023, &old(params(9, 256))).unwrap_err();
     assert_eq!(record, Reject { version: Version::V1, reason: RejectReason::Fatal, stamp: 22, params: None });
 
-    // A node that speaks version 1 alone rejects version 2 in its own.
+    // A node that supports only version 1 rejects version 2 in version 1.
     let mut connector = Connector::new(Attempt { params: params(64, 257), ..attempt() }).unwrap();
     assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), Next::Now);
     let (established, tries) = connect(connector, &able);
     assert_eq!((established.unwrap().link.version, tries), (Version::V1, 1));
 }
 
-/// Both connect at once; each accepts while its own attempt is pending, or refuses and is then connected to.
+/// Both connect at once; each accepts while its own attempt is pending, or refuses and is then
+/// connected to.
 #[test]
 fn a_race_leaves_a_connection_in_any_case() {
     let listener = listener(ConnParams::DEFAULT, Version::V2);

@@ -1,4 +1,4 @@
-//! Each field of the RDMA driver's messages that can be wrong is refused by its name.
+//! Each field of the RDMA driver's messages is checked, and the error names it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,7 +14,7 @@ use lnet_proto::ib::{
 };
 use lnet_proto::{Header, MessageType, ProtoError};
 
-/// lnet-wire 32, the receive-time checks: each field out of its range is named.
+/// lnet-wire 32, the receive-time checks: the error names each field that is out of range.
 #[test]
 fn every_field_is_checked() {
     let object = "o2iblnd message";
@@ -90,7 +90,7 @@ fn every_field_of_a_rejection_is_checked() {
         bytes[offset] = byte;
         assert_eq!(Reject::parse(&bytes), Err(expected), "{byte:#x} at {offset}");
     }
-    // lnet-wire 33: a version 1 record has no parameters, however long the connection manager makes it.
+    // lnet-wire 33: a version 1 record has no parameters, even if the connection manager pads it.
     let mut old = good;
     old[4] = 0x11;
     assert_eq!(Reject::parse(&old).unwrap().params, None);
@@ -161,7 +161,7 @@ fn what_no_node_would_read_is_not_written() {
     }
 }
 
-/// The sum is what a source writes (lnet-wire 35.2), and no peer's numbers overflow it.
+/// The sum is the length that a source writes (lnet-wire 35.2), and no peer's numbers overflow it.
 #[test]
 fn the_fragments_of_a_descriptor_are_summed() {
     let fragments = vec![Fragment { length: u32::MAX, address: 0 }; 257];
@@ -177,7 +177,7 @@ fn a_status_is_a_length_or_an_errno() {
     assert_eq!([outcome(-61), outcome(i32::MIN)], [Err(61), Err(1 << 31)]);
 }
 
-/// lnet-wire 32: either kind of kernel is believed, and a wrong sum is told.
+/// lnet-wire 32: the sums of both kinds of kernels are accepted, and a wrong sum is reported.
 #[test]
 fn checksums_are_those_of_either_kernel() {
     let mut sample = sample(MessageKind::Immediate);
@@ -192,7 +192,7 @@ fn checksums_are_those_of_either_kernel() {
         let wrong = ProtoError::Checksum { object: "o2iblnd message", value, expected: sums[1] };
         assert_eq!(verify_checksum(&bytes), if good { Ok(()) } else { Err(wrong) });
         assert_eq!(Message::parse(&bytes).unwrap().head.checksum, value, "parsing accepts without a check");
-        // What stands behind the message is not summed.
+        // Bytes behind the message are not summed.
         bytes.push(1);
         assert_eq!(verify_checksum(&bytes).is_ok(), good);
         assert_eq!(verify_checksum(&bytes[..60]).unwrap_err().errno(), 71);

@@ -1,4 +1,5 @@
-//! The RDMA driver's messages: what is emitted is parsed as the same value, and nothing else is believed.
+//! The RDMA driver's messages: emitting and parsing gives the same value, and invalid bytes are
+//! refused.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -75,7 +76,7 @@ proptest! {
     #[test]
     fn bytes_of_any_kind_are_parsed_or_refused(bytes in vec(any::<u8>(), 0..300), kind in any::<u8>(), nob in any::<u16>()) {
         let _ = (Message::parse(&bytes), Reject::parse(&bytes), verify_checksum(&bytes));
-        // The same behind a start that is believed.
+        // The same bytes behind a valid start.
         let mut bytes = [&[0x91, 0x1b, 0xe9, 0x0b, 0x12, 0, kind, 0][..], &bytes].concat();
         let _ = (Message::parse(&bytes), Reject::parse(&bytes), verify_checksum(&bytes));
         if bytes.len() > 12 {

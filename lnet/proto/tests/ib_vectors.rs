@@ -1,4 +1,5 @@
-//! What kernel nodes said over RDMA is read, written back from the fields alone, and makes sense (S-207, S-417).
+//! Messages of kernel nodes over RDMA are parsed, emitted again from the fields alone, and
+//! plausible (S-207, S-417).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +19,7 @@ fn every_message_is_read_and_written_back() {
     let mut seen = BTreeMap::new();
     for RdmaItem { file, kind, bytes } in rdma_items() {
         let message = Message::parse(&bytes).unwrap();
-        // Nothing borrowed from the recording is written: the fragments are copied out as values.
+        // Nothing borrowed from the recording is written: the fragments are copied as values.
         let fragments: Vec<Fragment> = match message.body {
             Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
                 descriptor.fragments().collect()
@@ -75,7 +76,7 @@ fn an_immediate_message_can_be_written_around_its_payload() {
     assert!(pings > 0);
 }
 
-/// lnet-wire 34 and lnet-measured: both machines say what the recorded nodes said, and agree.
+/// lnet-wire 34 and lnet-measured: both machines send what the recorded nodes sent, and agree.
 #[test]
 fn the_recorded_negotiation_is_played_again() {
     for (request, acceptance) in handshakes() {
@@ -115,7 +116,7 @@ fn the_recorded_negotiation_is_played_again() {
     }
 }
 
-/// lnet-wire 32: every recorded message names the ends that its connection was made between.
+/// lnet-wire 32: every recorded message names the two ends of its connection.
 #[test]
 fn recorded_messages_belong_to_their_connection() {
     let mut link = None;

@@ -1,4 +1,5 @@
-//! Every layout: what is emitted is parsed as the same value, and what is malformed is refused by name.
+//! Every layout: emitting and parsing gives the same value, and malformed bytes are refused with
+//! the name of the field.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -167,7 +168,7 @@ proptest! {
         prop_assert_eq!(PingInfo::parse(&bytes), Ok(info));
     }
 
-    /// Against a plain model: the set of cookies.
+    /// Compared with a plain model: the set of cookies.
     #[test]
     fn every_cookie_is_acknowledged_once_and_in_the_fewest_noops(cookies in vec(0..60_u64, 0..60)) {
         let mut queue = AckQueue::new();
@@ -265,7 +266,7 @@ fn a_header_that_cannot_be_sent_leaves_the_buffer_alone() {
     assert_eq!((small, large), ([0x5a; Header::LEN], [0x5a; Header::LARGE_LEN]));
 }
 
-/// What a peer leaves in bytes its type of message does not use is not looked at.
+/// Bytes that the type of message does not use are ignored.
 #[test]
 fn unused_bytes_of_a_header_are_ignored() {
     let reply = sample_header();
@@ -388,7 +389,7 @@ fn a_ping_info_that_no_node_would_read_is_not_written() {
     assert_eq!(good.emit(&mut out[..71]), Err(short));
 }
 
-/// A user's ping reads what a node that knows nothing of the newer features sends (lnet-wire 19, level A).
+/// A user's ping reads the info of a node with newer features (lnet-wire 19, level A).
 #[test]
 fn metadata_behind_the_entries_is_not_looked_at() {
     let sample = patched(sample_ping(), 4, &[0xfe]);

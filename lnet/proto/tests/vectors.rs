@@ -1,4 +1,4 @@
-//! Bytes recorded between kernel nodes: what is parsed is emitted as the same bytes (S-207, S-417).
+//! Bytes recorded between kernel nodes: parsing and emitting gives the same bytes (S-207, S-417).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,8 @@
 //! Message checksums (lnet-wire 32).
 //!
-//! Off by default, and best left so: kernels disagree about the sign of a byte, and may send sums that do not cover the
-//! payload. Whoever receives one should know of a mismatch but not act on it.
+//! Checksums are off by default, and should stay so: kernels disagree about the sign of a byte, and
+//! may send sums that do not cover the payload. A receiver should report a mismatch, but not act on
+//! it.
 
 use zerocopy::FromBytes;
 
@@ -18,7 +19,8 @@ pub enum CharSign {
     Unsigned,
 }
 
-/// The checksum of a whole message as it is sent, whatever stands in its checksum field. Never 0.
+/// Returns the checksum of a whole message as it is sent, with any value in its checksum field.
+/// Never 0.
 #[must_use]
 pub fn checksum(message: &[u8], sign: CharSign) -> u32 {
     let field = RawHead::CHECKSUM_AT..RawHead::CHECKSUM_AT + size_of::<u32>();
@@ -30,14 +32,16 @@ pub fn checksum(message: &[u8], sign: CharSign) -> u32 {
         };
         sum.rotate_left(1).wrapping_add(addend)
     });
-    // 0 means that there is none.
+    // 0 means that there is no checksum.
     sum.max(1)
 }
 
-/// Checks the checksum of a received message; one that has none, or that of either kind of kernel, is good.
+/// Checks the checksum of a received message. A message without one, or with that of either kind of
+/// kernel, is accepted.
 ///
 /// # Errors
-/// [`ProtoError::Checksum`] with the sum as a recent kernel forms it; what [`super::Message::parse`] says of a head that is none.
+/// [`ProtoError::Checksum`] with the sum of a recent kernel; for an invalid head the error of
+/// [`super::Message::parse`].
 pub fn verify_checksum(bytes: &[u8]) -> Result<(), ProtoError> {
     let (order, _): (ByteOrder, _) = parse_start(OBJECT, bytes)?;
     let truncated = |needed| ProtoError::Truncated { object: OBJECT, length: bytes.len(), needed };
@@ -55,7 +59,7 @@ pub fn verify_checksum(bytes: &[u8]) -> Result<(), ProtoError> {
 mod tests {
     use super::*;
 
-    /// By hand from the rule of lnet-wire 32.
+    /// Computed by hand from the rule of lnet-wire 32.
     #[test]
     fn each_byte_is_added_after_a_turn() {
         assert_eq!(checksum(&[], CharSign::Unsigned), 1, "0 becomes 1");

@@ -7,31 +7,34 @@ use super::{
     Body, ConnParams, End, Head, Link, Message, MessageKind, QUEUE_DEPTH_V1, Reject, RejectReason, Version,
 };
 
-/// How often in a row a peer may send the active side back to the start: as many races as kernel nodes lose before they
-/// stop giving way. Version, depth and fragments take one retry each, so that only a peer that plays with us gets here.
+/// The limit for consecutive retries that a peer may cause: the number of races that kernel nodes
+/// lose before they stop giving way. Version, depth and fragments take one retry each, so only a
+/// misbehaving peer reaches the limit.
 pub const RETRIES_MAX: u32 = 20;
 
-/// The connection that is wanted.
+/// The requested connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Who connects.
+    /// The connecting interface.
     pub local: End,
-    /// Whom to reach; its stamp is that of its last known life, 0 if none is known.
+    /// The peer's interface; its stamp is that of its last known incarnation, 0 if none is known.
     pub peer: End,
-    /// The version to ask for first.
+    /// The version to request first.
     pub version: Version,
-    /// The oldest version to fall back to; [`Version::V1`] only where the driver keeps its credit rules as well.
+    /// The oldest version to fall back to; [`Version::V1`] only where the driver keeps its credit
+    /// rules as well.
     pub oldest: Version,
-    /// What to ask for first: this node's `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`], [`super::MESSAGE_MAX`].
+    /// The parameters to request first: this node's `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`],
+    /// [`super::MESSAGE_MAX`].
     pub params: ConnParams,
 }
 
-/// The active side of one connection, through all its tries.
+/// The active side of one connection, through all its attempts.
 ///
-/// Send [`Connector::request`] as private data of a connection request and feed what comes of it to
-/// [`Connector::accepted`] or [`Connector::rejected`]. Each try needs a deadline (12.5 s on kernel nodes), which is the
-/// caller's, as is the choice not to go on because nothing waits for the connection any more or because one from the
-/// peer has come.
+/// Send [`Connector::request`] as private data of a connection request, and pass the result to
+/// [`Connector::accepted`] or [`Connector::rejected`]. The caller must set a deadline for each
+/// attempt (12.5 s on kernel nodes), and may stop because no message waits for the connection any
+/// more, or because a connection from the peer has come.
 #[derive(Clone, Debug)]
 pub struct Connector {
     attempt: Attempt,
@@ -39,23 +42,24 @@ pub struct Connector {
     retries: u32,
 }
 
-/// A connection as both sides want it.
+/// The connection that both sides have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Established {
     /// Its version and ends.
     pub link: Link,
-    /// What holds: the credits are `queue_depth`, and no transfer has more than `max_fragments`.
+    /// The agreed parameters: the credits are `queue_depth`, and no transfer has more than
+    /// `max_fragments`.
     pub params: ConnParams,
 }
 
 /// How the connection manager reports a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection<'a> {
-    /// The peer's driver rejects; this is its private data.
+    /// The peer's driver rejected; this is its private data.
     Record(&'a [u8]),
-    /// The peer's connection manager holds remains of an old connection.
+    /// The peer's connection manager still has state of an old connection.
     StaleConnection,
-    /// Nobody listens to the service.
+    /// The service has no listener.
     NoListener,
 }
 
@@ -64,39 +68,42 @@ pub enum Rejection<'a> {
 pub enum Next {
     /// Send the changed [`Connector::request`] at once.
     Now,
-    /// The peer is connecting itself: use its connection. Should none come, send the request again after a while.
+    /// The peer is connecting itself: use its connection. If none comes, send the request again
+    /// after a while.
     Later,
-    /// Give up.
+    /// Fail.
     Fail(ProtoError),
 }
 
 impl Connector {
-    /// A connection from its first try.
+    /// Starts the first attempt.
     ///
     /// # Errors
-    /// [`ProtoError::Attempt`] for an end that is no single interface, a version older than the oldest, and parameters
-    /// that no peer may accept; [`ProtoError::LargeNid`] for an end that messages have no room for.
+    /// [`ProtoError::Attempt`] for an end that is not one interface, a version older than the
+    /// oldest, and parameters that no peer may accept; [`ProtoError::LargeNid`] for an end that
+    /// messages cannot encode.
     pub fn new(attempt: Attempt) -> Result<Connector, ProtoError> {
         attempt.check()?;
         Ok(Connector { attempt, request: attempt.request()?, retries: 0 })
     }
 
-    /// The CONNREQ, the private data of the connection request.
+    /// Returns the CONNREQ, the private data of the connection request.
     #[must_use]
     pub const fn request(&self) -> &[u8] {
         &self.request
     }
 
-    /// What the next, or current, try asks for: the queue pair is made for it.
+    /// Returns the next, or current, attempt. The queue pair is made for its parameters.
     #[must_use]
     pub const fn attempt(&self) -> &Attempt {
         &self.attempt
     }
 
-    /// Reads the CONNACK, the private data of the peer's acceptance.
+    /// Parses the CONNACK, the private data of the peer's acceptance.
     ///
     /// # Errors
-    /// The active side's checks of lnet-wire 34: the connection, though established, is to be closed.
+    /// The active side's checks of lnet-wire 34. The caller must close the connection, although it
+    /// is established.
     pub fn accepted(&self, private_data: &[u8]) -> Result<Established, ProtoError> {
         let Attempt { local, peer, version, params: asked, .. } = self.attempt;
         let Message { head, body } = Message::parse(private_data)?;
@@ -114,7 +121,7 @@ impl Connector {
         Ok(Established { link: Link { version, local, peer: head.src }, params })
     }
 
-    /// Reads a rejection, and changes the request so that another try may succeed.
+    /// Parses a rejection, and changes the request so that another attempt may succeed.
     pub fn rejected(&mut self, rejection: Rejection<'_>) -> Next {
         match self.retry(rejection) {
             Ok(next) => next,
@@ -157,7 +164,7 @@ impl Attempt {
         Ok(bytes)
     }
 
-    /// The next attempt by the table of lnet-wire 33, or why there is none.
+    /// Returns the next attempt by the table of lnet-wire 33, or the error if there is none.
     fn after(&self, record: &Reject) -> Result<(Attempt, Next), ProtoError> {
         let rejected = ProtoError::Rejected { reason: record.reason };
         let offered = record.params.unwrap_or(ConnParams::UNKNOWN);
@@ -183,7 +190,7 @@ impl Attempt {
         next.map(|attempt| (attempt, Next::Now)).ok_or(rejected)
     }
 
-    /// The same in this version, if it may be.
+    /// Returns the attempt in this version, if it is allowed.
     fn with_version(self, version: Version) -> Option<Attempt> {
         let queue_depth = self.params.queue_depth.min(deepest(version));
         let params = ConnParams { queue_depth, ..self.params };
@@ -191,12 +198,12 @@ impl Attempt {
     }
 }
 
-/// An offer to agree to: less than was asked for, and not nothing.
+/// Returns an offer that can be accepted: less than was requested, and not 0.
 fn smaller(offered: u16, asked: u16) -> Option<u16> {
     (1..asked).contains(&offered).then_some(offered)
 }
 
-/// The deepest queue that can be asked for.
+/// Returns the deepest queue that can be requested.
 const fn deepest(version: Version) -> u16 {
     match version {
         Version::V1 => QUEUE_DEPTH_V1,

@@ -1,4 +1,4 @@
-//! Where an RDMA write shall go.
+//! The destination of an RDMA write.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -12,9 +12,10 @@ use crate::{ByteOrder, ProtoError};
 
 use super::RDMA_FRAGMENTS_MAX;
 
-/// Memory of the sink, in pieces that are written in order: 1 to [`RDMA_FRAGMENTS_MAX`] of them (lnet-wire 32).
+/// Memory of the sink, in fragments that are written in order: 1 to [`RDMA_FRAGMENTS_MAX`] of them
+/// (lnet-wire 32).
 ///
-/// It borrows its fragments, from the message they came in or from the caller who sends them.
+/// It borrows its fragments, from the received message or from the caller that sends them.
 #[derive(Clone, Copy)]
 pub struct Descriptor<'a> {
     /// The remote key of all fragments.
@@ -22,12 +23,12 @@ pub struct Descriptor<'a> {
     fragments: Fragments<'a>,
 }
 
-/// A piece of the sink's memory.
+/// A fragment of the sink's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
-    /// Its length in bytes; no more than a peer's word.
+    /// Its length in bytes, as claimed by the peer.
     pub length: u32,
-    /// Where it starts, as the remote key counts.
+    /// Its start, in the address space of the remote key.
     pub address: u64,
 }
 
@@ -38,7 +39,7 @@ enum Fragments<'a> {
 }
 
 impl<'a> Descriptor<'a> {
-    /// A descriptor of these fragments.
+    /// Makes a descriptor of these fragments.
     ///
     /// # Errors
     /// [`ProtoError::Fragments`].
@@ -47,7 +48,7 @@ impl<'a> Descriptor<'a> {
         Ok(Descriptor { key, fragments: Fragments::Own(fragments) })
     }
 
-    /// Number of fragments.
+    /// Returns the number of fragments.
     #[must_use]
     pub const fn count(&self) -> usize {
         match self.fragments {
@@ -56,7 +57,7 @@ impl<'a> Descriptor<'a> {
         }
     }
 
-    /// The fragments in order.
+    /// Iterates over the fragments in order.
     pub fn fragments(&self) -> impl ExactSizeIterator<Item = Fragment> + Clone + use<'a> {
         let fragments = self.fragments;
         (0..self.count()).map(move |index| match fragments {
@@ -65,19 +66,19 @@ impl<'a> Descriptor<'a> {
         })
     }
 
-    /// Bytes in all fragments together: how much the source writes.
+    /// Returns the total length of all fragments in bytes: how much the source writes.
     #[must_use]
     pub fn total_len(&self) -> u64 {
         self.fragments().map(|fragment| u64::from(fragment.length)).sum()
     }
 
-    /// Bytes of the fragments on the wire.
+    /// Returns the encoded length of the fragments in bytes.
     pub(crate) const fn fragments_len(&self) -> usize {
         self.count() * size_of::<RawFragment>()
     }
 
-    /// Reads the descriptor at the start of `bytes`. `too_short` is the error if it claims to be longer than they
-    /// are, made from the length it claims.
+    /// Parses the descriptor at the start of `bytes`. `too_short` makes the error if the descriptor
+    /// claims more bytes than there are, from the length that it claims.
     pub(crate) fn parse(
         bytes: &'a [u8],
         order: ByteOrder,

@@ -1,4 +1,4 @@
-//! The 48 bytes in front of every message, and the ends of a connection that they name.
+//! The 48-byte head of every message, and the two ends of a connection that it names.
 
 use std::mem::offset_of;
 
@@ -15,7 +15,7 @@ use super::MessageKind;
 /// The magic number of messages and reject records.
 pub(crate) const MAGIC: u32 = 0x0be9_1b91;
 
-/// What a message of unknown type is called in errors.
+/// The name of a message of unknown type in errors.
 pub(crate) const OBJECT: &str = "o2iblnd message";
 
 /// The version of the RDMA protocol, the same for all messages of a connection.
@@ -24,12 +24,12 @@ pub(crate) const OBJECT: &str = "o2iblnd message";
 pub enum Version {
     /// Queues of fixed depth, NOOPs that need a credit. Obsolete since Lustre 1.8.
     V1 = 0x11,
-    /// What nodes speak.
+    /// The version that nodes use.
     V2 = 0x12,
 }
 
 impl Version {
-    /// Reads the version of `object`.
+    /// Parses the version of `object`.
     pub(crate) fn parse(object: &'static str, value: u16) -> Result<Version, ProtoError> {
         match value {
             0x11 => Ok(Version::V1),
@@ -39,14 +39,15 @@ impl Version {
     }
 }
 
-/// Who sends a message to whom: the two interfaces of the connection, not the ends of the LNet message in it.
+/// The sender and receiver of a message: the two interfaces of the connection, not the ends of the
+/// LNet message in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Head {
-    /// The protocol of the connection.
+    /// The protocol version of the connection.
     pub version: Version,
     /// Credits returned to the receiver.
     pub credits: u8,
-    /// Checksum of the message's bytes as sent; 0 for none, which is what to send. See [`super::verify_checksum`].
+    /// Checksum of the message's bytes as sent; 0 for none. Send 0. See [`super::verify_checksum`].
     pub checksum: u32,
     /// The sending interface.
     pub src: End,
@@ -54,19 +55,19 @@ pub struct Head {
     pub dst: End,
 }
 
-/// One life of a network interface.
+/// One incarnation of a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
-    /// Its NID, which has a 4-byte address: no other fits the messages.
+    /// Its NID, which has a 4-byte address: messages cannot encode others.
     pub nid: Nid,
     /// Its incarnation: a number other than 0 that changes when it restarts.
     pub stamp: u64,
 }
 
-/// The two ends of a connection, as all its messages must name them.
+/// The two ends of a connection, named in all its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Link {
-    /// The protocol both ends agreed on.
+    /// The protocol version that both ends agreed on.
     pub version: Version,
     /// This node's interface.
     pub local: End,
@@ -75,16 +76,17 @@ pub struct Link {
 }
 
 impl Link {
-    /// The head of a message to the peer that returns `credits`.
+    /// Returns the head of a message to the peer that returns `credits`.
     #[must_use]
     pub const fn head(&self, credits: u8) -> Head {
         Head { version: self.version, credits, checksum: 0, src: self.local, dst: self.peer }
     }
 
-    /// Checks that a message from the peer is of this connection (lnet-wire 32, receive-time checks).
+    /// Checks that a message from the peer belongs to this connection (lnet-wire 32, receive-time
+    /// checks).
     ///
     /// # Errors
-    /// [`ProtoError::WrongEnd`], [`ProtoError::Stale`]: the connection is to be closed.
+    /// [`ProtoError::WrongEnd`], [`ProtoError::Stale`]: the caller must close the connection.
     pub fn check(&self, head: &Head) -> Result<(), ProtoError> {
         check_nid("srcnid", head.src, self.peer)?;
         check_nid("dstnid", head.dst, self.local)?;
@@ -93,24 +95,24 @@ impl Link {
     }
 }
 
-/// Whether `got` is the interface `wanted`, in whatever life.
+/// Checks that `got` is the interface `wanted`, in any incarnation.
 pub(crate) fn check_nid(field: &'static str, got: End, wanted: End) -> Result<(), ProtoError> {
     let (got, wanted) = (got.nid, wanted.nid);
     if got == wanted { Ok(()) } else { Err(ProtoError::WrongEnd { field, got, wanted }) }
 }
 
-/// Whether `got` is the life `wanted`.
+/// Checks that `got` is the incarnation `wanted`.
 pub(crate) fn check_stamp(field: &'static str, got: End, wanted: End) -> Result<(), ProtoError> {
     let (got, wanted) = (got.stamp, wanted.stamp);
     if got == wanted { Ok(()) } else { Err(ProtoError::Stale { field, got, wanted }) }
 }
 
 impl Head {
-    /// Bytes of a head.
+    /// Length of a head in bytes.
     pub(crate) const LEN: usize = size_of::<RawHead>();
 }
 
-/// Byte order and version, which are told in the first six bytes whatever the rest may be.
+/// Parses byte order and version, which are in the first six bytes of every message and record.
 pub(crate) fn parse_start(object: &'static str, bytes: &[u8]) -> Result<(ByteOrder, Version), ProtoError> {
     let Some([magic @ .., low, high]) = bytes.first_chunk::<6>() else {
         return Err(ProtoError::Truncated { object, length: bytes.len(), needed: 6 });
@@ -150,10 +152,10 @@ const_assert_eq!(offset_of!(RawHead, dst_nid), 32);
 const_assert_eq!(offset_of!(RawHead, dst_stamp), 40);
 
 impl RawHead {
-    /// Where the checksum stands in a message.
+    /// The position of the checksum in a message.
     pub(crate) const CHECKSUM_AT: usize = offset_of!(RawHead, checksum);
 
-    /// The head of a message of `nob` bytes.
+    /// Makes the head of a message of `nob` bytes.
     pub(crate) fn new(head: &Head, kind: MessageKind, nob: usize) -> Result<RawHead, ProtoError> {
         check_sender(head.src.nid)?;
         Ok(RawHead {
@@ -174,7 +176,7 @@ impl RawHead {
         MessageKind::try_from(self.kind)
     }
 
-    /// The length the message claims to have.
+    /// Returns the length that the message claims to have.
     pub(crate) fn nob(&self, order: ByteOrder) -> usize {
         order.u32(self.nob.get()) as usize
     }

@@ -13,30 +13,31 @@ use super::params::RawParams;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MessageKind {
-    /// The active side asks for a connection.
+    /// The active side requests a connection.
     ConnReq = 0xc0,
     /// The passive side accepts it.
     ConnAck = 0xc1,
-    /// Nothing but credits, or a sign of life.
+    /// Credits only, or a keepalive.
     Noop = 0xd0,
     /// An LNet message with its payload.
     Immediate = 0xd1,
     /// The source of data announces them.
     PutReq = 0xd2,
-    /// The sink does not want them.
+    /// The sink does not want the data.
     PutNak = 0xd3,
-    /// The sink says where it wants them.
+    /// The sink sends the destination of the data.
     PutAck = 0xd4,
-    /// The source has written them, or failed.
+    /// The source has written the data, or failed.
     PutDone = 0xd5,
-    /// The sink asks for data and says where it wants them.
+    /// The sink requests data and sends their destination.
     GetReq = 0xd6,
-    /// The source has written them, or failed.
+    /// The source has written the data, or failed.
     GetDone = 0xd7,
 }
 
 impl MessageKind {
-    /// Bytes of the shortest message of this type, that is without payload and RDMA fragments.
+    /// Returns the length in bytes of the shortest message of this type: without payload and RDMA
+    /// fragments.
     #[must_use]
     pub const fn min_len(self) -> usize {
         Head::LEN

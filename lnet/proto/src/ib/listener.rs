@@ -10,15 +10,16 @@ use super::{
     RejectReason, Version,
 };
 
-/// The passive side's rules, the same for all connections.
+/// The rules of the passive side, the same for all connections.
 ///
-/// `L` finds out about the interface of a NID on the device at which a request arrived:
-/// `Fn(Nid) -> `[`Destination`].
+/// `L` returns what a NID refers to on the device at which a request arrived: `Fn(Nid) ->
+/// `[`Destination`].
 #[derive(Clone, Copy, Debug)]
 pub struct Listener<L> {
-    /// Whether source ports must be privileged; by default they need not.
+    /// Whether source ports must be privileged; false by default.
     pub require_privileged: bool,
-    /// The oldest version taken; [`Version::V1`] only where the driver keeps its credit rules as well.
+    /// The oldest version accepted; [`Version::V1`] only where the driver also implements its
+    /// credit rules.
     pub oldest: Version,
     /// Looks an interface up.
     pub destination: L,
@@ -29,65 +30,67 @@ pub struct Listener<L> {
 pub struct Interface {
     /// Its NID and incarnation.
     pub end: End,
-    /// The most it grants: its `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`], [`super::MESSAGE_MAX`].
+    /// The upper limits of a connection: its `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`],
+    /// [`super::MESSAGE_MAX`].
     pub limits: ConnParams,
 }
 
-/// What a NID means on the device at which a request arrived.
+/// What a NID refers to on the device at which a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// An interface of this node on this device.
     Ready(Interface),
     /// The device has no interface yet, or this one is not active.
     NotReady,
-    /// No interface of this node, or one of another device.
+    /// The NID is not one of this node, or is that of another device.
     Unknown,
 }
 
-/// A request that is to be rejected: the record is the private data of the rejection.
+/// A rejection of a request: the record is its private data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What to tell the peer.
+    /// The record for the peer.
     pub record: Reject,
-    /// Why, for this node's own use.
+    /// The reason, for this node's use.
     pub cause: ProtoError,
 }
 
-/// A request that this node can grant. The caller decides, by [`Offer::accept`] or [`Offer::refuse`].
+/// A request that this node can grant. The caller decides, with [`Offer::accept`] or
+/// [`Offer::refuse`].
 ///
-/// It looks at [`Offer::check_known`] first. Then it may refuse with [`RejectReason::ConnRace`] if it is connecting to
-/// the peer itself; but which of two attempts wins is decided differently in different releases, so it had better
-/// accept: two nodes may have several connections.
+/// It calls [`Offer::check_known`] first. Then it may refuse with [`RejectReason::ConnRace`] if it
+/// is connecting to the peer itself; but releases differ in which of two attempts wins, so
+/// accepting is safer: two nodes may have several connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The connection's version and ends.
     pub link: Link,
-    /// What the peer asks for, within this node's limits.
+    /// The parameters that the peer requests, within this node's limits.
     pub asked: ConnParams,
     limits: ConnParams,
 }
 
-/// What this node knows of a peer from other connections.
+/// The state of a peer known from other connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The version spoken.
+    /// The peer's version.
     pub version: Version,
     /// The peer's incarnation.
     pub stamp: u64,
 }
 
 impl<L: Fn(Nid) -> Destination> Listener<L> {
-    /// Reads a connection request: what came as private data, and from which source port.
+    /// Judges a connection request by its private data and source port.
     ///
     /// # Errors
-    /// The refusal to send, by the table of lnet-wire 34.
+    /// The rejection to send, by the table of lnet-wire 34.
     pub fn judge(&self, source_port: u16, private_data: &[u8]) -> Result<Offer, Refusal> {
         let fatal = |version, cause| Refusal::new(version, None, RejectReason::Fatal, cause);
         if self.require_privileged && source_port > PRIVILEGED_PORT_MAX {
             let cause = ProtoError::Unprivileged { port: source_port, limit: PRIVILEGED_PORT_MAX };
             return Err(fatal(Version::V2, cause));
         }
-        // What cannot be answered in its own version is told the newest.
+        // A request that cannot be answered in its own version is answered in the newest.
         let version = match parse_start("connection request", private_data) {
             Ok((_, version)) if version >= self.oldest => version,
             Ok((_, version)) => return Err(fatal(Version::V2, self.too_old(version))),
@@ -132,7 +135,7 @@ impl Offer {
             return Err(refusal(RejectReason::Fatal, ProtoError::WrongKind { kind, wanted }));
         };
         let depth_limit = if version == Version::V1 { QUEUE_DEPTH_V1 } else { limits.queue_depth };
-        // Zeros are nonsense, which no smaller offer cures.
+        // Zeros are invalid; a smaller offer does not help.
         let too_deep = match version {
             Version::V2 if asked.queue_depth > depth_limit => RejectReason::MsgQueueSize,
             _ => RejectReason::Fatal,
@@ -147,10 +150,11 @@ impl Offer {
         Ok(Offer { link: Link { version, local, peer: head.src }, asked, limits })
     }
 
-    /// Compares the peer with what is known of it from live connections.
+    /// Compares the peer with its state known from live connections.
     ///
     /// # Errors
-    /// The refusal to send; all old connections to the peer are to be closed, and it will try again.
+    /// The rejection to send. The caller must close all old connections to the peer, which will try
+    /// again.
     pub fn check_known(&self, known: Option<Known>) -> Result<(), Refusal> {
         let (version, got) = (self.link.version, self.link.peer.stamp);
         let cause = match known {
@@ -171,11 +175,11 @@ impl Offer {
         Err(Refusal { record: self.refuse(RejectReason::ConnStale), cause })
     }
 
-    /// The CONNACK, the private data of the acceptance. `granted` is what the queue pair really got: at most what was
-    /// asked for, and what holds for the connection.
+    /// Returns the CONNACK, the private data of the acceptance. `granted` are the parameters of the
+    /// queue pair: at most those requested; they apply to the connection.
     ///
     /// # Errors
-    /// [`ProtoError::Parameter`] if it is more, or nothing at all.
+    /// [`ProtoError::Parameter`] if a value is larger than requested, or 0.
     pub fn accept(&self, granted: ConnParams) -> Result<[u8; MessageKind::ConnAck.min_len()], ProtoError> {
         granted.check_within(&self.asked)?;
         let mut bytes = [0; MessageKind::ConnAck.min_len()];
@@ -183,7 +187,7 @@ impl Offer {
         Ok(bytes)
     }
 
-    /// The record that rejects the request for another reason.
+    /// Returns the record that rejects the request for another reason.
     #[must_use]
     pub const fn refuse(&self, reason: RejectReason) -> Reject {
         record(self.link.version, Some((self.link.local.stamp, self.limits)), reason)

@@ -1,4 +1,4 @@
-//! The messages, parsed and emitted whole.
+//! Whole messages, parsed and emitted.
 
 use std::mem::offset_of;
 
@@ -13,93 +13,97 @@ use super::head::{Head, OBJECT, RawHead, parse_start};
 use super::params::RawParams;
 use super::{ConnParams, Descriptor, MESSAGE_MAX, MessageKind};
 
-/// One message of the RDMA driver: one SEND, or the private data of a connection request or its acceptance.
+/// One message of the RDMA driver: one SEND, or the private data of a connection request or its
+/// acceptance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Who sends to whom.
+    /// The sender and receiver.
     pub head: Head,
-    /// What it says.
+    /// The content.
     pub body: Body<'a>,
 }
 
-/// What a message says (lnet-wire 32 and 35). The embedded LNet header is always the small one.
+/// The content of a message (lnet-wire 32 and 35). The embedded LNet header is always the small
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// The active side asks for a connection of these parameters.
+    /// The active side requests a connection with these parameters.
     ConnReq(ConnParams),
-    /// The passive side accepts; these hold.
+    /// The passive side accepts; these parameters apply.
     ConnAck(ConnParams),
-    /// Only the head matters.
+    /// Nothing but the head.
     Noop,
     /// An LNet message of any type, whole.
     Immediate {
         /// The LNet header.
         header: Header,
-        /// As many bytes as the header says, at most [`super::IMMEDIATE_MAX`].
+        /// The payload, with the length in the header, at most [`super::IMMEDIATE_MAX`].
         payload: &'a [u8],
     },
-    /// A PUT or REPLY whose payload the receiver shall ask for.
+    /// A PUT or REPLY whose payload the receiver is to request.
     PutReq {
         /// The LNet header.
         header: Header,
-        /// What the answer shall echo.
+        /// The cookie that the answer must echo.
         cookie: Cookie,
     },
-    /// The answer to a PUT_REQ if no payload is wanted (status 0) or can be taken (status below 0).
+    /// The answer to a PUT_REQ if no payload is wanted (status 0) or can be received (status below
+    /// 0).
     PutNak(Completion),
     /// The answer to a PUT_REQ if its payload is wanted.
     PutAck {
         /// Echo of the PUT_REQ's cookie.
         source: Cookie,
-        /// What the PUT_DONE shall echo.
+        /// The cookie that the PUT_DONE must echo.
         sink: Cookie,
-        /// Where to write, and how much.
+        /// The destination and length of the write.
         descriptor: Descriptor<'a>,
     },
-    /// The payload of a PUT_REQ is written, or will not be.
+    /// The payload of a PUT_REQ has been written, or will not be.
     PutDone(Completion),
     /// A GET whose data are to be written by RDMA.
     GetReq {
         /// The LNet header.
         header: Header,
-        /// What the GET_DONE shall echo.
+        /// The cookie that the GET_DONE must echo.
         cookie: Cookie,
-        /// Where to write: the whole of the initiator's buffer.
+        /// The destination of the write: the whole of the initiator's buffer.
         descriptor: Descriptor<'a>,
     },
-    /// The data of a GET_REQ are written, or will not be.
+    /// The data of a GET_REQ have been written, or will not be.
     GetDone(Completion),
 }
 
-/// Eight bytes that their owner chooses and the peer echoes; no byte order, no meaning to others.
+/// Eight bytes that their owner chooses and the peer echoes. They have no byte order, and no
+/// meaning to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub [u8; 8]);
 
 impl Cookie {
-    /// The cookie of this number.
+    /// Makes a cookie from a number.
     #[must_use]
     pub const fn new(number: u64) -> Cookie {
         Cookie(number.to_le_bytes())
     }
 
-    /// The number given to [`Cookie::new`]; meaningless for another node's cookie.
+    /// Returns the number given to [`Cookie::new`]; meaningless for another node's cookie.
     #[must_use]
     pub const fn get(self) -> u64 {
         u64::from_le_bytes(self.0)
     }
 }
 
-/// How a transfer ended.
+/// The result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// Echo of the cookie of the one who waits for this.
+    /// Echo of the cookie of the side that waits for this message.
     pub cookie: Cookie,
-    /// Bytes transferred, or below 0 a negative errno.
+    /// The number of bytes transferred, or a negative errno.
     pub status: i32,
 }
 
 impl Completion {
-    /// Bytes transferred.
+    /// Returns the number of bytes transferred.
     ///
     /// # Errors
     /// The errno, as a positive number.
@@ -109,13 +113,13 @@ impl Completion {
 }
 
 impl<'a> Message<'a> {
-    /// Reads the message at the start of `bytes`, which are what was received: they may be longer than the message
-    /// (the connection manager pads its private data), never shorter. Checksums are not looked at, see
-    /// [`super::verify_checksum`]; whether the message is of the connection it came on is for
-    /// [`super::Link::check`].
+    /// Parses the message at the start of `bytes`, the received bytes: they may be longer than the
+    /// message (the connection manager pads its private data), never shorter. Checksums are not
+    /// checked, see [`super::verify_checksum`]; [`super::Link::check`] checks that the message
+    /// belongs to its connection.
     ///
     /// # Errors
-    /// All checks of lnet-wire 32 that need no knowledge of the connection, each naming the field.
+    /// All checks of lnet-wire 32 that are independent of the connection, each naming the field.
     pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, ProtoError> {
         let (order, version) = parse_start(OBJECT, bytes)?;
         let truncated = |needed| ProtoError::Truncated { object: OBJECT, length: bytes.len(), needed };
@@ -128,7 +132,7 @@ impl<'a> Message<'a> {
         Ok(Message { head, body: Body::parse(reader, order)? })
     }
 
-    /// Bytes of this message.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         let variable = match self.body {
@@ -142,8 +146,8 @@ impl<'a> Message<'a> {
     /// Writes the message to the start of `out`, little-endian; returns its length.
     ///
     /// # Errors
-    /// [`ProtoError::Buffer`] if `out` is shorter than [`Message::encoded_len`], and what [`Message::parse`] would
-    /// refuse. `out` is then unchanged.
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`Message::encoded_len`], and the errors
+    /// with which [`Message::parse`] would refuse the message. `out` is then unchanged.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
         if let Body::Immediate { header, payload } = &self.body {
             let wanted = MessageKind::Immediate.min_len() + header.payload_length as usize;
@@ -170,8 +174,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Writes an IMMEDIATE message but for its payload, which takes the last [`Header::payload_length`] bytes of the length
-/// that is returned: for payloads that are gathered from elsewhere.
+/// Writes an IMMEDIATE message without its payload, which is the last [`Header::payload_length`]
+/// bytes of the returned length: for payloads that are gathered from elsewhere.
 ///
 /// # Errors
 /// As for [`Message::emit`]. `out` is then unchanged.
@@ -188,7 +192,7 @@ pub fn emit_immediate(head: &Head, header: &Header, out: &mut [u8]) -> Result<us
 }
 
 impl<'a> Body<'a> {
-    /// The type of the message.
+    /// Returns the type of the message.
     #[must_use]
     pub const fn kind(&self) -> MessageKind {
         match self {
@@ -205,7 +209,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// The LNet header, in messages that have one.
+    /// Returns the LNet header, in messages that have one.
     #[must_use]
     pub const fn header(&self) -> Option<&Header> {
         match self {
@@ -242,7 +246,7 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The bytes of the LNet header, if there is one.
+    /// Returns the encoded LNet header, if there is one.
     fn checked_header(&self) -> Result<Option<[u8; Header::LEN]>, ProtoError> {
         let Some(header) = self.header() else { return Ok(None) };
         check_embedded(self.kind(), header)?;
@@ -270,7 +274,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Takes a message apart behind its head.
+/// Reads the parts of a message behind its head.
 struct Reader<'a> {
     kind: MessageKind,
     nob: usize,
@@ -307,14 +311,15 @@ impl<'a> Reader<'a> {
         Descriptor::parse(self.rest, order, |needed| self.too_short(needed))
     }
 
-    /// The message ends before `needed` more bytes.
+    /// Returns the error of a message that ends before `needed` more bytes.
     fn too_short(&self, needed: usize) -> ProtoError {
         let min = self.nob - self.rest.len() + needed;
         ProtoError::MessageLength { kind: self.kind, value: self.nob, min, limit: MESSAGE_MAX }
     }
 }
 
-/// A PUT_REQ announces a payload and a GET_REQ asks for one; an IMMEDIATE carries anything.
+/// Checks the type of the embedded LNet message: a PUT_REQ announces a payload and a GET_REQ
+/// requests one; an IMMEDIATE may contain any.
 fn check_embedded(kind: MessageKind, header: &Header) -> Result<(), ProtoError> {
     let message = header.message_type();
     match (kind, message) {
@@ -343,7 +348,7 @@ fn reserve(out: &mut [u8], needed: usize) -> Result<&mut [u8], ProtoError> {
     out.get_mut(..needed).ok_or(ProtoError::Buffer { object: OBJECT, length, needed })
 }
 
-/// A cookie on the wire.
+/// The encoded form of a cookie.
 pub(crate) type RawCookie = [u8; 8];
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

@@ -1,23 +1,24 @@
-//! The RDMA driver's protocol (lnet-wire part F): what two nodes say to each other around RDMA writes.
+//! The RDMA driver's protocol (lnet-wire part F): the messages that two nodes exchange around RDMA
+//! writes.
 //!
-//! A connection manager carries a CONNREQ to the passive side and its CONNACK, or a [`Reject`] record, back. From then
-//! on each SEND is one [`Message`] of at most [`MESSAGE_MAX`] bytes. Data that does not fit one is written by RDMA
-//! where a [`Descriptor`] says.
+//! The connection manager carries a CONNREQ to the passive side, and its CONNACK, or a [`Reject`]
+//! record, back. After that each SEND is one [`Message`] of at most [`MESSAGE_MAX`] bytes. Data
+//! that does not fit into one is written by RDMA to the memory that a [`Descriptor`] names.
 //!
 //! | type | role |
 //! | --- | --- |
 //! | [`Message`], [`Body`] | the ten messages |
-//! | [`Head`], [`Link`] | who sends to whom, and the check of it |
-//! | [`Descriptor`], [`Fragment`] | where an RDMA write shall go |
-//! | [`Reject`] | why there is no connection |
-//! | [`Connector`] | the active side: what to ask for, and what to try after a rejection |
-//! | [`Listener`], [`Offer`] | the passive side: what is asked, and the answer |
-//! | [`checksum`], [`verify_checksum`] | an old bad idea, understood |
+//! | [`Head`], [`Link`] | sender and receiver, and their check |
+//! | [`Descriptor`], [`Fragment`] | the destination of an RDMA write |
+//! | [`Reject`] | the reason of a rejection |
+//! | [`Connector`] | the active side: what to request, and what to try after a rejection |
+//! | [`Listener`], [`Offer`] | the passive side: the request, and the answer |
+//! | [`checksum`], [`verify_checksum`] | message checksums, which are obsolete |
 //!
-//! Nodes send in their own byte order, which the magic number shows; here little-endian is sent and both are read. The
-//! credits of a connection are the driver's.
+//! Nodes send in their own byte order, which the magic number shows; this crate sends little-endian
+//! and reads both. The driver keeps the credits of a connection.
 //!
-//! A large PUT, seen from the sink that wants all of it:
+//! A large PUT, in the view of a sink that wants all of it:
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};
@@ -45,7 +46,7 @@
 //! let request = Message { head: link.head(0), body: Body::PutReq { header, cookie: Cookie::new(1) } };
 //! let length = request.emit(&mut wire)?;
 //!
-//! // ... and the sink says where it wants them.
+//! // ... and the sink answers with their destination.
 //! let link = Link { version: Version::V2, local: sink, peer: source };
 //! let received = Message::parse(&wire[..length])?;
 //! link.check(&received.head)?;
@@ -83,14 +84,14 @@ pub const SERVICE: u16 = 987;
 /// The highest privileged source port (lnet-wire 31).
 pub const PRIVILEGED_PORT_MAX: u16 = 1023;
 
-/// The longest message, hence the size of a receive buffer, in bytes (lnet-wire 31).
+/// The maximum length of a message, and so the size of a receive buffer, in bytes (lnet-wire 31).
 pub const MESSAGE_MAX: usize = 4096;
 
-/// The most payload bytes an IMMEDIATE message carries (lnet-wire 35).
+/// The maximum payload of an IMMEDIATE message in bytes (lnet-wire 35).
 pub const IMMEDIATE_MAX: usize = MESSAGE_MAX - MessageKind::Immediate.min_len();
 
-/// The most fragments in an RDMA descriptor: the pages of the largest payload, and one more for an unaligned start
-/// (lnet-wire 32).
+/// The maximum number of fragments in an RDMA descriptor: the pages of the largest payload, and one
+/// more for an unaligned start (lnet-wire 32).
 pub const RDMA_FRAGMENTS_MAX: u16 = 257;
 
 /// The queue depth of every connection of version 1 (lnet-wire 36).

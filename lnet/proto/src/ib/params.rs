@@ -1,4 +1,4 @@
-//! What two nodes agree on when they connect.
+//! The parameters that two nodes negotiate when they connect.
 
 use std::mem::offset_of;
 
@@ -10,27 +10,28 @@ use crate::{ByteOrder, ProtoError};
 
 use super::{MESSAGE_MAX, RDMA_FRAGMENTS_MAX};
 
-/// A connection's parameters: asked for in a CONNREQ, settled in a CONNACK, offered in a reject record (lnet-wire 32).
+/// A connection's parameters: requested in a CONNREQ, settled in a CONNACK, offered in a reject
+/// record (lnet-wire 32).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnParams {
-    /// Messages that may be under way in each direction: the credits of the connection.
+    /// Messages that may be in flight in each direction: the credits of the connection.
     pub queue_depth: u16,
-    /// The most fragments of one RDMA transfer.
+    /// The maximum number of fragments of one RDMA transfer.
     pub max_fragments: u16,
-    /// The longest message in bytes.
+    /// The maximum length of a message in bytes.
     pub max_message: u32,
 }
 
 impl ConnParams {
-    /// What a node asks for that has nothing tuned (lnet-measured, o2ib).
+    /// The parameters that a node without settings requests (lnet-measured, o2ib).
     pub const DEFAULT: ConnParams =
         ConnParams { queue_depth: 8, max_fragments: RDMA_FRAGMENTS_MAX, max_message: MESSAGE_MAX as u32 };
 
-    /// What a node offers for an interface it does not have (lnet-wire 33).
+    /// The parameters that a node offers for an interface that it does not have (lnet-wire 33).
     pub(crate) const UNKNOWN: ConnParams =
         ConnParams { queue_depth: 0, max_fragments: 0, ..ConnParams::DEFAULT };
 
-    /// A depth of 0 would never send a message, and no fragments never a payload.
+    /// Checks the queue depth. With 0 no message could be sent (and with no fragments no payload).
     pub(crate) fn check_depth(&self, limit: u16) -> Result<(), ProtoError> {
         check("queue depth", self.queue_depth.into(), 1, limit.into())
     }
@@ -43,7 +44,7 @@ impl ConnParams {
         check("maximum message size", self.max_message, 0, limit)
     }
 
-    /// All three.
+    /// Checks all three parameters.
     pub(crate) fn check_within(&self, limits: &ConnParams) -> Result<(), ProtoError> {
         self.check_depth(limits.queue_depth)?;
         self.check_fragments(limits.max_fragments)?;

@@ -14,19 +14,21 @@ use super::head::{MAGIC, parse_start};
 use super::params::RawParams;
 use super::{ConnParams, Version};
 
-/// What a reject record is called in errors.
+/// The name of a reject record in errors.
 const OBJECT: &str = "reject record";
 
-/// Why there is no connection, and what there could be instead: private data of a reject (lnet-wire 33).
+/// The reason for a rejection and the acceptable parameters: private data of a reject (lnet-wire
+/// 33).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reject {
     /// The version in which the passive side answers.
     pub version: Version,
-    /// Why.
+    /// The reason.
     pub reason: RejectReason,
-    /// The incarnation of the interface asked for; 0 if there is none.
+    /// The incarnation of the requested interface; 0 if there is none.
     pub stamp: u64,
-    /// What the passive side would accept; zeros if it does not know the interface. Version 1 has no place for it.
+    /// The parameters that the passive side would accept; zeros if it does not know the interface.
+    /// Version 1 records have none.
     pub params: Option<ConnParams>,
 }
 
@@ -34,19 +36,20 @@ pub struct Reject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RejectReason {
-    /// It is connecting itself, and its attempt wins.
+    /// The passive side is connecting itself, and its attempt wins.
     ConnRace = 1,
     /// Out of memory or the like.
     NoResources = 2,
-    /// It does not understand the request or has no such interface.
+    /// The passive side does not understand the request or has no such interface.
     Fatal = 3,
-    /// It speaks another version.
+    /// The passive side supports another version.
     ConnUncompat = 4,
-    /// The request names a life of the interface that is over, or the active side has restarted since.
+    /// The request names an earlier incarnation of the interface, or the active side has restarted
+    /// since.
     ConnStale = 5,
-    /// Too many RDMA fragments asked for.
+    /// Too many RDMA fragments requested.
     RdmaFrags = 6,
-    /// Too deep a queue asked for.
+    /// Too deep a queue requested.
     MsgQueueSize = 7,
     /// Reserved.
     InvalidSrvId = 8,
@@ -55,13 +58,13 @@ pub enum RejectReason {
 }
 
 impl Reject {
-    /// Bytes of a record with parameters.
+    /// Length in bytes of a record with parameters.
     pub const LEN: usize = SHORT_LEN + size_of::<RawParams>();
 
-    /// Reads a record, in either byte order. What the connection manager has padded it with is not looked at.
+    /// Parses a record in either byte order. Padding of the connection manager is ignored.
     ///
     /// # Errors
-    /// Each field by its name.
+    /// An error for each field, with its name.
     pub fn parse(bytes: &[u8]) -> Result<Reject, ProtoError> {
         let (order, version) = parse_start(OBJECT, bytes)?;
         let (raw, rest) = RawReject::ref_from_prefix(bytes).map_err(|_| ProtoError::Truncated {
@@ -78,7 +81,7 @@ impl Reject {
         })
     }
 
-    /// Bytes of this record.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         if self.written_params().is_some() { Reject::LEN } else { SHORT_LEN }
@@ -87,7 +90,8 @@ impl Reject {
     /// Writes the record to the start of `out`, little-endian; returns its length.
     ///
     /// # Errors
-    /// [`ProtoError::Buffer`] if `out` is shorter than [`Reject::encoded_len`]; [`Reject::LEN`] always do.
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`Reject::encoded_len`]; [`Reject::LEN`] is
+    /// always enough.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
         let (length, needed) = (out.len(), self.encoded_len());
         let Some(out) = out.get_mut(..needed) else {
@@ -150,7 +154,7 @@ impl fmt::Display for RejectReason {
     }
 }
 
-/// Bytes of a record without parameters.
+/// Length in bytes of a record without parameters.
 const SHORT_LEN: usize = size_of::<RawReject>();
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

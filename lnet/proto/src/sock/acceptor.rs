@@ -7,7 +7,7 @@ use crate::{ByteOrder, Decoded, ProtoError};
 use super::intake::Intake;
 use super::{AcceptorRequest, ConnType, Hello, InterfaceAddresses, RequestVerdict, Version, WireBytes};
 
-/// What the passive side tells of itself in its hello.
+/// The passive side's interface, as sent in its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalInterface {
     /// The process id, [`Pid::LNET`] in practice.
@@ -16,9 +16,10 @@ pub struct LocalInterface {
     pub incarnation: u64,
 }
 
-/// A node's own interfaces, as the passive side needs to know them.
+/// The interfaces of the passive side's node.
 pub trait LocalNode {
-    /// The interface of exactly this NID, if it is one of the node's and takes TCP connections.
+    /// Returns the interface with exactly this NID, if it is one of the node's and takes TCP
+    /// connections.
     fn interface(&self, nid: Nid) -> Option<LocalInterface>;
 }
 
@@ -30,9 +31,9 @@ impl<F: Fn(Nid) -> Option<LocalInterface>> LocalNode for F {
 
 /// The passive side of one connection's handshake.
 ///
-/// Feed it what the socket gives until it asks for a decision or rejects. It takes the bytes of the handshake and none
-/// behind them. Both reads of the request and of the hello need a deadline (5 s on kernel nodes), which is the
-/// caller's, as is the check of the source port.
+/// Feed it the bytes of the socket until it asks for a decision or rejects. It consumes the bytes
+/// of the handshake and none behind them. The caller must set a deadline for reading the request
+/// and for reading the hello (5 s on kernel nodes), and check the source port.
 #[derive(Clone, Debug)]
 pub struct Acceptor<L> {
     node: L,
@@ -47,29 +48,30 @@ enum Stage {
     Hello { nid: Nid, interface: LocalInterface },
 }
 
-/// Where the passive side's handshake stands.
+/// The progress of the passive side's handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcceptProgress {
     /// All input is consumed and more is needed.
     NeedMore,
-    /// The request is for this NID of the node. Nothing is to be sent; go on feeding.
+    /// The request is for this NID of the node. Nothing is to be sent; continue feeding.
     RequestOk {
-        /// The interface asked for.
+        /// The requested interface.
         nid: Nid,
     },
-    /// The peer's hello is in. The caller decides: [`Offer::accept`] or [`Offer::refuse`].
+    /// The peer's hello has been received. The caller decides: [`Offer::accept`] or
+    /// [`Offer::refuse`].
     Hello(Offer),
     /// Send `reply`, which may be empty, and close.
     Reject {
-        /// What to send first.
+        /// The bytes to send first.
         reply: WireBytes,
-        /// Why.
+        /// The reason.
         reason: ProtoError,
     },
 }
 
-/// A peer's valid hello, on which the node has to decide: race, other versions or incarnations of the peer, too many
-/// connections of the type (lnet-wire 24).
+/// A peer's valid hello, which the node accepts or refuses: because of a race, other versions or
+/// incarnations of the peer, or too many connections of the type (lnet-wire 24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The peer's hello.
@@ -82,15 +84,16 @@ pub struct Offer {
 }
 
 impl<L: LocalNode> Acceptor<L> {
-    /// A handshake from its first byte, for `node`.
+    /// Starts a handshake for `node`.
     pub const fn new(node: L) -> Acceptor<L> {
         Acceptor { node, stage: Stage::Request, intake: Intake::EMPTY, done: None }
     }
 
-    /// Goes on with `input`: how many bytes of it were consumed, and what comes next.
+    /// Processes `input`: returns the number of bytes consumed, and the progress.
     ///
-    /// After [`AcceptProgress::RequestOk`] feed the rest of the input. After [`AcceptProgress::Hello`] and
-    /// [`AcceptProgress::Reject`] the handshake is over: nothing more is consumed, and the same is returned again.
+    /// After [`AcceptProgress::RequestOk`] feed the rest of the input. After
+    /// [`AcceptProgress::Hello`] and [`AcceptProgress::Reject`] the handshake is over: no more
+    /// bytes are consumed, and the same progress is returned again.
     pub fn feed(&mut self, input: &[u8]) -> (usize, AcceptProgress) {
         if let Some(progress) = &self.done {
             return (0, progress.clone());
@@ -106,7 +109,7 @@ impl<L: LocalNode> Acceptor<L> {
         (input.len() - rest.len(), progress)
     }
 
-    /// Why the handshake fails if the peer closes the connection here.
+    /// Returns the error of the handshake if the peer closes the connection at this point.
     pub fn closed(&self) -> ProtoError {
         let object = match self.stage {
             Stage::Request => "connection request",
@@ -158,26 +161,28 @@ impl Offer {
         Ok(Offer { hello, byte_order, local_nid, interface, refusal })
     }
 
-    /// The interface the peer asked for.
+    /// Returns the interface that the peer requested.
     #[must_use]
     pub const fn local_nid(&self) -> Nid {
         self.local_nid
     }
 
-    /// Whom the peer says to be. Whether to believe it is decided by its source port (lnet-wire 27).
+    /// Returns the identity that the peer claims. The source port decides whether the node accepts
+    /// it (lnet-wire 27).
     #[must_use]
     pub const fn claimed(&self) -> ProcessId {
         ProcessId::new(self.hello.src_nid, self.hello.src_pid)
     }
 
-    /// The connection's type in this node's view.
+    /// Returns the connection's type in this node's view.
     #[must_use]
     pub const fn conn_type(&self) -> ConnType {
         self.hello.conn_type.inverse()
     }
 
-    /// The hello that accepts a connection from a privileged port, as kernel nodes write it: the receiver's PID stays 0.
-    /// `peer` is the identity this node gives the peer. The connection is usable once these bytes are sent.
+    /// Returns the hello that accepts a connection from a privileged port, as kernel nodes write
+    /// it: the receiver's PID stays 0. `peer` is the identity that this node gives the peer. The
+    /// connection is usable once these bytes are sent.
     ///
     /// # Errors
     /// [`ProtoError::LargeNid`] if `peer` does not fit the protocol version the peer speaks.
@@ -185,8 +190,9 @@ impl Offer {
         self.acceptance(peer.nid, Pid(0))
     }
 
-    /// The same for a connection from any other port: it says under which PID this node knows the peer. A peer that is
-    /// not told must take itself for a userspace node, which has one connection only (lnet-wire 27).
+    /// As [`Offer::accept`] for a connection from any other port: the hello contains the PID by
+    /// which this node identifies the peer. Without it the peer must treat this node as a userspace
+    /// node, which has one connection only (lnet-wire 27).
     ///
     /// # Errors
     /// As for [`Offer::accept`].
@@ -199,14 +205,15 @@ impl Offer {
         Hello { dst_pid, conn_type: self.conn_type(), ..hello }.to_bytes()
     }
 
-    /// The hello that refuses the connection, which is then to be closed. The peer retries.
+    /// Returns the hello that refuses the connection. The caller then closes the connection; the
+    /// peer retries.
     #[must_use]
     pub const fn refuse(&self) -> WireBytes {
         self.refusal
     }
 }
 
-/// The verdict on a request, in the form the intake drives.
+/// Judges a request, in the form that the intake needs.
 fn judge(bytes: &[u8], node: &impl LocalNode) -> Result<Decoded<(Nid, LocalInterface)>, Box<AcceptProgress>> {
     let (reply, reason) = match AcceptorRequest::judge(bytes, |nid| node.interface(nid)) {
         RequestVerdict::NeedMore { total } => return Ok(Decoded::Need(total)),
@@ -223,7 +230,8 @@ fn judge(bytes: &[u8], node: &impl LocalNode) -> Result<Decoded<(Nid, LocalInter
     Err(Box::new(AcceptProgress::Reject { reply, reason }))
 }
 
-/// A bad version is answered with the version spoken here, anything else with silence (lnet-wire 22.5).
+/// Rejects a hello: a wrong version is answered with the version supported here, anything else
+/// without a byte (lnet-wire 22.5).
 fn reject(nid: Nid, interface: LocalInterface, reason: ProtoError) -> AcceptProgress {
     let reply = match reason {
         ProtoError::Version { .. } => {
@@ -235,7 +243,7 @@ fn reject(nid: Nid, interface: LocalInterface, reason: ProtoError) -> AcceptProg
     AcceptProgress::Reject { reply, reason }
 }
 
-/// A refusal; an acceptance differs in type and receiver.
+/// Makes a hello that refuses; one that accepts differs in type and receiver.
 fn own_hello(version: Version, nid: Nid, interface: LocalInterface, peer: Nid) -> Hello {
     Hello {
         version,

@@ -1,12 +1,13 @@
 //! Message checksums (lnet-wire 25.3).
 //!
-//! Nodes send none today. A non-zero one is checked the way the receiving kernel node checks it.
+//! Nodes do not send checksums today. A non-zero one is checked as the receiving kernel node checks
+//! it.
 
 use crate::{ByteOrder, ProtoError};
 
 use super::{Prefix, Version};
 
-/// Reflected CRC-32, polynomial 0xEDB88320, started at all ones and not inverted at the end.
+/// Reflected CRC-32 with polynomial 0xEDB88320, initial value all ones, not inverted at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc32(u32);
 
@@ -14,7 +15,7 @@ impl Crc32 {
     /// The checksum of no bytes.
     pub const EMPTY: Crc32 = Crc32(0xffff_ffff);
 
-    /// Takes in more bytes.
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |crc, byte| {
             let index = (crc as u8 ^ byte) as usize;
@@ -22,14 +23,15 @@ impl Crc32 {
         });
     }
 
-    /// The checksum so far.
+    /// Returns the checksum so far.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// The check of one message whose prefix has a checksum: feed the payload, then [`MessageChecksum::verify`].
+/// The check of one message whose prefix has a checksum: feed the payload, then call
+/// [`MessageChecksum::verify`].
 #[derive(Clone, Copy, Debug)]
 pub struct MessageChecksum {
     crc: Crc32,
@@ -37,11 +39,11 @@ pub struct MessageChecksum {
 }
 
 impl MessageChecksum {
-    /// Starts the check of an LNet message, `None` if it has no checksum.
+    /// Starts the check of an LNet message; `None` if it has no checksum.
     ///
-    /// `frame` is prefix and header as they were received. In version 2 they are part of the sum, with the checksum
-    /// itself as zero; in versions 3 and 4 the payload alone counts, so that a checksum made by the rule of version
-    /// 2 fails there, as it does on a kernel node.
+    /// `frame` is the prefix and header as received. In version 2 they are part of the sum, with
+    /// the checksum itself as zero; in versions 3 and 4 only the payload counts, so a checksum made
+    /// by the rule of version 2 fails there, as on a kernel node.
     #[must_use]
     pub fn start(version: Version, order: ByteOrder, frame: &[u8]) -> Option<MessageChecksum> {
         let (prefix, header) = frame.split_first_chunk::<{ Prefix::LEN }>()?;
@@ -59,12 +61,12 @@ impl MessageChecksum {
         Some(MessageChecksum { crc, wanted })
     }
 
-    /// Takes in the next piece of the payload.
+    /// Adds a piece of the payload.
     pub fn update(&mut self, payload: &[u8]) {
         self.crc.update(payload);
     }
 
-    /// Compares, once the whole payload is in.
+    /// Compares the checksum after the whole payload.
     ///
     /// # Errors
     /// [`ProtoError::Checksum`]: the message completes with `EIO` and the connection is closed.

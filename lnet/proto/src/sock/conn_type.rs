@@ -1,10 +1,10 @@
-//! The type of a connection: what its holder sends on it.
+//! The type of a connection: the traffic that its holder sends on it.
 
 use std::fmt;
 
 use crate::ProtoError;
 
-/// What a connection is for, in the view of the node that holds it (lnet-wire 23).
+/// The purpose of a connection, in the view of the node that holds it (lnet-wire 23).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum ConnType {
@@ -14,14 +14,14 @@ pub enum ConnType {
     Any = 0,
     /// Small messages both ways.
     Control = 1,
-    /// The peer sends bulk on it; the holder only acks and keepalives.
+    /// The peer sends bulk on it; the holder only sends acks and keepalives.
     BulkIn = 2,
     /// The holder sends bulk on it.
     BulkOut = 3,
 }
 
 impl ConnType {
-    /// The same connection in the view of the node at its other end.
+    /// Returns the type of the same connection in the view of the node at its other end.
     #[must_use]
     pub const fn inverse(self) -> ConnType {
         match self {
@@ -31,7 +31,7 @@ impl ConnType {
         }
     }
 
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[must_use]
     pub const fn get(self) -> i32 {
         self as i32

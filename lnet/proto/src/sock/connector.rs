@@ -8,19 +8,19 @@ use super::intake::Intake;
 use super::request::MAGIC_ACCEPTOR;
 use super::{AcceptorRequest, ConnType, Hello, InterfaceAddresses, Version, WireBytes};
 
-/// The connection that is wanted.
+/// The requested connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Who connects.
+    /// The connecting process.
     pub local: ProcessId,
-    /// The local interface's incarnation, the same in all hellos of one life of it.
+    /// The local interface's incarnation, the same in all its hellos between two restarts.
     pub incarnation: u64,
-    /// Whom to reach; the process id is [`Pid::LNET`] in practice.
+    /// The peer; the process id is [`Pid::LNET`] in practice.
     pub peer: ProcessId,
     /// The connection's type in the local view.
     pub conn_type: ConnType,
-    /// The protocol: that of the peer's other connections, or the one it asked for, else
-    /// [`Version::preferred_for`] its NID.
+    /// The protocol version: that of the peer's other connections, or the one that the peer asked
+    /// for, else [`Version::preferred_for`] its NID.
     pub version: Version,
     /// The peer's incarnation on its other live connections, if there are any.
     pub live_incarnation: Option<u64>,
@@ -28,9 +28,9 @@ pub struct Attempt {
 
 /// The active side of one connection's handshake.
 ///
-/// Send [`Connector::output`] as soon as the socket is connected, then feed it what the socket gives. It takes the
-/// bytes of the handshake and none behind them. The read needs a deadline (50 s on kernel nodes), which is the
-/// caller's.
+/// Send [`Connector::output`] as soon as the socket is connected, then feed it the bytes of the
+/// socket. It consumes the bytes of the handshake and none behind them. The caller must set a
+/// deadline for the read (50 s on kernel nodes).
 #[derive(Clone, Debug)]
 pub struct Connector {
     attempt: Attempt,
@@ -39,40 +39,41 @@ pub struct Connector {
     done: Option<ConnectProgress>,
 }
 
-/// Where the active side's handshake stands.
+/// The progress of the active side's handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectProgress {
     /// All input is consumed and more is needed.
     NeedMore,
     /// The connection is usable.
     Established(Established),
-    /// The peer wants another attempt. Close this connection.
+    /// The peer asks for another attempt. Close this connection.
     Retry(Retry),
     /// The attempt fails. Close this connection.
     Failed(ProtoError),
 }
 
-/// What the handshake has shown of the peer.
+/// The result of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Established {
     /// The peer's hello.
     pub hello: Hello,
     /// The byte order of the peer's message prefixes.
     pub byte_order: ByteOrder,
-    /// The NID by which the peer knows this side. Differs from the NID sent if the source port was unprivileged
-    /// (lnet-wire 27).
+    /// The NID by which the peer identifies this side. Differs from the NID sent if the source port
+    /// was unprivileged (lnet-wire 27).
     pub known_as_nid: Nid,
-    /// The process id by which the peer knows this side, if it says so; kernel nodes do not.
+    /// The process id by which the peer identifies this side, if the peer sent it; kernel nodes do
+    /// not.
     pub known_as_pid: Option<Pid>,
 }
 
-/// Why, and how, to try again (lnet-wire 24).
+/// The reason to try again, and what to change (lnet-wire 24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// The peer is connecting to this node, or has enough connections of the type: retry after the shortest back-off
-    /// (1 s), at most three times in a row.
+    /// The peer is connecting to this node, or has enough connections of the type: retry after the
+    /// shortest back-off (1 s), at most three times in a row.
     Race,
-    /// The peer speaks this version: remember it and retry at once.
+    /// The peer supports this version: remember it and retry at once.
     Version {
         /// The peer's version.
         version: Version,
@@ -89,11 +90,11 @@ pub enum Retry {
 }
 
 impl Connector {
-    /// A handshake from its first byte.
+    /// Starts a handshake.
     ///
     /// # Errors
-    /// [`ProtoError::Attempt`] for a connection of type NONE or to no single interface, [`ProtoError::LargeNid`] if
-    /// the version has no room for a NID.
+    /// [`ProtoError::Attempt`] for a connection of type NONE or to an address that is not one
+    /// interface, [`ProtoError::LargeNid`] if the version cannot encode a NID.
     pub fn new(attempt: Attempt) -> Result<Connector, ProtoError> {
         if attempt.conn_type == ConnType::None {
             return Err(refused("connection type", attempt.conn_type));
@@ -112,16 +113,16 @@ impl Connector {
         Ok(Connector { attempt, output, intake: Intake::EMPTY, done: None })
     }
 
-    /// All that the active side sends: the connection request and its hello.
+    /// Returns all that the active side sends: the connection request and its hello.
     #[must_use]
     pub fn output(&self) -> &[u8] {
         &self.output
     }
 
-    /// Goes on with `input`: how many bytes of it were consumed, and what comes next.
+    /// Processes `input`: returns the number of bytes consumed, and the progress.
     ///
-    /// After anything but [`ConnectProgress::NeedMore`] the handshake is over: nothing more is consumed, and the same
-    /// is returned again.
+    /// After any result but [`ConnectProgress::NeedMore`] the handshake is over: no more bytes are
+    /// consumed, and the same progress is returned again.
     pub fn feed(&mut self, input: &[u8]) -> (usize, ConnectProgress) {
         if let Some(progress) = &self.done {
             return (0, progress.clone());
@@ -138,8 +139,9 @@ impl Connector {
         (input.len() - rest.len(), progress)
     }
 
-    /// Why the handshake fails if the peer closes the connection here. Without a byte it usually means that the peer
-    /// has no such NID, or takes no connection from this source port.
+    /// Returns the error of the handshake if the peer closes the connection at this point. Before
+    /// the first byte it usually means that the peer has no such NID, or takes no connection from
+    /// this source port.
     #[must_use]
     pub fn closed(&self) -> ProtoError {
         ProtoError::Closed { object: "hello", length: self.intake.len() }
@@ -161,7 +163,7 @@ impl Attempt {
         }
     }
 
-    /// The active side's checks of the answer, in their order.
+    /// Makes the active side's checks of the answer, in their order.
     fn judge(&self, hello: &Hello, byte_order: ByteOrder) -> ConnectProgress {
         if let Err(reason) = self.check_sender(hello) {
             return ConnectProgress::Failed(reason);
@@ -200,7 +202,7 @@ impl Attempt {
     }
 }
 
-/// The passive side's hello, or its answer to a request it does not understand.
+/// Decodes the passive side's hello, or its answer to a request that it does not support.
 fn decode_answer(bytes: &[u8]) -> Result<Decoded<(Hello, ByteOrder)>, ProtoError> {
     let is_request =
         bytes.first_chunk().is_some_and(|magic| ByteOrder::of_magic(*magic, MAGIC_ACCEPTOR).is_some());

@@ -1,17 +1,17 @@
-//! Messages in the stream behind the hellos (lnet-wire 25).
+//! Messages in the stream after the hellos (lnet-wire 25).
 
 use crate::{ByteOrder, Header, ProtoError};
 
 use super::{MessageChecksum, Prefix, PrefixKind, Version};
 
-/// The checksum of a NOOP that has one: that of no bytes (lnet-wire 25.3).
+/// The checksum of a NOOP, if it has one: that of no bytes (lnet-wire 25.3).
 const NOOP_CSUM: u32 = super::Crc32::EMPTY.get();
 
-/// Finds where a message starts, and reads everything in front of its payload.
+/// Finds the start of a message, and decodes everything in front of its payload.
 ///
-/// It keeps no bytes: give it the unread bytes of the stream; what it does not consume must be given again with more
-/// behind it. After [`Frame::Lnet`] the stream holds [`Header::payload_length`] bytes that are the caller's to
-/// receive.
+/// It keeps no bytes: give it the unread bytes of the stream, and give it the bytes that it does
+/// not consume again with more behind them. After [`Frame::Lnet`] the next
+/// [`Header::payload_length`] bytes of the stream are the payload, which the caller receives.
 ///
 /// ```
 /// use lnet_proto::ByteOrder;
@@ -33,33 +33,36 @@ pub struct Decoder {
 /// The next message in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message of the socket protocol alone.
+    /// A message of the socket protocol without an LNet message.
     Noop(Prefix),
     /// An LNet message, whose payload follows.
     Lnet(Prefix, Header),
 }
 
 impl Decoder {
-    /// The most bytes [`Decoder::decode`] needs to see at once.
+    /// The maximum number of bytes that [`Decoder::decode`] needs at once.
     pub const FRAME_MAX: usize = Prefix::LEN + Header::LARGE_LEN;
 
-    /// A decoder for a connection on which hellos of `version` were exchanged and whose peer writes in `order`.
+    /// Makes a decoder for a connection on which hellos of `version` were exchanged and whose peer
+    /// writes in `order`.
     #[must_use]
     pub const fn new(version: Version, order: ByteOrder) -> Decoder {
         Decoder { version, order }
     }
 
-    /// Bytes in front of the payload of an LNet message on this connection.
+    /// Returns the number of bytes in front of the payload of an LNet message on this connection.
     #[must_use]
     pub const fn frame_len(&self) -> usize {
         Prefix::LEN + self.version.header_len()
     }
 
-    /// Reads the message at the start of `bytes`: how many bytes it took, and the message. `None` if `bytes` ends
-    /// inside prefix or header; [`Decoder::frame_len`] bytes are always enough.
+    /// Decodes the message at the start of `bytes`: returns the number of bytes consumed, and the
+    /// message. `None` if `bytes` ends inside prefix or header; [`Decoder::frame_len`] bytes are
+    /// always enough.
     ///
     /// # Errors
-    /// A prefix or header that breaks the protocol; all connections to the peer are to be closed.
+    /// A prefix or header that breaks the protocol; the caller must close all connections to the
+    /// peer.
     pub fn decode(&self, bytes: &[u8]) -> Result<Option<(usize, Frame)>, ProtoError> {
         let Some((prefix, rest)) = bytes.split_first_chunk() else { return Ok(None) };
         let prefix = Prefix::parse(prefix, self.order)?;

@@ -13,43 +13,44 @@ use crate::{ByteOrder, Decoded, Header, ProtoError};
 
 use super::{ConnType, WireBytes};
 
-/// The magic number all network types share; that of hello versions 2 to 4.
+/// The magic number that all network types share; hello versions 2 to 4 have it.
 pub(crate) const MAGIC_UNIFIED: u32 = 0x4572_6963;
 
 /// The magic number of the version 1 hello, which is always little-endian.
 const MAGIC_OLD_TCP: u32 = 0xeebc_0ded;
 
-/// The longest hello in bytes.
+/// The maximum length of a hello in bytes.
 pub(crate) const HELLO_MAX: usize = SMALL_LEN + 4 * InterfaceAddresses::MAX;
 
 const SMALL_LEN: usize = size_of::<SmallHello>();
 const LARGE_LEN: usize = size_of::<LargeHello>();
 
-/// What a hello is called in errors.
+/// The name of a hello in errors.
 const OBJECT: &str = "hello";
 
-/// The version of the socket protocol, which a connection's two hellos agree on.
+/// The version of the socket protocol, the same in both hellos of a connection.
 ///
-/// Version 1 has an older form that this crate recognises and refuses.
+/// Version 1 has an older layout, which this crate recognises and refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Version {
     /// 64-bit NIDs, checksums.
     V2 = 2,
-    /// 64-bit NIDs, keepalives. What nodes use over IPv4.
+    /// 64-bit NIDs, keepalives. Nodes use it over IPv4.
     V3 = 3,
-    /// 20-byte NIDs and 96-byte message headers. What nodes use over IPv6.
+    /// 20-byte NIDs and 96-byte message headers. Nodes use it over IPv6.
     V4 = 4,
 }
 
 impl Version {
-    /// The version in which to talk to, or refuse, a peer of whom nothing is known (lnet-wire 22.4).
+    /// Returns the version in which to address, or refuse, a peer whose version is unknown
+    /// (lnet-wire 22.4).
     #[must_use]
     pub fn preferred_for(nid: Nid) -> Version {
         if nid.is_nid4() { Version::V3 } else { Version::V4 }
     }
 
-    /// The version of this number, if it is spoken here.
+    /// Returns the version with this number, if it is supported here.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Version> {
         match number {
@@ -60,7 +61,7 @@ impl Version {
         }
     }
 
-    /// Bytes of a message header on a connection of this version.
+    /// Returns the length in bytes of a message header on a connection of this version.
     #[must_use]
     pub const fn header_len(self) -> usize {
         match self {
@@ -69,38 +70,40 @@ impl Version {
         }
     }
 
-    /// Whether the version's hello and headers have room for this NID.
+    /// Whether the version's hello and headers can encode this NID.
     #[must_use]
     pub const fn holds(self, nid: Nid) -> bool {
         nid.is_nid4() || matches!(self, Version::V4)
     }
 }
 
-/// Who a node is and what it wants of the connection.
+/// The identity of a node, and its parameters for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hello {
-    /// The layout, and the protocol of the connection.
+    /// The version of the layout and of the connection.
     pub version: Version,
     /// The sender's NID.
     pub src_nid: Nid,
-    /// The receiver's NID. To a peer with an unprivileged source port: the NID it is known by (lnet-wire 27). Nobody checks
-    /// it (lnet-wire 22.5): what is no NID is read as [`Nid::ANY`].
+    /// The receiver's NID. To a peer with an unprivileged source port: the NID by which this node
+    /// identifies it (lnet-wire 27). Receivers do not check it (lnet-wire 22.5): an invalid NID is
+    /// read as [`Nid::ANY`].
     pub dst_nid: Nid,
     /// The sender's process id.
     pub src_pid: Pid,
-    /// The receiver's process id; kernel nodes send 0, and nobody checks it.
+    /// The receiver's process id; kernel nodes send 0, and receivers do not check it.
     pub dst_pid: Pid,
     /// The sender's incarnation: a number that changes when its network interface restarts.
     pub src_incarnation: u64,
-    /// The receiver's incarnation; kernel nodes send 0, and nobody checks it.
+    /// The receiver's incarnation; kernel nodes send 0, and receivers do not check it.
     pub dst_incarnation: u64,
     /// The connection's type in the sender's view; [`ConnType::None`] refuses the connection.
     pub conn_type: ConnType,
-    /// The sender's interfaces, a relic: modern nodes list none. Not in version 4.
+    /// The sender's interfaces, obsolete: current nodes list none. Not in version 4.
     pub addresses: InterfaceAddresses,
 }
 
-/// The IPv4 addresses old nodes list in their hello: at most [`InterfaceAddresses::MAX`], none of them zero.
+/// The IPv4 addresses that old nodes list in their hello: at most [`InterfaceAddresses::MAX`], none
+/// of them zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InterfaceAddresses {
     addresses: [u32; InterfaceAddresses::MAX],
@@ -108,16 +111,17 @@ pub struct InterfaceAddresses {
 }
 
 impl InterfaceAddresses {
-    /// The most addresses a hello may list (lnet-wire 22.2).
+    /// The limit for addresses in a hello (lnet-wire 22.2).
     pub const MAX: usize = 16;
     /// No address.
     pub const NONE: InterfaceAddresses =
         InterfaceAddresses { addresses: [0; InterfaceAddresses::MAX], count: 0 };
 
-    /// A list of these addresses.
+    /// Makes a list of these addresses.
     ///
     /// # Errors
-    /// [`ProtoError::AddressCount`] for more than [`InterfaceAddresses::MAX`], [`ProtoError::ZeroAddress`].
+    /// [`ProtoError::AddressCount`] for more than [`InterfaceAddresses::MAX`],
+    /// [`ProtoError::ZeroAddress`].
     pub fn new(addresses: &[Ipv4Addr]) -> Result<InterfaceAddresses, ProtoError> {
         let mut list = InterfaceAddresses::NONE;
         list.count = checked_count(u32::try_from(addresses.len()).unwrap_or(u32::MAX))?;
@@ -127,12 +131,12 @@ impl InterfaceAddresses {
         Ok(list)
     }
 
-    /// The addresses in order.
+    /// Iterates over the addresses in order.
     pub fn iter(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         self.addresses[..self.count].iter().map(|address| Ipv4Addr::from_bits(*address))
     }
 
-    /// Number of addresses.
+    /// Returns the number of addresses.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count
@@ -146,12 +150,12 @@ impl InterfaceAddresses {
 }
 
 impl Hello {
-    /// Reads a hello in either byte order, which is returned with it: it holds for the message prefixes of the
-    /// connection.
+    /// Decodes a hello in either byte order, which is returned with it: it also applies to the
+    /// message prefixes of the connection.
     ///
     /// # Errors
-    /// Each check of lnet-wire 22.5 that needs no knowledge of the receiver, as soon as its bytes are there:
-    /// [`ProtoError::Magic`], [`ProtoError::Version`] (also for version 1), then the fields.
+    /// Each check of lnet-wire 22.5 that is independent of the receiver, as soon as its bytes are
+    /// there: [`ProtoError::Magic`], [`ProtoError::Version`] (also for version 1), then the fields.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<(Hello, ByteOrder)>, ProtoError> {
         let Some(magic) = bytes.first_chunk() else { return Ok(Decoded::Need(4)) };
         let order = hello_order(*magic)?;
@@ -171,7 +175,7 @@ impl Hello {
         Ok(hello.map(|hello| (hello, order)))
     }
 
-    /// Bytes of this hello.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         match self.version {
@@ -180,12 +184,12 @@ impl Hello {
         }
     }
 
-    /// Writes the hello to the start of `out`, little-endian; returns its length. Version 4 has no place for the
-    /// interface addresses.
+    /// Writes the hello to the start of `out`, little-endian; returns its length. Version 4 does
+    /// not encode the interface addresses.
     ///
     /// # Errors
-    /// [`ProtoError::Buffer`] if `out` is shorter than [`Hello::encoded_len`], [`ProtoError::LargeNid`] if the
-    /// version has no room for a NID.
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`Hello::encoded_len`],
+    /// [`ProtoError::LargeNid`] if the version cannot encode a NID.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
         let (length, needed) = (out.len(), self.encoded_len());
         let Some(out) = out.get_mut(..needed) else {
@@ -195,17 +199,17 @@ impl Hello {
             Version::V2 | Version::V3 => self.emit_small(out)?,
             Version::V4 => {
                 let raw = RawHello::of(self, |_, nid| Ok(nid.to_wire()))?;
-                // It has no list.
+                // Version 4 has no list.
                 out.copy_from_slice(RawHello { address_count: U32::ZERO, ..raw }.as_bytes());
             }
         }
         Ok(needed)
     }
 
-    /// The hello's bytes.
+    /// Returns the encoded hello.
     ///
     /// # Errors
-    /// [`ProtoError::LargeNid`] if the version has no room for a NID.
+    /// [`ProtoError::LargeNid`] if the version cannot encode a NID.
     pub fn to_bytes(&self) -> Result<WireBytes, ProtoError> {
         let mut bytes = [0; HELLO_MAX];
         let length = self.emit(&mut bytes)?;
@@ -250,7 +254,7 @@ impl Hello {
     }
 }
 
-/// The byte order that the magic number shows, or `None` for the magic number of version 1.
+/// Returns the byte order of the magic number, or `None` for the magic number of version 1.
 fn hello_order(magic: [u8; 4]) -> Result<Option<ByteOrder>, ProtoError> {
     let value = u32::from_le_bytes(magic);
     match ByteOrder::of_magic(magic, MAGIC_UNIFIED) {
@@ -283,7 +287,7 @@ fn checked_address(index: usize, address: u32) -> Result<u32, ProtoError> {
     if address == 0 { Err(ProtoError::ZeroAddress { index }) } else { Ok(address) }
 }
 
-/// A hello with NIDs of either form.
+/// The layout of a hello, with NIDs of either form.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RawHello<N> {
@@ -313,7 +317,7 @@ const_assert_eq!(offset_of!(LargeHello, src_incarnation), 56);
 const_assert_eq!(offset_of!(LargeHello, conn_type), 72);
 
 impl<N> RawHello<N> {
-    /// The hello, without the addresses.
+    /// Returns the hello without the addresses.
     fn decode(
         self,
         version: Version,

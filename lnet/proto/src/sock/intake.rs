@@ -1,4 +1,4 @@
-//! Small fixed buffers of the handshakes: bytes gathered, bytes to send.
+//! Small fixed buffers of the handshakes, for received bytes and for bytes to send.
 
 use std::fmt;
 use std::ops::Deref;
@@ -7,7 +7,8 @@ use super::hello::HELLO_MAX;
 use super::request::REQUEST_MAX;
 use crate::Decoded;
 
-/// Bytes to send in a handshake, held without allocation: at most a connection request and a hello.
+/// The bytes that a handshake sends, held without allocation: at most a connection request and a
+/// hello.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct WireBytes {
     bytes: [u8; WireBytes::CAPACITY],
@@ -15,12 +16,13 @@ pub struct WireBytes {
 }
 
 impl WireBytes {
-    /// The most bytes a handshake sends in one piece.
+    /// The maximum number of bytes that a handshake sends in one piece.
     pub const CAPACITY: usize = REQUEST_MAX + HELLO_MAX;
     /// Nothing to send.
     pub const EMPTY: WireBytes = WireBytes { bytes: [0; WireBytes::CAPACITY], length: 0 };
 
-    /// Appends; the callers' pieces are arrays and hellos whose sum `CAPACITY` bounds.
+    /// Appends a piece. The callers' pieces are arrays and hellos whose total length is at most
+    /// `CAPACITY`.
     pub(crate) fn push(&mut self, piece: &[u8]) {
         self.bytes[self.length..self.length + piece.len()].copy_from_slice(piece);
         self.length += piece.len();
@@ -41,10 +43,10 @@ impl fmt::Debug for WireBytes {
     }
 }
 
-/// Gathers one object at a time from a stream that is cut anywhere.
+/// Collects one object at a time from a stream that may be cut at any byte.
 ///
-/// It takes from its input only what the object's decoder asked for, so nothing behind the object is consumed, and
-/// the buffer is as large as the largest object, whatever a peer claims.
+/// It consumes only the bytes that the object's decoder asked for, so none behind the object; its
+/// buffer has the length of the largest object, whatever length a peer claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake {
     bytes: [u8; HELLO_MAX],
@@ -54,12 +56,12 @@ pub(crate) struct Intake {
 impl Intake {
     pub(crate) const EMPTY: Intake = Intake { bytes: [0; HELLO_MAX], length: 0 };
 
-    /// Bytes of the object gathered so far.
+    /// Returns the number of bytes of the object collected so far.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Takes bytes from the front of `input` until `decode` gives a value or `input` is empty.
+    /// Consumes bytes from the front of `input` until `decode` returns a value or `input` is empty.
     pub(crate) fn pull<T, E>(
         &mut self,
         input: &mut &[u8],
@@ -74,7 +76,7 @@ impl Intake {
                 Decoded::Need(total) => total.min(HELLO_MAX),
             };
             let taken = total.saturating_sub(self.length).min(input.len());
-            // Each round adds a byte, so there are at most HELLO_MAX.
+            // Each round adds a byte, so there are at most HELLO_MAX rounds.
             if taken == 0 {
                 return Ok(None);
             }

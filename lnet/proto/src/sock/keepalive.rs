@@ -1,14 +1,15 @@
-//! Signs of life to a silent peer (lnet-wire 28).
+//! Keepalives for a silent peer (lnet-wire 28).
 
 use super::{Prefix, Version};
 
-/// The least time between two tries in nanoseconds.
+/// The minimum time between two attempts, in nanoseconds.
 pub const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
 
-/// When a peer that has been silent is sent a NOOP that asks for nothing.
+/// Decides when a silent peer is sent a NOOP that asks for nothing.
 ///
-/// One machine serves all connections to a peer: any byte from it counts as heard, and the NOOP goes out on its ack
-/// connection. No answer is due; a peer that is gone shows in the socket. Time is a count of nanoseconds from anywhere.
+/// One instance serves all connections to a peer: any byte from the peer ends its silence, and the
+/// NOOP is sent on its ack connection. The peer does not answer it; the socket reports a peer that
+/// is gone. Times are nanoseconds since any fixed moment.
 ///
 /// ```
 /// use lnet_proto::sock::{Keepalive, Prefix, Version};
@@ -23,15 +24,15 @@ pub const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before a sign of life; `None` for never.
+    /// Silence before a keepalive; `None` for never.
     silence_ns: Option<u64>,
     heard_ns: u64,
     tried_ns: Option<u64>,
 }
 
 impl Keepalive {
-    /// For a peer of this version that is connected now. `silence_ns` is the tunable `keepalive`, 30 s by default;
-    /// `None` turns it off. Version 2 has no keepalives.
+    /// Makes the state for a peer of this version that is connected now. `silence_ns` is the
+    /// tunable `keepalive`, 30 s by default; `None` turns it off. Version 2 has no keepalives.
     #[must_use]
     pub const fn new(version: Version, silence_ns: Option<u64>, now_ns: u64) -> Keepalive {
         let silence_ns = match version {
@@ -41,12 +42,12 @@ impl Keepalive {
         Keepalive { silence_ns, heard_ns: now_ns, tried_ns: None }
     }
 
-    /// Bytes have come from the peer.
+    /// Records that bytes have come from the peer.
     pub fn heard(&mut self, now_ns: u64) {
         self.heard_ns = self.heard_ns.max(now_ns);
     }
 
-    /// When to call [`Keepalive::poll`] next; `None` for never.
+    /// Returns when to call [`Keepalive::poll`] next; `None` for never.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         let silent_ns = self.heard_ns.saturating_add(self.silence_ns?);
@@ -54,8 +55,8 @@ impl Keepalive {
         Some(silent_ns.max(pause_ns))
     }
 
-    /// What to send now, if anything. With something queued on the ack connection (`idle` is false) that is sign enough:
-    /// the try counts, and nothing is sent.
+    /// Returns the NOOP to send now, if one is due. If something is queued on the ack connection
+    /// (`idle` is false), that replaces the keepalive: the attempt counts, and nothing is returned.
     pub fn poll(&mut self, now_ns: u64, idle: bool) -> Option<Prefix> {
         if self.deadline_ns()? > now_ns {
             return None;

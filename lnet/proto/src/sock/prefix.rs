@@ -11,7 +11,7 @@ use crate::{ByteOrder, ProtoError};
 
 use super::{Acks, COOKIE_KEEPALIVE, COOKIE_NONE};
 
-/// What follows a prefix.
+/// The content behind a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum PrefixKind {
@@ -24,33 +24,33 @@ pub enum PrefixKind {
 /// The prefix of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// What follows.
+    /// The content behind it.
     pub kind: PrefixKind,
     /// Checksum of the message; 0 for none, which is what nodes send (lnet-wire 25.3).
     pub csum: u32,
-    /// Cookie 0. In an LNet message: the cookie its sender wants acknowledged, or 0. In a NOOP: one of the two
-    /// cookies [`Prefix::acks`] reads.
+    /// Cookie 0. In an LNet message: the cookie that its sender wants acknowledged, or 0. In a
+    /// NOOP: one of the two cookies that [`Prefix::acks`] reads.
     pub zc_req: u64,
     /// Cookie 1: an acknowledged cookie, or 0.
     pub zc_ack: u64,
 }
 
 impl Prefix {
-    /// Bytes of a prefix.
+    /// Length of a prefix in bytes.
     pub const LEN: usize = size_of::<RawPrefix>();
 
-    /// Where the checksum stands.
+    /// The position of the checksum.
     pub(crate) const CSUM_FIELD: Range<usize> = offset_of!(RawPrefix, csum)..offset_of!(RawPrefix, zc_req);
 
     /// The NOOP that keeps a connection alive (protocol versions 3 and 4).
     pub const KEEPALIVE: Prefix =
         Prefix { kind: PrefixKind::Noop, csum: 0, zc_req: COOKIE_NONE, zc_ack: COOKIE_KEEPALIVE };
 
-    /// The prefix of an LNet message that asks for no zero-copy ack and carries none.
+    /// The prefix of an LNet message without a zero-copy request or acknowledgement.
     pub const LNET: Prefix =
         Prefix { kind: PrefixKind::Lnet, csum: 0, zc_req: COOKIE_NONE, zc_ack: COOKIE_NONE };
 
-    /// Reads a prefix in its sender's byte order, which the hello has shown.
+    /// Parses a prefix in its sender's byte order, known from the hello.
     ///
     /// # Errors
     /// [`ProtoError::PrefixType`].
@@ -79,13 +79,14 @@ impl Prefix {
         });
     }
 
-    /// The cookies of mine that the peer acknowledges with this message.
+    /// Returns the local cookies that the peer acknowledges with this message.
     #[must_use]
     pub fn acks(&self) -> Acks {
         Acks::of(self)
     }
 
-    /// The cookie that the peer wants acknowledged once the message's payload is received, if it wants that.
+    /// Returns the cookie that the peer wants acknowledged once the message's payload is received,
+    /// if any.
     #[must_use]
     pub fn wants_ack(&self) -> Option<u64> {
         match self.kind {

@@ -1,4 +1,5 @@
-//! The connection request: the first bytes on every connection, from the active side (lnet-wire 21).
+//! The connection request: the first bytes on every connection, from the active side (lnet-wire
+//! 21).
 
 use std::mem::offset_of;
 
@@ -15,20 +16,20 @@ use super::hello::MAGIC_UNIFIED;
 /// The request's magic number.
 pub(crate) const MAGIC_ACCEPTOR: u32 = 0xacce_7100;
 
-/// The longest request in bytes.
+/// The maximum length of a request in bytes.
 pub(crate) const REQUEST_MAX: usize = AcceptorRequest::LARGE_LEN;
 
-/// What a request is called in errors.
+/// The name of a request in errors.
 const OBJECT: &str = "connection request";
 
-/// Asks the passive side for one of its interfaces.
+/// A request to the passive side for one of its interfaces.
 ///
-/// Success has no answer of its own: the passive side's hello follows.
+/// Success has no separate answer: the passive side's hello follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AcceptorRequest {
-    /// Which layout.
+    /// The layout.
     pub version: RequestVersion,
-    /// The interface the active side believes to be connecting to.
+    /// The interface to which the active side connects.
     pub nid: Nid,
 }
 
@@ -36,63 +37,64 @@ pub struct AcceptorRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum RequestVersion {
-    /// 64-bit NID. Always to be used where the NID has that form: older nodes know no other.
+    /// 64-bit NID. Must be used for a NID that has that form: older nodes support no other.
     V1 = 1,
     /// 20-byte NID.
     V2 = 2,
 }
 
-/// What a passive side does with the first bytes of a connection (lnet-wire 21).
+/// The passive side's decision on the first bytes of a connection (lnet-wire 21).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestVerdict<T> {
-    /// So far so good; `total` bytes are needed for the next step.
+    /// The bytes are valid so far; `total` bytes are needed for the next step.
     NeedMore {
         /// Total length needed.
         total: usize,
     },
-    /// Go on with the hello, which starts behind `length` bytes. Nothing is sent.
+    /// Continue with the hello, which starts behind `length` bytes. Nothing is sent.
     Accept {
-        /// Bytes of the request.
+        /// Length of the request in bytes.
         length: usize,
         /// The request.
         request: AcceptorRequest,
-        /// What is known of the interface asked for.
+        /// The caller's data for the requested interface.
         interface: T,
     },
-    /// Send these bytes, which tell the version spoken here, and close.
+    /// Send these bytes, which contain the version supported here, and close.
     ReplyAndClose {
-        /// What to send.
+        /// The bytes to send.
         reply: [u8; AcceptorRequest::LEN],
-        /// Why.
+        /// The reason.
         reason: ProtoError,
     },
     /// Close without a byte.
     Close {
-        /// Why.
+        /// The reason.
         reason: ProtoError,
     },
 }
 
 impl AcceptorRequest {
-    /// Bytes of a version 1 request.
+    /// Length of a version 1 request in bytes.
     pub const LEN: usize = size_of::<RawRequest>();
-    /// Bytes of a version 2 request.
+    /// Length of a version 2 request in bytes.
     pub const LARGE_LEN: usize = size_of::<RawLargeRequest>();
-    /// What a passive side answers to a request it does not understand: a version 1 request for NID 0.
+    /// The passive side's answer to a request of an unsupported version: a version 1 request for
+    /// NID 0.
     pub const REPLY: [u8; AcceptorRequest::LEN] =
         [0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// The request for this NID, in the oldest version that holds it.
+    /// Makes the request for this NID, in the oldest version that can encode it.
     #[must_use]
     pub fn new(nid: Nid) -> AcceptorRequest {
         let version = if nid.is_nid4() { RequestVersion::V1 } else { RequestVersion::V2 };
         AcceptorRequest { version, nid }
     }
 
-    /// Reads a request in either byte order.
+    /// Decodes a request in either byte order.
     ///
     /// # Errors
-    /// Unknown magic number or version, each as soon as its bytes are there; a NID that is none.
+    /// Unknown magic number or version, each as soon as its bytes are there; an invalid NID.
     pub fn decode(bytes: &[u8]) -> Result<Decoded<AcceptorRequest>, ProtoError> {
         let Some(magic) = bytes.first_chunk() else { return Ok(Decoded::Need(4)) };
         let order = ByteOrder::of_magic(*magic, MAGIC_ACCEPTOR).ok_or(ProtoError::Magic {
@@ -109,8 +111,8 @@ impl AcceptorRequest {
         }
     }
 
-    /// What the passive side does with the first bytes of a connection; `interface` tells whether a NID is one of
-    /// its own, and if so what the caller wants to know of it.
+    /// Decides on the first bytes of a connection; `interface` returns the caller's data for a NID
+    /// of this node, and `None` for any other NID.
     pub fn judge<T>(bytes: &[u8], interface: impl FnOnce(Nid) -> Option<T>) -> RequestVerdict<T> {
         match AcceptorRequest::decode(bytes) {
             Ok(Decoded::Need(total)) => RequestVerdict::NeedMore { total },
@@ -129,7 +131,7 @@ impl AcceptorRequest {
         }
     }
 
-    /// Bytes of this request.
+    /// Returns the encoded length in bytes.
     #[must_use]
     pub const fn encoded_len(&self) -> usize {
         match self.version {
@@ -141,8 +143,8 @@ impl AcceptorRequest {
     /// Writes the request to the start of `out`, little-endian; returns its length.
     ///
     /// # Errors
-    /// [`ProtoError::Buffer`] if `out` is shorter than [`AcceptorRequest::encoded_len`], [`ProtoError::LargeNid`] if
-    /// version 1 has no room for the NID.
+    /// [`ProtoError::Buffer`] if `out` is shorter than [`AcceptorRequest::encoded_len`],
+    /// [`ProtoError::LargeNid`] if version 1 cannot encode the NID.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ProtoError> {
         let (length, needed) = (out.len(), self.encoded_len());
         let Some(out) = out.get_mut(..needed) else {
@@ -181,7 +183,8 @@ impl AcceptorRequest {
     }
 }
 
-/// A request of another age is told the version spoken here; anything else is no LNet node.
+/// Whether the error is answered: a request of another version gets the version supported here; any
+/// other error means that the peer is not an LNet node.
 fn deserves_reply(error: &ProtoError) -> bool {
     match error {
         ProtoError::Version { .. } => true,

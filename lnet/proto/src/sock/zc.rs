@@ -1,8 +1,8 @@
 //! Zero-copy acks (lnet-wire 26).
 //!
-//! A sender that transmits pages without copying them puts a *cookie* on the message and keeps the pages until the
-//! receiver acknowledges it. Every cookie received must be acknowledged, or the peer closes all connections after
-//! its timeout.
+//! A sender that transmits pages without copying them puts a *cookie* on the message and keeps the
+//! pages until the receiver acknowledges it. Every cookie received must be acknowledged, or the
+//! peer closes all connections after its timeout.
 
 use crate::ProtoError;
 
@@ -14,21 +14,22 @@ pub const COOKIE_NONE: u64 = 0;
 /// The cookie of a keepalive; the numbers above it are cookies to acknowledge.
 pub const COOKIE_KEEPALIVE: u64 = 1;
 
-/// The most runs of consecutive cookies an [`AckQueue`] holds.
+/// The limit for runs of consecutive cookies in an [`AckQueue`].
 ///
-/// A peer has at most its send credits (8 by default, a few hundred when tuned) of messages in flight, and each
-/// needs at most one run.
+/// A peer has at most its send credits (8 by default, a few hundred when tuned) of messages in
+/// flight, and each needs at most one run.
 pub const ACK_RUNS_MAX: usize = 1024;
 
-/// What a message acknowledges.
+/// The acknowledgements in a message.
 ///
-/// Cookies come from the peer and a range may span nearly all 64-bit numbers: look each outstanding cookie up with
-/// [`Acks::contains`] instead of walking the range, and compare [`Acks::count`] with the number found.
+/// Cookies come from the peer and a range may span nearly all 64-bit numbers: look each outstanding
+/// cookie up with [`Acks::contains`] instead of walking the range, and compare [`Acks::count`] with
+/// the number found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Acks {
     /// Nothing.
     None,
-    /// Nothing: the peer shows that it lives.
+    /// Nothing: the message is a keepalive.
     Keepalive,
     /// This cookie.
     One(u64),
@@ -39,7 +40,7 @@ pub enum Acks {
 }
 
 impl Acks {
-    /// What this message acknowledges.
+    /// Returns the acknowledgements in this message.
     #[must_use]
     pub fn of(prefix: &Prefix) -> Acks {
         match (prefix.kind, prefix.zc_req, prefix.zc_ack) {
@@ -66,7 +67,8 @@ impl Acks {
         }
     }
 
-    /// How many cookies are acknowledged. All of them must be outstanding, else the peer breaks the protocol.
+    /// Returns the number of acknowledged cookies. If one of them is not outstanding, the peer
+    /// breaks the protocol.
     #[must_use]
     pub fn count(&self) -> u64 {
         match *self {
@@ -77,7 +79,7 @@ impl Acks {
         }
     }
 
-    /// The NOOP that says this; `None` for [`Acks::None`].
+    /// Returns the NOOP with these acknowledgements; `None` for [`Acks::None`].
     #[must_use]
     pub fn to_noop(self) -> Option<Prefix> {
         let (zc_req, zc_ack) = match self {
@@ -90,10 +92,10 @@ impl Acks {
     }
 }
 
-/// The cookies of one peer that are to be acknowledged, and the fewest NOOPs that do it.
+/// The cookies of one peer that are to be acknowledged, sent in the fewest possible NOOPs.
 ///
-/// A NOOP holds a run of consecutive cookies or any two cookies, so a queue of *r* runs of two or more and *s*
-/// single cookies leaves in *r* + ⌈*s*/2⌉ NOOPs.
+/// A NOOP holds a run of consecutive cookies or any two cookies, so a queue of *r* runs of two or
+/// more and *s* single cookies needs *r* + ⌈*s*/2⌉ NOOPs.
 #[derive(Clone, Debug, Default)]
 pub struct AckQueue {
     /// Runs (first, last) in ascending order, with a gap between any two.
@@ -101,22 +103,23 @@ pub struct AckQueue {
 }
 
 impl AckQueue {
-    /// An empty queue.
+    /// Makes an empty queue.
     #[must_use]
     pub const fn new() -> AckQueue {
         AckQueue { runs: Vec::new() }
     }
 
-    /// Adds a cookie; one that is pending already, [`COOKIE_NONE`] and [`COOKIE_KEEPALIVE`] add nothing.
+    /// Adds a cookie. One that is pending already is ignored, as are [`COOKIE_NONE`] and
+    /// [`COOKIE_KEEPALIVE`].
     ///
     /// # Errors
-    /// [`ProtoError::AcksPending`] if [`ACK_RUNS_MAX`] separate runs are pending: the acks are not being sent, and
-    /// the connection should be closed.
+    /// [`ProtoError::AcksPending`] if [`ACK_RUNS_MAX`] separate runs are pending: the acks are not
+    /// being sent, and the connection should be closed.
     pub fn push(&mut self, cookie: u64) -> Result<(), ProtoError> {
         if cookie <= COOKIE_KEEPALIVE {
             return Ok(());
         }
-        // The first run that ends at or behind the cookie: holds it, or lies right of it.
+        // The first run that ends at or after the cookie: it contains the cookie, or lies above it.
         let at = self.runs.partition_point(|&(_, last)| last < cookie);
         let right = self.runs.get(at).map(|&(first, _)| first);
         if right.is_some_and(|first| first <= cookie) {
@@ -134,7 +137,7 @@ impl AckQueue {
         Ok(())
     }
 
-    /// Takes the lowest cookie, and all that one NOOP can acknowledge with it.
+    /// Removes the lowest cookie, and all that one NOOP can acknowledge with it.
     pub fn pop(&mut self) -> Acks {
         if self.runs.is_empty() {
             return Acks::None;
@@ -149,8 +152,8 @@ impl AckQueue {
         }
     }
 
-    /// Takes one cookie to send as [`Prefix::zc_ack`] of an LNet message, which saves a NOOP: only a single cookie
-    /// without another to share its NOOP.
+    /// Removes one cookie to send as [`Prefix::zc_ack`] of an LNet message, which saves a NOOP:
+    /// only if it is the single cookie that would use a NOOP alone.
     pub fn pop_piggyback(&mut self) -> Option<u64> {
         let mut singles = self.runs.iter().enumerate().filter(|(_, (first, last))| first == last);
         let (at, _) = singles.next()?;
@@ -160,7 +163,7 @@ impl AckQueue {
         Some(self.runs.remove(at).0)
     }
 
-    /// Whether nothing is to be acknowledged.
+    /// Whether there is nothing to acknowledge.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

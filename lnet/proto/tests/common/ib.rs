@@ -1,4 +1,4 @@
-//! Messages of the RDMA driver of every kind.
+//! Samples of the RDMA driver's messages of every type.
 
 use lnet_nid::ProcessId;
 use lnet_proto::ib::{
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::strategies::{header_of, small_nid};
 
-/// A message's values, without borrows.
+/// The values of a message, without borrows.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) kind: MessageKind,
@@ -44,7 +44,7 @@ impl Sample {
         Message { head: self.head, body }
     }
 
-    /// The fields behind the head as a big-endian node swaps them: see [`flip`].
+    /// Returns the lengths of the fields, as a big-endian node swaps them: see [`flip`].
     pub(crate) fn fields(&self) -> Vec<isize> {
         let mut fields = vec![4, 2, 1, 1, 4, 4, 8, 8, 8, 8];
         let descriptor = || [4, 4].into_iter().chain(self.fragments.iter().flat_map(|_| [4, 8]));
@@ -99,7 +99,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let rest = (any_params(), completion, cookie(), any::<u32>(), fragments, payload);
     (kind, any_head(), header_of(small_nid().boxed()), rest).prop_map(
         |(kind, head, mut header, (params, completion, cookie, key, fragments, mut payload))| {
-            // The LNet message that this kind carries.
+            // The LNet message that this type carries.
             match kind {
                 MessageKind::GetReq => header.body = get(),
                 MessageKind::PutReq if header.message_type().max_payload() == 0 => header.body = reply(),

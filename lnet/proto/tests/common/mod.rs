@@ -1,4 +1,4 @@
-//! The bytes recorded between two kernel nodes, as the tests use them.
+//! The bytes recorded between two kernel nodes, for the tests.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 /// One direction of one TCP connection.
 pub(crate) struct Stream {
-    /// File, source and destination, for messages.
+    /// File, source and destination, for test messages.
     pub(crate) name: String,
     /// Whether its sender opened the connection.
     pub(crate) active: bool,
-    /// Both ends' socket addresses, the sender's first.
+    /// The socket addresses of both ends, the sender's first.
     pub(crate) ends: (String, String),
     pub(crate) items: Vec<Item>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Lnet {
     pub(crate) header: Vec<u8>,
     pub(crate) message_type: String,
     pub(crate) payload_length: u64,
-    /// Missing where the recording leaves it out.
+    /// `None` where the recording leaves it out.
     pub(crate) payload: Option<Vec<u8>>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct RdmaItem {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// All recorded messages and private data of the RDMA driver, in their order.
+/// Returns all recorded messages and private data of the RDMA driver, in order.
 pub(crate) fn rdma_items() -> Vec<RdmaItem> {
     let mut items = Vec::new();
     for (file, recording) in recordings("o2ib-") {
@@ -92,7 +92,7 @@ pub(crate) fn rdma_items() -> Vec<RdmaItem> {
     items
 }
 
-/// The recordings whose file names start so, by name.
+/// Returns the recordings whose file names start with `prefix`, sorted by name.
 fn recordings(prefix: &str) -> Vec<(String, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors");
     let mut found = Vec::new();
@@ -108,7 +108,7 @@ fn recordings(prefix: &str) -> Vec<(String, Value)> {
     found
 }
 
-/// The two directions of each recorded connection, the active side's first.
+/// Returns the two directions of each recorded connection, the active side's first.
 pub(crate) fn connections() -> Vec<(Stream, Stream)> {
     let (active, mut passive): (Vec<_>, Vec<_>) = streams().into_iter().partition(|stream| stream.active);
     let pairs = active.into_iter().map(|active| {
@@ -162,8 +162,8 @@ pub(crate) fn hex(value: &Value) -> Vec<u8> {
     pairs.iter().map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
 
-/// Reverses each field of these lengths, one behind the other: what a big-endian node would have sent. A field
-/// of length 0 - n stays as it is.
+/// Reverses each of the consecutive fields of these lengths: the bytes of a big-endian node. A
+/// field of length 0 - n stays unchanged.
 pub(crate) fn flip(bytes: &mut [u8], fields: &[isize]) {
     let mut offset = 0;
     for field in fields {
