@@ -111,7 +111,7 @@ pub(crate) fn ready(said: impl std::fmt::Display) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "{READY}{said}")
         .and_then(|()| stdout.flush())
-        .map_err(BenchError::system("tell the client"))
+        .map_err(BenchError::system("report to the client"))
 }
 
 /// Ends this process when its standard input ends, which the client holds open while it runs.

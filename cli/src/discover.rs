@@ -38,7 +38,7 @@ fn text(found: &Discovery) -> String {
     ];
     match found.pushed {
         Pushed::NotAsked => {}
-        Pushed::NotCapable => lines.push("      push: not sent, the node takes no pushes".to_string()),
+        Pushed::NotCapable => lines.push("      push: not sent, the node accepts no pushes".to_string()),
         Pushed::Acknowledged { bytes } => lines.push(format!("      push: acknowledged, {bytes} bytes")),
     }
     lines.push("      peer ni:".to_string());
@@ -52,7 +52,7 @@ fn text(found: &Discovery) -> String {
 fn words(features: Features) -> Vec<String> {
     const NAMES: [(Features, &str); 8] = [
         (Features::BASE, "base"),
-        (Features::NI_STATUS, "tells the state of its NIs"),
+        (Features::NI_STATUS, "reports the state of its NIs"),
         (Features::RTE_DISABLED, "does not route"),
         (Features::MULTI_RAIL, "multi-rail"),
         (Features::DISCOVERY, "discovery"),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Advice for all failures about RDMA.
 const RDMA_HINT: &str =
-    "'nlx net devices' tells what this host has for networks over RDMA, and what it lacks";
+    "'nlx net devices' shows what this host has for networks over RDMA, and what it lacks";
 
 /// The failure of a command: the step, the reason, and advice for the user.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ impl Failure {
             }
             NodeError::Interface { .. } | NodeError::NoNetwork => {
                 Failure::at("interface", errno, error.to_string())
-                    .hint("'nlx net show --why' tells of each interface what it can be used for")
+                    .hint("'nlx net show --why' shows for each interface why it can or cannot be used")
             }
             NodeError::System { .. } | NodeError::Partitions { .. } => {
                 Failure::at("start", errno, error.to_string()).hint_on(errno)
@@ -104,7 +104,7 @@ impl Failure {
             (Errno::EADDRINUSE, None) => Some(failure(
                 "listen",
                 cannot("the port is in use by a program that is not nlx, perhaps the kernel's LNet"),
-                "'ss -ltnp' shows who listens: stop it, or name another port with --accept-port, on all nodes alike",
+                "'ss -ltnp' shows the program: stop it, or set another port with --accept-port, on all nodes",
             )),
             (Errno::EACCES, _) => Some(failure(
                 "listen",

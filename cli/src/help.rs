@@ -16,7 +16,7 @@ pub(crate) struct Words {
 }
 
 /// Meaning of exit status 2.
-pub(crate) const USAGE: &str = "The arguments cannot be read.";
+pub(crate) const USAGE: &str = "The arguments are invalid.";
 
 /// All commands.
 pub(crate) const WORDS: [Words; 12] = [
@@ -28,8 +28,8 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx serve --net 'tcp(eth0)'", "be a node that others can ping (as root)"),
             ("nlx net show --why", "which interface would be used, and why"),
         ],
-        success: "The command did what it says.",
-        failure: "It did not; standard error says why.",
+        success: "The command succeeded.",
+        failure: "The command failed; standard error has the reason.",
     },
     Words {
         command: &["ping"],
@@ -43,17 +43,17 @@ pub(crate) const WORDS: [Words; 12] = [
                 "a node on this host, on a port that needs no privileges",
             ),
         ],
-        success: "All questions were answered.",
-        failure: "One was not, or none was sent.",
+        success: "All pings were answered.",
+        failure: "A ping was not answered, or none was sent.",
     },
     Words {
         command: &["discover"],
         examples: &[
             ("nlx discover 10.0.0.1@tcp", "primary NID, NIs and features of a node"),
-            ("nlx discover 10.0.0.1@tcp --push", "tell it this node's NIs as well"),
+            ("nlx discover 10.0.0.1@tcp --push", "also send it this node's NIs"),
         ],
-        success: "The node answered, and with --push took the push or takes none at all.",
-        failure: "It did not.",
+        success: "The node answered, and with --push accepted the push, or does not support pushes.",
+        failure: "It did not answer, or did not accept the push.",
     },
     Words {
         command: &["serve"],
@@ -76,7 +76,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx status 4711", "that of a process"),
             ("nlx status --all --json", "all of them, for a program to read"),
         ],
-        success: "Something was shown, and every node that was asked answered.",
+        success: "A node was shown, and every node that was asked answered.",
         failure: "There is no such node, or one did not answer.",
     },
     Words {
@@ -86,7 +86,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx net devices", "what there is for networks over RDMA"),
         ],
         success: "The networks were shown.",
-        failure: "The configuration gives none, or cannot be read.",
+        failure: "The configuration has no networks, or is invalid.",
     },
     Words {
         command: &["net", "show"],
@@ -96,7 +96,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx net show --config /etc/lnet.conf --yaml --tunables", "a configuration as lnetctl shows it"),
         ],
         success: "The networks were shown, whether free or held.",
-        failure: "The configuration gives none, or cannot be read.",
+        failure: "The configuration has no networks, or is invalid.",
     },
     Words {
         command: &["net", "devices"],
@@ -105,7 +105,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx net devices --gids --json", "with every GID, for a program to read"),
         ],
         success: "An o2ib network can be had.",
-        failure: "None can; the output says why, and what to do.",
+        failure: "No network can be had; the output has the reasons and advice.",
     },
     Words {
         command: &["selftest"],
@@ -132,19 +132,19 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx o2iblnd-calc", "nlx and a current kernel node, with nothing tuned"),
             (
                 "nlx o2iblnd-calc --a release=2.15,peer_credits=128 --b release=2.12,peer_credits=63 --peers 1000",
-                "two kernel nodes, each with so many peers",
+                "two kernel nodes, each with 1000 peers",
             ),
             ("nlx o2iblnd-calc --a peer_credits=32,concurrent_sends=8 --explain", "each step with its rule"),
             ("nlx o2iblnd-calc --sweep peer_credits=8..256 --html sweep.html", "what a deeper queue costs"),
         ],
         success: "The two sides were computed, though they may not be able to connect: see the warnings.",
-        failure: "A value cannot be, or an NI would not start.",
+        failure: "A value is invalid, or an NI would not start.",
     },
     Words {
         command: &["completions"],
         examples: &[("nlx completions bash > /etc/bash_completion.d/nlx", "for all users of bash")],
         success: "The completions were written.",
-        failure: "They could not be.",
+        failure: "They could not be written.",
     },
     Words {
         command: &["man"],

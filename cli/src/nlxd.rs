@@ -77,7 +77,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let port = ports.tcp;
     if args.check {
         node_config.check().map_err(|error| Failure::of_node(&error, port))?;
-        return output::line("the configuration is right");
+        return output::line("the configuration is valid");
     }
     setup::use_all_descriptors();
     // Before any thread, lock or socket exists: the porter inherits nothing of this process.
@@ -139,7 +139,7 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
                 let clients = service.door().clients;
                 notify.send(&format!("WATCHDOG=1\nSTATUS=serving {clients} {}\n", plural(clients, "client")));
             }
-            None => tracing::error!("a thread has not come back since it was last asked"),
+            None => tracing::error!("a thread has not responded since the last check"),
         }
     }
 }
@@ -163,7 +163,7 @@ fn end(
         again || (counters.msgs_alloc == 0 && counters.rst_alloc == 0) || service.door().clients == 0
     });
     if !quiet {
-        tracing::warn!(seconds = drain.as_secs_f64(), "operations were still under way, and are cancelled");
+        tracing::warn!(seconds = drain.as_secs_f64(), "operations were still in progress, and are cancelled");
     }
     service.stop();
     node.shutdown(if again { Duration::ZERO } else { PARTING });

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
 /// calls without bound.
 pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
     set_pdeathsig(Signal::SIGKILL).context("cannot tie to the parent")?;
-    visit_for_another(&args.task).context("cannot pass on what is there")
+    visit_for_another(&args.task).context("cannot pass on the nodes' answers")
 }
 
 fn nobody(pid: Option<u32>) -> Failure {
@@ -97,7 +97,7 @@ impl Answers {
                 Ok(text) => NodeStatus::parse(&text)
                     .and_then(|status| match status.pid == pid {
                         true => Ok(text),
-                        false => Err(format!("it says that it is process {}", status.pid)),
+                        false => Err(format!("it claims to be process {}", status.pid)),
                     })
                     .map_err(|why| refused(Errno::EPROTO, why)),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(refused(

@@ -487,5 +487,5 @@ fn an_answer_that_names_another_process_is_refused() {
     let shown = host.status(&[&pid, "--timeout", "60"]);
     answering.join().unwrap();
     assert_eq!(shown.status.code(), Some(1));
-    assert!(complaint(&shown).contains("it says that it is process 1"), "{}", complaint(&shown));
+    assert!(complaint(&shown).contains("it claims to be process 1"), "{}", complaint(&shown));
 }

@@ -108,8 +108,8 @@ impl FromStr for StartAddress {
         let (tmid, portal, pid, nid) = (part()?, part()?, part()?, part()?);
         Ok(StartAddress {
             nid: parse_nid(text, nid)?,
-            pid: Pid(parse_number(text, pid, "the PID is no decimal number of 32 bits")?),
-            portal: parse_number(text, portal, "the portal is no decimal number of 32 bits")?,
+            pid: Pid(parse_number(text, pid, "the PID is not a decimal number of 32 bits")?),
+            portal: parse_number(text, portal, "the portal is not a decimal number of 32 bits")?,
             tmid: parse_tmid(text, tmid)?,
         })
     }

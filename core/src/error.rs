@@ -21,7 +21,7 @@ pub enum CoreError {
         rule: &'static str,
     },
     /// The NID of an address is invalid.
-    #[error("no address: {source}")]
+    #[error("invalid address: {source}")]
     Nid {
         /// What is wrong.
         source: lnet_nid::NidError,
@@ -113,7 +113,7 @@ pub enum CoreError {
         source: lnet_nid::NidError,
     },
     /// Both sides would send, or both receive.
-    #[error("a descriptor for {passive} does not go with {active}")]
+    #[error("a descriptor for {passive} cannot be used for {active}")]
     DescriptorDirection {
         /// What the passive buffer waits for.
         passive: Queue,
@@ -121,7 +121,7 @@ pub enum CoreError {
         active: Queue,
     },
     /// The receiving side of a bulk transfer has too little room.
-    #[error("{length} bytes do not fit the {room} bytes there is room for")]
+    #[error("{length} bytes do not fit into a buffer of {room} bytes")]
     DescriptorTooLong {
         /// Bytes to be transferred.
         length: u64,
@@ -209,7 +209,7 @@ pub enum CoreError {
         reason: String,
     },
     /// The connection to the helper is lost, and with it all operations in flight.
-    #[error("the helper at {path} is gone")]
+    #[error("the connection to the helper at {path} is lost")]
     Disconnected {
         /// Path of its socket.
         path: String,

@@ -66,7 +66,9 @@ impl Submission {
         let entry = self.said()?;
         match self.stray(&entry.write()) {
             None => Ok(entry),
-            Some((field, value)) => Err(ENTRY.field(field, value, "what its kind of entry says, or 0")),
+            Some((field, value)) => {
+                Err(ENTRY.field(field, value, "a value that its kind of entry permits, or 0"))
+            }
         }
     }
 

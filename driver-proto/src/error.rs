@@ -17,7 +17,7 @@ pub enum ProtoError {
         expected: usize,
     },
     /// Unknown kind of request or entry.
-    #[error("{object} of kind {kind}: there is none")]
+    #[error("{object} has the unknown kind {kind}")]
     Kind {
         /// Packet or entry.
         object: &'static str,

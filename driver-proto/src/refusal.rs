@@ -50,7 +50,7 @@ reasons! {
     /// A system call failed.
     System = 1, "the system refused";
     /// The request is not permitted now: a hello must be first, and only once.
-    Order = 2, "not at this point";
+    Order = 2, "the request is not permitted now";
     /// The policy of the helper does not allow this user the portal.
     Portal = 3, "the helper's policy does not allow the portal";
     /// The policy of the helper does not allow this user the NID.
@@ -86,17 +86,17 @@ reasons! {
     /// No id is free.
     NoFreeTmId = 19, "every transfer machine id is taken";
     /// Transfer machines may not use the portal.
-    PortalRange = 20, "a portal that is none";
+    PortalRange = 20, "the portal is invalid";
     /// The client has not sealed the memory.
-    Unsealed = 21, "memory that the client has not sealed";
+    Unsealed = 21, "the client has not sealed the memory";
     /// The helper is shutting down.
     Ending = 22, "the helper ends";
     /// LNet refused the request.
     Network = 23, "the network refused";
     /// The packet is invalid: its length, its kind or a field.
-    Malformed = 24, "a packet that says what none may say";
+    Malformed = 24, "the packet is invalid";
     /// Client and helper have no version in common.
-    Version = 25, "no version of the protocol that both know";
+    Version = 25, "client and helper have no protocol version in common";
     /// The helper's policy does not let this user connect.
     User = 26, "the helper's policy does not admit the user";
     /// The helper, or one user, has the largest permitted number of clients.

@@ -70,7 +70,7 @@ impl Nodes {
         args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
             name: "of a node".to_string(),
             what: format!(
-                "was told '{}', not two addresses, a port and a number of partitions",
+                "was given '{}', not two addresses, a port and a number of partitions",
                 args.join(" ")
             ),
         })

@@ -47,7 +47,7 @@ pub(super) fn text(all: &Calculation) -> String {
             say("  transmit descriptors: none, each connection has message buffers of its own".into());
             say("  registrations: none, memory is registered once".into());
             say(format!(
-                "  bounce buffers: {}, {} together, made when memory has to be copied that cannot be registered",
+                "  bounce buffers: {}, {} together, created when memory that cannot be registered must be copied",
                 pools.bounces,
                 in_bytes(pools.bounce_bytes())
             ));

@@ -69,7 +69,7 @@ fn agreement(all: &Calculation) -> String {
         match &all.directions[opener].outcome {
             Ok(agreed) => {
                 let barred = all.barred(opener).next().is_some();
-                let connects = if barred { "cannot connect, as told below; if it could" } else { "connects" };
+                let connects = if barred { "cannot connect, see below; if it could" } else { "connects" };
                 format!(
                     "{name} {connects}: depth {}, {}, at try {tries}",
                     agreed.depth,

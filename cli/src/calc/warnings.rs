@@ -102,7 +102,7 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     let needed = u64::from(adjusted.peer_credits) * u64::from(peers);
     if needed > node.pools.all_credits() {
         told.push(format!(
-            "{name}: credits come to {}: {} busy at once, of {} credits each, would use {needed}",
+            "{name}: credits come to {}: {} busy at once, with {} credits each, would use {needed}",
             node.pools.all_credits(),
             counted(peers, "peer"),
             adjusted.peer_credits

@@ -59,7 +59,7 @@ const WORDS: Words = Words {
     command: &[],
     examples: &[
         ("nlxd --net 'tcp(eth0)'", "hold 'eth0' for the programs of this host (as root)"),
-        ("nlxd --config /etc/nlx/nlxd.toml", "as configured; docs/operating.md says what can be"),
+        ("nlxd --config /etc/nlx/nlxd.toml", "as configured; see docs/configuration.md"),
         ("nlxd --net 'tcp(lo)' --accept-port 9988", "without privileges, for one's own programs"),
         ("nlxd --config /etc/nlx/nlxd.toml --check", "is the file right?"),
     ],

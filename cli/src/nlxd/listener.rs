@@ -91,7 +91,7 @@ impl Listener {
             Ok(socket)
         });
         let socket = named.inspect_err(|_| drop(fs::remove_file(&new)))?;
-        let inode = fs::symlink_metadata(path).context("cannot look at the socket")?.ino();
+        let inode = fs::symlink_metadata(path).context("cannot read the socket's inode")?.ino();
         Ok(Listener { socket, path: path.to_path_buf(), own: Some(Own { inode, _lock: lock }) })
     }
 
@@ -193,7 +193,7 @@ impl Lock {
                 Err((mut file, Errno::EAGAIN)) => return Err(held_by(&mut file, path)),
                 Err((_, errno)) => return Err(refuse(&lock_path, "cannot be locked", errno)),
             };
-            let own = held.metadata().context("cannot look at the lock")?.ino();
+            let own = held.metadata().context("cannot read the lock's inode")?.ino();
             if fs::symlink_metadata(&lock_path).is_ok_and(|found| found.ino() == own) {
                 let written =
                     held.set_len(0).and_then(|()| held.write_all(std::process::id().to_string().as_bytes()));
@@ -220,7 +220,7 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
     use std::os::unix::fs::FileTypeExt;
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
-        return Err(refuse(path, "is there already, and is no socket", Errno::EEXIST));
+        return Err(refuse(path, "exists already, and is not a socket", Errno::EEXIST));
     }
     let address = UnixAddr::new(path).map_err(|errno| refuse(path, "cannot be a socket's name", errno))?;
     let begun = Instant::now();

@@ -182,9 +182,9 @@ fn portals(setting: &Setting<'_>) -> Result<Portals, NodeError> {
             ("all", ..) => Portals::ALL,
             (_, Some(first), Some(last)) if first <= last => all.and(Portals::range(first, last)),
             _ => {
-                return Err(
-                    setting.refuse(format!("'{word}' is no portal from 1 to 63, nor a range \"35-63\""))
-                );
+                return Err(setting.refuse(format!(
+                    "'{word}' is neither a portal from 1 to 63 nor a range such as \"35-63\""
+                )));
             }
         };
     }

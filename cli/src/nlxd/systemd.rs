@@ -51,7 +51,7 @@ fn check(socket: &OwnedFd) -> Result<(), Failure> {
     let listens = getsockopt(socket, sockopt::AcceptConn).unwrap_or(false);
     if !(is_packets && listens) {
         let number = socket.as_raw_fd();
-        return Err(refuse(&format!("descriptor {number} is no listening socket of type SOCK_SEQPACKET")));
+        return Err(refuse(&format!("descriptor {number} is not a listening socket of type SOCK_SEQPACKET")));
     }
     let set = fcntl(socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))
         .and_then(|_| fcntl(socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)));
@@ -89,7 +89,7 @@ impl Notify {
     pub(super) fn send(&self, state: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(state.as_bytes(), address) {
-            tracing::warn!(%error, "NOTIFY_SOCKET does not take what it is told");
+            tracing::warn!(%error, "cannot notify systemd through NOTIFY_SOCKET");
         }
     }
 }

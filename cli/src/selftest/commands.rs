@@ -145,7 +145,7 @@ impl Commands {
         }
         let (Some(Ok(Numbered { number, command })), Some(from)) = (decoded, event.sender) else {
             self.ill += 1;
-            tracing::debug!(ill = self.ill, "a message that is no command");
+            tracing::debug!(ill = self.ill, "a message that is not a command");
             return Ok(None);
         };
         Ok(Some(Arrived { from, number, command }))

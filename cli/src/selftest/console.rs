@@ -123,7 +123,7 @@ impl Console {
         let [server_data, client_data] = self.data.clone();
         let done = |answer| match answer {
             Command::InitDone(address) => Ok(address),
-            _ => Err(Failure::new("a node answered INIT with something else")),
+            _ => Err(Failure::new("a node answered INIT with another message")),
         };
         let servers = self.ask(
             Group::Servers,
@@ -208,7 +208,7 @@ impl Console {
             from += LATENCIES_MAX as u32;
             if from as usize >= VALUES_MAX {
                 return Err(Failure::new(format!(
-                    "a node tells of more than {VALUES_MAX} different latencies"
+                    "a node reports more than {VALUES_MAX} different latencies"
                 )));
             }
         }
@@ -224,7 +224,7 @@ impl Console {
         let answers = self.ask(group, |_, _| Command::Status(from), watch, nap)?;
         let status = |answer| match answer {
             Command::StatusData(status) => Ok(*status),
-            _ => Err(Failure::new("a node answered STATUS with something else")),
+            _ => Err(Failure::new("a node answered STATUS with another message")),
         };
         answers.into_iter().map(status).collect()
     }

@@ -140,7 +140,7 @@ impl Node {
         }
         self.looked = now;
         if self.console.is_some_and(|(_, heard)| now > heard + LEASE) {
-            tracing::warn!("the console is gone");
+            tracing::warn!("the console has sent no command for too long; its test ends");
             self.end();
         }
         self.commands.look()
@@ -180,7 +180,7 @@ impl Node {
         }
         plan.check()?;
         if self.serves_only && plan.role != Role::Server {
-            return Err(Refusal::new(Errno::EPERM, "this node serves, and is no client"));
+            return Err(Refusal::new(Errno::EPERM, "this node is a server, and cannot be a client"));
         }
         let (domain, applied) = (&self.domain, &self.faults);
         let mut address = String::new();
@@ -199,7 +199,7 @@ impl Node {
         self.service.fini();
         self.console = None;
         if self.serves_only && self.faults.apply(&[]).is_err() {
-            tracing::warn!("the rules of a test that is over cannot be taken back");
+            tracing::warn!("cannot remove the rules of a finished test");
         }
     }
 }

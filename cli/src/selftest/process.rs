@@ -97,7 +97,7 @@ pub(super) fn check(child: &mut Child, what: &str) -> Result<(), Failure> {
     match child.try_wait() {
         Ok(None) => Ok(()),
         Ok(Some(status)) => Err(Failure::new(format!("{what} ended in the middle of the test: {status}"))),
-        Err(error) => Err(Failure::new(format!("cannot look at {what}: {error}"))),
+        Err(error) => Err(Failure::new(format!("cannot check {what}: {error}"))),
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn first_line(output: ChildStdout, what: &str) -> Result<String, Fail
     });
     match lines.recv_timeout(START_TIMEOUT) {
         Ok(Ok(text)) if !text.is_empty() => Ok(text),
-        Ok(_) => Err(Failure::new(format!("{what} ended before it was ready; its message stands above"))),
+        Ok(_) => Err(Failure::new(format!("{what} ended before it was ready; see its message above"))),
         Err(_) => Err(Failure::new(format!("{what} was not ready after {START_TIMEOUT:?}"))),
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn check(
             if failure.step != PingStep::Answer {
                 return Err(Failure::of_ping(&failure));
             }
-            tracing::debug!(%failure, "the way to a server has not been measured");
+            tracing::debug!(%failure, "the path to a server was not measured");
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         // Its messages would all be on time, and the report would look as if the delays had been
         // survived.
         if args.net == "lo" && rules.iter().any(|rule| matches!(rule.action, FaultAction::Delay { .. })) {
-            return Err(refused("a node that has but the loopback delays nothing".into()).hint("--net tcp"));
+            return Err(refused("messages over the loopback cannot be delayed".into()).hint("--net tcp"));
         }
     }
     args.html.as_deref().map_or(Ok(()), html::reserve)?;
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     match &outcome.ending {
         _ if outcome.passed() => Ok(()),
         Ending::Interrupted => {
-            Err(failure("the self-test was interrupted: the report tells how far it came"))
+            Err(failure("the self-test was interrupted: the report has the results so far"))
         }
         Ending::Failed(reason) if nothing => Err(failure(reason)),
         Ending::Failed(_) => Err(Failure::quiet()),

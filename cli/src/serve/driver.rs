@@ -11,7 +11,7 @@ pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
         ("connections opened", "connects", rx.connects),
         ("attempts to connect that failed", "connect_failures", rx.connect_failures),
         ("connections refused", "refusals", rx.refusals),
-        ("of these for want of descriptors", "no_room", rx.no_room),
+        ("of these for lack of descriptors", "no_room", rx.no_room),
         ("handshakes not finished in time", "handshake_timeouts", rx.handshake_timeouts),
         ("protocol errors", "protocol_errors", rx.protocol_errors),
         ("timeouts", "timeouts", rx.timeouts),

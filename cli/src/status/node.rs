@@ -161,7 +161,7 @@ impl NodeStatus {
     /// # Errors
     /// The reason for which it cannot be read.
     pub(super) fn parse(text: &str) -> Result<NodeStatus, String> {
-        let strange = |error: serde_json::Error| format!("what it says is no status: {error}");
+        let strange = |error: serde_json::Error| format!("its answer is not a status: {error}");
         let Version { version } = serde_json::from_str(text).map_err(strange)?;
         if version != STATUS_VERSION {
             return Err(format!(
@@ -193,7 +193,7 @@ mod tests {
         let why = |text| NodeStatus::parse(text).unwrap_err();
         assert!(why(r#"{"version":999,"more":[]}"#).contains("of version 999"));
         for text in ["", "{}", "[1]", r#"{"version":1}"#, r#"{"version":-1}"#] {
-            assert!(why(text).starts_with("what it says is no status"), "{text}");
+            assert!(why(text).starts_with("its answer is not a status"), "{text}");
         }
     }
 }

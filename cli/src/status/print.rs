@@ -117,7 +117,7 @@ impl NodeStatus {
         let of_tcp = [
             ("attempts to connect that failed", "connect_failures"),
             ("connections refused", "refusals"),
-            ("of these for want of descriptors", "no_room"),
+            ("of these for lack of descriptors", "no_room"),
             ("handshakes not finished in time", "handshake_timeouts"),
             ("protocol errors", "protocol_errors"),
             ("timeouts", "timeouts"),
@@ -130,7 +130,7 @@ impl NodeStatus {
         let of_verbs = [
             ("attempts to connect over RDMA that failed", "connect_failures"),
             ("connections over RDMA refused", "refusals"),
-            ("of these for want of room", "no_room"),
+            ("of these for lack of resources", "no_room"),
             ("protocol errors over RDMA", "protocol_errors"),
             ("wrong checksums", "checksum_errors"),
             ("replies to GETs over RDMA refused as too short", "short_replies"),

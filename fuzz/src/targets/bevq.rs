@@ -15,7 +15,7 @@ const OPS_MAX: usize = 512;
 pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     let [slots, ops @ ..] = bytes else { return Outcome::of("short") };
     let max_slots = slots_of(*slots);
-    let memory = Heap::new(max_slots).expect("so many slots can be had");
+    let memory = Heap::new(max_slots).expect("the memory can be allocated");
     let mut producer = Producer::new(memory.clone()).expect("the first");
     let mut consumer = Consumer::new(memory).expect("the first");
     let mut oracle = Oracle::new(max_slots);
@@ -31,7 +31,7 @@ pub(super) fn oracle(bytes: &[u8]) -> Outcome {
 /// over one that both sides can reach. The producer continues until it detects the corruption.
 pub(super) fn hostile(bytes: &[u8]) -> Outcome {
     let [slots, steps @ ..] = bytes else { return Outcome::of("short") };
-    let memory = Guarded::new(slots_of(*slots) as usize).expect("so many slots can be had");
+    let memory = Guarded::new(slots_of(*slots) as usize).expect("the memory can be allocated");
     let mut victim = Victim::new(memory.clone()).expect("the first");
     let mut consumer = Consumer::<[u64; 15], _>::new(memory.clone()).expect("the first");
     let (mut taken, mut words) = (0u64, 0u32);

@@ -257,7 +257,7 @@ impl World {
             [status.totals.refused_by_policy, status.totals.refused_by_quota].map(|count| count.min(2)),
         ));
         self.client.close();
-        let departure = self.client.departure.take().expect("it has gone");
+        let departure = self.client.departure.take().expect("it has disconnected");
         // Messages that the network has not sent yet keep the departure open.
         assert!(departure.is_over() || !self.keeper.sending.lock().is_empty(), "{departure:?}");
         same(self.host.status().clients.len(), 1, "the clients that are left");

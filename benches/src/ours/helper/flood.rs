@@ -66,7 +66,7 @@ pub(crate) fn p99_beside_busy(round: &Round) -> Result<Sample> {
 
 fn beside_flood(round: &Round) -> Result<Trips> {
     if !Uid::effective().is_root() {
-        let what = "needs a user of its own, and only root can start processes of other users";
+        let what = "needs a separate user, and only root can start processes of other users";
         return Err(BenchError::Peer { program: "an attacker", what: what.to_string() });
     }
     let group = Group::of_half_the_machine()?;
@@ -124,7 +124,7 @@ pub(crate) fn serve_busy(_: Cores, _: &[String]) -> Result<()> {
 /// Attacks until it is killed.
 pub(crate) fn serve_flood(_: Cores, args: &[String]) -> Result<()> {
     let [attack, path, address, members] = args else {
-        let what = "was not told an attack, a path, an address and a group".to_string();
+        let what = "was not given an attack, a path, an address and a group".to_string();
         return Err(BenchError::Server { name: FLOOD.into(), what });
     };
     cores::roam()?;
@@ -181,7 +181,7 @@ fn connect(path: &Path) -> Result<(), String> {
 
 /// Sends messages over the connections, each to itself.
 fn operate(path: &Path, address: &str) -> Result<(), String> {
-    let address = address.parse().map_err(|_| format!("{address} is no address"))?;
+    let address = address.parse().map_err(|_| format!("{address} is not an address"))?;
     let mut submitters: Vec<Submitter> =
         (0..SUBMITTERS).map(|_| Submitter::connect(path, wire::nid(address))).collect::<Result<_, _>>()?;
     for turn in 0_u64.. {

@@ -165,7 +165,7 @@ impl Attacker {
         let told = told.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
         let wrong = |what: String| BenchError::Server { name: name.into(), what };
         let (path, address, rest) =
-            told.ok_or_else(|| wrong(format!("was told '{}', not a path and an address", args.join(" "))))?;
+            told.ok_or_else(|| wrong(format!("was given '{}', not a path and an address", args.join(" "))))?;
         let client = Client::connect(Path::new(path), name).map_err(wrong)?;
         Ok(Attacker { client, nid: wire::nid(address), args: rest.to_vec() })
     }
@@ -174,7 +174,7 @@ impl Attacker {
         let numbers: Option<Vec<u64>> = self.args.iter().map(|arg| arg.parse().ok()).collect();
         numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| BenchError::Server {
             name: "of a stall".into(),
-            what: format!("was told '{}', not {N} numbers", self.args.join(" ")),
+            what: format!("was given '{}', not {N} numbers", self.args.join(" ")),
         })
     }
 

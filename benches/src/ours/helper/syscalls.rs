@@ -95,7 +95,7 @@ fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Resul
         }
     }
     let elapsed = begin.elapsed();
-    let said = perf.wait_with_output().map_err(BenchError::system("read what perf says"))?;
+    let said = perf.wait_with_output().map_err(BenchError::system("read the output of perf"))?;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let calls = said.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
     let calls = calls.ok_or_else(|| not_counted(&format!("does not count: {}", said.trim())))?;

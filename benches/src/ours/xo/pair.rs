@@ -86,7 +86,7 @@ impl Pair {
 pub(super) fn served(args: &[String]) -> Result<Party> {
     let (nodes, rest) = Nodes::parse(args)?;
     let [own, peer, path] = rest else {
-        let what = format!("was told '{}', not two addresses and a path", rest.join(" "));
+        let what = format!("was given '{}', not two addresses and a path", rest.join(" "));
         return Err(BenchError::Server { name: "of a transfer machine".to_string(), what });
     };
     let domain = match path.as_str() {

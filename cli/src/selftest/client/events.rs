@@ -74,7 +74,7 @@ impl Client {
         let (head, body) = match Head::split(bytes) {
             Ok(split) => split,
             Err(error) => {
-                self.tally.fail(|| format!("an answer that cannot be read: {error}"));
+                self.tally.fail(|| format!("an invalid answer: {error}"));
                 return Ok(());
             }
         };

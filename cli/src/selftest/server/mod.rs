@@ -97,7 +97,7 @@ impl Server {
         let (head, body) = match Head::split(bytes) {
             Ok(split) => split,
             Err(error) => {
-                self.tally.fail(|| format!("a request that cannot be read: {error}"));
+                self.tally.fail(|| format!("an invalid request: {error}"));
                 return Ok(());
             }
         };
@@ -120,7 +120,7 @@ impl Server {
                 self.delayed.push_back((asked + self.plan.delay, transfer));
                 Ok(())
             }
-            _ => self.refuse(&head, &client, "a request that makes no sense"),
+            _ => self.refuse(&head, &client, "a request with contradictory fields"),
         }
     }
 

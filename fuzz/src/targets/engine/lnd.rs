@@ -31,7 +31,7 @@ impl Lnd for Keeper {
 
     fn send(&self, tx: Tx) -> Sent {
         let length = tx.payload.as_ref().map_or(0, |payload| payload.len());
-        assert_eq!(length, tx.header.payload_length as usize, "the header tells the length of the payload");
+        assert_eq!(length, tx.header.payload_length as usize, "the header has the length of the payload");
         self.sending.lock().push(tx);
         Sent::Later
     }

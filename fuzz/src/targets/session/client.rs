@@ -109,7 +109,7 @@ impl Client {
             (Request::Hello(_), _) => {
                 let (memory, seen) = seen(fds.swap_remove(0));
                 let memory = SharedMemory::attach(memory).expect("the ring is a queue");
-                self.ring = Some((Producer::new(memory).expect("nobody has this half"), seen));
+                self.ring = Some((Producer::new(memory).expect("this half is free"), seen));
             }
             (Request::CreateArena { .. }, &Reply::Arena { arena, bytes, .. }) => {
                 let (fd, memory) = seen(fds.remove(0));
@@ -125,7 +125,7 @@ impl Client {
             (Request::StartTm(_), &Reply::Started { tm, address }) => {
                 let (memory, seen) = seen(fds.remove(0));
                 let memory = SharedMemory::attach(memory).expect("events come in a queue");
-                let consumer = Consumer::new(memory).expect("nobody has this half");
+                let consumer = Consumer::new(memory).expect("this half is free");
                 self.tms.push(Tm { handle: tm, address, consumer, memory: seen });
             }
             (Request::StopTm { tm }, _) => self.tms.retain(|other| other.handle != tm),
@@ -249,7 +249,7 @@ pub(super) fn write_within(memory: &IoVec, offset: u64, value: &[u8]) {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     if let Some(offset) = offset.checked_rem(memory.len()) {
         let value = &value[..value.len().min(memory.len() - offset)];
-        memory.write(offset..offset + value.len()).expect("nobody has a lease").copy_from(0, value);
+        memory.write(offset..offset + value.len()).expect("no lease conflicts").copy_from(0, value);
     }
 }
 

@@ -58,7 +58,7 @@ impl Neighbour {
         same(told, vec![(1, Ok(()), true), (2, Ok(()), true)], "the neighbour's events");
         same((events[0].length, events[0].sender()), (length, Some(self.address)), "its message");
         let range = TO as usize..TO as usize + MESSAGE.len();
-        let received = self.client.arenas[0].2.read(range).expect("nobody has a lease").to_vec();
+        let received = self.client.arenas[0].2.read(range).expect("no lease conflicts").to_vec();
         same(&received[..], MESSAGE, "the bytes of its message");
     }
 
