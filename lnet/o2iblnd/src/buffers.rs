@@ -7,7 +7,7 @@ use lnet_proto::ib::MESSAGE_MAX;
 use lnet_region::{IoVec, Region, RegionError, WriteVec};
 
 use crate::fabric::{Device, FabricError, Memory, Piece, ReceiveWork};
-use crate::transmit::Transmit;
+use crate::transmit::TransmitBuffers;
 
 /// Marks the ids of receives; the other bits are the buffer's index. Ids of sends have 48 bits.
 const RECEIVE: u64 = 1 << 63;
@@ -15,12 +15,12 @@ const RECEIVE: u64 = 1 << 63;
 /// The message buffers of a connection that is being opened.
 pub(crate) struct Buffers {
     pub(crate) memory: Arc<dyn Memory>,
-    pub(crate) receive: Receive,
-    pub(crate) transmit: Transmit,
+    pub(crate) receive: ReceiveBuffers,
+    pub(crate) transmit: TransmitBuffers,
 }
 
 /// The receive buffers, by index.
-pub(crate) struct Receive {
+pub(crate) struct ReceiveBuffers {
     pub(crate) buffers: Vec<WriteVec>,
     address: u64,
     key: u32,
@@ -41,30 +41,30 @@ impl Buffers {
         let memory = device.register(&region, false)?;
         let (address, key) = (region.address_of(0), memory.local_key());
         let vec = IoVec::whole(region);
-        let lease = |place: usize| vec.write(place * MESSAGE_MAX..(place + 1) * MESSAGE_MAX);
+        let lease = |index: usize| vec.write(index * MESSAGE_MAX..(index + 1) * MESSAGE_MAX);
         let leases = |places: std::ops::Range<usize>| places.map(lease).collect::<Result<Vec<_>, _>>();
-        let receive = Receive { buffers: leases(0..receives).map_err(refused)?, address, key };
+        let receive = ReceiveBuffers { buffers: leases(0..receives).map_err(refused)?, address, key };
         let buffers = leases(receives..receives + sends).map_err(refused)?;
-        let transmit = Transmit { buffers, address: address + (receives * MESSAGE_MAX) as u64, key };
+        let transmit = TransmitBuffers { buffers, address: address + (receives * MESSAGE_MAX) as u64, key };
         Ok(Buffers { memory, receive, transmit })
     }
 }
 
-impl Receive {
+impl ReceiveBuffers {
     /// Returns the work request that receives into this buffer.
-    pub(crate) fn work(&self, place: usize) -> ReceiveWork {
-        let address = self.address + (place * MESSAGE_MAX) as u64;
+    pub(crate) fn work(&self, index: usize) -> ReceiveWork {
+        let address = self.address + (index * MESSAGE_MAX) as u64;
         let piece = Piece { address, length: MESSAGE_MAX as u32, key: self.key };
-        ReceiveWork { id: RECEIVE | place as u64, piece }
+        ReceiveWork { id: RECEIVE | index as u64, piece }
     }
 
     /// Returns the first bytes of a buffer.
-    pub(crate) fn bytes(&self, place: usize, length: usize) -> Option<&[u8]> {
-        self.buffers.get(place)?.as_slice()?.get(..length)
+    pub(crate) fn bytes(&self, index: usize, length: usize) -> Option<&[u8]> {
+        self.buffers.get(index)?.as_slice()?.get(..length)
     }
 }
 
 /// Returns the buffer index of a receive's id; `None` for the id of a send.
-pub(crate) fn place_of(id: u64) -> Option<usize> {
+pub(crate) fn receive_index(id: u64) -> Option<usize> {
     (id & RECEIVE != 0).then_some((id & !RECEIVE) as usize)
 }

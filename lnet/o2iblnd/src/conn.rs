@@ -76,7 +76,7 @@ use posts::Posts;
 pub use posts::SendId;
 use rules::{saturating, status};
 pub use table::Key;
-use table::{State, Table};
+use table::{OpState, Table};
 pub use types::{Counts, Emit, Ended, Late, Limits, Own, Receipt, Received, What};
 
 /// One established connection. See the [module](self).
@@ -100,7 +100,7 @@ pub struct Conn<T> {
     /// NOOPs sent since a message was last received. A peer that has stopped has buffers for two:
     /// one may show that this side lives; the other one is for credits, without which the peer may
     /// be unable to send.
-    unheard: u8,
+    noops_since_received: u8,
     own: u16,
     /// Number of steps of own operations: messages posted, sends completed, answers received.
     steps: u64,
@@ -125,7 +125,7 @@ impl<T> Conn<T> {
             waiting: queue(),
             noops: 0,
             shows_life: false,
-            unheard: 0,
+            noops_since_received: 0,
             own: 0,
             steps: 0,
             last_sent_ns: now_ns,
@@ -159,7 +159,7 @@ impl<T> Conn<T> {
             Own::Put { length } => (MessageKind::PutReq, length),
             Own::Get { length } => (MessageKind::GetReq, length),
         };
-        let Some(key) = self.table.begin(State::Queued(kind), true) else { return Err(item) };
+        let Some(key) = self.table.begin(OpState::Queued(kind), true) else { return Err(item) };
         self.own += 1;
         if let Some(slot) = self.table.find(key) {
             slot.sends = 1;
@@ -191,7 +191,7 @@ impl<T> Conn<T> {
     /// lives, and may hold PUTs back indefinitely (lnet-semantics 11).
     pub fn wait_for_answers(&mut self, now_ns: u64, until_ns: u64) {
         let is_late =
-            |slot: &table::Slot<T>| slot.is_unanswered(MessageKind::PutReq) && slot.deadline_ns <= now_ns;
+            |slot: &table::OpSlot<T>| slot.is_unanswered(MessageKind::PutReq) && slot.deadline_ns <= now_ns;
         self.table.live_mut().filter(|slot| is_late(slot)).for_each(|slot| slot.deadline_ns = until_ns);
         self.earliest_ns = self.earliest_ns.min(until_ns);
     }
@@ -210,7 +210,7 @@ impl<T> Conn<T> {
         self.table.live().any(|slot| slot.is_unanswered(MessageKind::GetReq))
     }
 
-    fn take_queued(&mut self, mut wanted: impl FnMut(&table::Slot<T>) -> bool) -> Option<T> {
+    fn take_queued(&mut self, mut wanted: impl FnMut(&table::OpSlot<T>) -> bool) -> Option<T> {
         let Conn { table, waiting, ready, credits, .. } = self;
         let mut is_wanted = |key: &Key| table.find(*key).is_some_and(|slot| wanted(slot));
         let key = if let Some(at) = waiting.iter().position(&mut is_wanted) {
@@ -218,7 +218,7 @@ impl<T> Conn<T> {
         } else {
             let at = ready.iter().position(&mut is_wanted)?;
             let key = ready.remove(at)?;
-            if table.find(key)?.state != State::Queued(MessageKind::Immediate) {
+            if table.find(key)?.state != OpState::Queued(MessageKind::Immediate) {
                 credits.unreserve();
             }
             key
@@ -278,7 +278,7 @@ impl<T> Conn<T> {
     pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, Received<T>), ConnError> {
         let kind = message.body.kind();
         self.credits.returned(message.head.credits)?;
-        self.unheard = 0;
+        self.noops_since_received = 0;
         match &message.body {
             Body::ConnReq(_) | Body::ConnAck(_) => Err(ConnError::Unexpected { kind }),
             Body::Noop => Ok((Receipt::Plain, Received::Nothing)),
@@ -287,20 +287,24 @@ impl<T> Conn<T> {
                 Ok((Receipt::Credit, Received::Immediate))
             }
             Body::PutReq { header, cookie } => {
-                let key = self.asked(kind, *cookie, header.payload_length)?;
+                let key = self.begin_request(kind, *cookie, header.payload_length)?;
                 Ok((Receipt::PutReq(key), Received::PutReq(key)))
             }
             Body::GetReq { cookie, descriptor, .. } => {
-                let key = self.asked(kind, *cookie, saturating(descriptor.total_len()))?;
+                let key = self.begin_request(kind, *cookie, saturating(descriptor.total_len()))?;
                 Ok((Receipt::Credit, Received::GetReq(key)))
             }
             Body::PutAck { source, sink, descriptor } => {
                 let received = self.wanted(*source, *sink, descriptor.total_len())?;
                 Ok((Receipt::Answer, received))
             }
-            Body::PutNak(done) => self.ended(kind, done, State::Asked(MessageKind::PutReq), Receipt::Answer),
-            Body::GetDone(done) => self.ended(kind, done, State::Asked(MessageKind::GetReq), Receipt::Answer),
-            Body::PutDone(done) => self.ended(kind, done, State::Sinking, Receipt::Credit),
+            Body::PutNak(done) => {
+                self.ended(kind, done, OpState::Asked(MessageKind::PutReq), Receipt::Answer)
+            }
+            Body::GetDone(done) => {
+                self.ended(kind, done, OpState::Asked(MessageKind::GetReq), Receipt::Answer)
+            }
+            Body::PutDone(done) => self.ended(kind, done, OpState::Sinking, Receipt::Credit),
         }
     }
 
@@ -323,7 +327,7 @@ impl<T> Conn<T> {
     /// The item, if the request has ended, is answered, or has an item.
     pub fn attach(&mut self, key: Key, item: T) -> Result<(), T> {
         match self.table.find(key) {
-            Some(slot) if slot.item.is_none() && matches!(slot.state, State::Asking(_)) => {
+            Some(slot) if slot.item.is_none() && matches!(slot.state, OpState::Asking(_)) => {
                 slot.item = Some(item);
                 Ok(())
             }
@@ -339,7 +343,7 @@ impl<T> Conn<T> {
     /// Removes and returns the item of a request that is not answered yet.
     pub fn detach(&mut self, key: Key) -> Option<T> {
         let slot = self.table.find(key)?;
-        matches!(slot.state, State::Asking(_)).then(|| slot.item.take())?
+        matches!(slot.state, OpState::Asking(_)).then(|| slot.item.take())?
     }
 
     /// Answers a PUT_REQ with PUT_ACK: `length` bytes are wanted, at the addresses of the item's
@@ -349,7 +353,7 @@ impl<T> Conn<T> {
     /// [`ConnError::Gone`].
     pub fn ack(&mut self, put: Key, length: u32, deadline_ns: u64) -> Result<(), ConnError> {
         let slot = self.asking(put, MessageKind::PutReq)?;
-        slot.state = State::Acking;
+        slot.state = OpState::Acking;
         slot.reposted = true;
         slot.length = length;
         self.answer(put, 1, deadline_ns);
@@ -368,7 +372,7 @@ impl<T> Conn<T> {
         deadline_ns: u64,
     ) -> Result<Option<T>, ConnError> {
         let slot = self.asking(put, MessageKind::PutReq)?;
-        slot.state = State::Replying(MessageKind::PutNak);
+        slot.state = OpState::Replying(MessageKind::PutNak);
         slot.outcome = reason.map(|()| 0);
         let (item, reposted) = (slot.item.take(), slot.reposted);
         if reposted {
@@ -395,8 +399,8 @@ impl<T> Conn<T> {
         let (works, limit) = (writes.saturating_add(1), self.posts.room_max());
         let slot = self.table.find(key).ok_or(key.gone())?;
         let kind = match slot.state {
-            State::Wanted => MessageKind::PutDone,
-            State::Asking(MessageKind::GetReq) => MessageKind::GetDone,
+            OpState::Wanted => MessageKind::PutDone,
+            OpState::Asking(MessageKind::GetReq) => MessageKind::GetDone,
             _ => return Err(key.gone()),
         };
         if works > limit {
@@ -407,7 +411,7 @@ impl<T> Conn<T> {
         {
             return Err(ConnError::Status { kind, status: status(result), limit: slot.length });
         }
-        slot.state = State::Replying(kind);
+        slot.state = OpState::Replying(kind);
         slot.outcome = result;
         self.answer(key, works, deadline_ns);
         Ok(())
@@ -430,11 +434,11 @@ impl<T> Conn<T> {
         self.earliest_ns = latest.map_or(u64::MAX, |slot| slot.deadline_ns);
         let slot = latest.filter(|slot| slot.deadline_ns <= now_ns)?;
         Some(match slot.state {
-            State::Ending => Late::Posted,
-            State::Queued(_) | State::Acking | State::Replying(_) => Late::Queued,
-            State::Asked(_) | State::Sinking if slot.sends > 0 => Late::Posted,
-            State::Asked(_) | State::Sinking => Late::Unanswered,
-            State::Wanted | State::Asking(_) => Late::Unprepared,
+            OpState::Ending => Late::Posted,
+            OpState::Queued(_) | OpState::Acking | OpState::Replying(_) => Late::Queued,
+            OpState::Asked(_) | OpState::Sinking if slot.sends > 0 => Late::Posted,
+            OpState::Asked(_) | OpState::Sinking => Late::Unanswered,
+            OpState::Wanted | OpState::Asking(_) => Late::Unprepared,
         })
     }
 
@@ -445,7 +449,7 @@ impl<T> Conn<T> {
         // A `Wanted` operation waits for this side; an operation without an item has been
         // abandoned.
         let is_awaited =
-            |slot: &table::Slot<T>| slot.own && slot.state != State::Wanted && slot.item.is_some();
+            |slot: &table::OpSlot<T>| slot.own && slot.state != OpState::Wanted && slot.item.is_some();
         self.table.live().any(is_awaited).then_some(self.steps)
     }
 

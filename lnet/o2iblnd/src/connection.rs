@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use crate::batch::Batch;
 use crate::conn::{Conn, Key as OpKey, Own};
 use crate::fabric::{Device, Endpoint, Memory, Piece};
-use crate::item::{Described, Item, PendingGet, Sink, Source};
+use crate::item::{Described, Item, PayloadSource, PendingGet, Sink};
 use crate::links::LinkId;
-use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, tell_failed};
-use crate::transmit::Transmit;
+use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, warn_failed};
+use crate::transmit::TransmitBuffers;
 use crate::writes::WriteLimits;
 use lnet_lnd::slab::Key;
 
@@ -38,12 +38,12 @@ pub struct Connection {
     pub(crate) inline: usize,
     /// Whether own messages carry a checksum and those of received messages are verified.
     pub(crate) cksum: bool,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<ConnState>,
 }
 
 /// The part of a connection that changes, under its lock.
-pub(crate) struct State {
-    pub(crate) live: Option<Live>,
+pub(crate) struct ConnState {
+    pub(crate) live: Option<LiveConn>,
     /// Set while the driver reports received messages to the engine, after which it pumps: messages
     /// that its thread sends meanwhile are posted then, together, with the credits of the received
     /// messages.
@@ -55,12 +55,12 @@ pub(crate) struct State {
 
 /// A connection that has its queues. They are destroyed before the memory that their work requests
 /// name.
-pub(crate) struct Live {
+pub(crate) struct LiveConn {
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) machine: Conn<Item>,
     /// Keeps the message buffers registered. `transmit` has those for sends, by index.
     pub(crate) _memory: Arc<dyn Memory>,
-    pub(crate) transmit: Transmit,
+    pub(crate) transmit: TransmitBuffers,
     /// Scratch space for the pieces of a payload while its writes are counted or emitted; kept so
     /// that a transfer allocates nothing.
     pub(crate) pieces: Vec<Piece>,
@@ -104,7 +104,7 @@ impl Connection {
         let Tx { ni, peer, header, payload, token, reply_to, deadline_ns } = tx;
         let length = header.payload_length;
         let own = if length as usize > IMMEDIATE_MAX { Own::Put { length } } else { Own::Immediate };
-        let source = Source { payload, ..Source::default() };
+        let source = PayloadSource { payload, ..PayloadSource::default() };
         match self.queue(own, Item::Send { token, header, source }, deadline_ns) {
             Ok(()) => Ok(Sent::Later),
             Err((Item::Send { source, .. }, refused)) => {
@@ -137,7 +137,7 @@ impl Connection {
 
     /// Posts what the rules allow, unless the messages can wait for the end of a cork or of the
     /// poll.
-    pub(crate) fn pump_or_leave(self: &Arc<Connection>, state: &mut State) {
+    pub(crate) fn pump_or_leave(self: &Arc<Connection>, state: &mut ConnState) {
         let polling = self.shard().is_polling_here();
         let few = || state.live.as_ref().is_some_and(|live| live.machine.queued() <= CORKED_MAX);
         let left = if polling { state.corked } else { few() && leave_to_uncork(self) };
@@ -169,14 +169,14 @@ impl Connection {
         register_sink(self.ni(), &pending.sink, now_ns);
         let (described, bounce, pending) = match sink_of(self.device(), &pending.sink, bytes, most) {
             Ok(described) => (described, None, pending),
-            Err(why) => {
+            Err(error) => {
                 match self.ni().own.sinks.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
                     Taken::Later => return,
                     Taken::Bounce(mut bounce, Waiter::Get(pending)) => {
                         (bounce.described(), Some(bounce), *pending)
                     }
                     Taken::Never(Waiter::Get(pending)) => {
-                        let errno = tell_failed(self, &why, why.errno());
+                        let errno = warn_failed(self, &error, error.errno());
                         return self.fail_get(pending.token, pending.sink, errno);
                     }
                     Taken::Bounce(..) | Taken::Never(_) => return,
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Notifies the driver, once, that the connection has failed.
-    pub(crate) fn break_off(&self, state: &mut State, errno: Errno) {
+    pub(crate) fn break_off(&self, state: &mut ConnState, errno: Errno) {
         if state.closed.is_none() && state.broken.replace(errno).is_none() {
             self.shard().request(Request::Broken(self.key, errno));
         }

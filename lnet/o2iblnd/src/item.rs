@@ -15,7 +15,7 @@ use crate::o2ib::Request;
 use crate::writes::FragmentList;
 
 /// The context of a receive that needs no name: its answer is an ordinary message.
-pub(crate) const PLAIN: RxContext = RxContext(u64::MAX);
+pub(crate) const UNNAMED: RxContext = RxContext(u64::MAX);
 
 /// Memory of this node or of the peer, as a descriptor describes it.
 #[derive(Debug, Default)]
@@ -48,30 +48,30 @@ impl Described {
 /// The driver's data of an operation. Dropping it returns its leases.
 pub(crate) enum Item {
     /// An own message: IMMEDIATE or PUT_REQ.
-    Send { token: TxToken, header: Header, source: Source },
+    Send { token: TxToken, header: Header, source: PayloadSource },
     /// An own GET, whose data the peer writes into the sink.
     Get { token: TxToken, header: Header, sink: Sink },
     /// A PUT_REQ of the peer's whose payload is wanted.
-    Receive { taker: Taker, sink: Sink },
+    Receive { receiver: PayloadReceiver, sink: Sink },
     /// A GET_REQ of the peer's, with its REPLY once the engine has sent it.
-    Reply { token: Option<TxToken>, source: Source },
+    Reply { token: Option<TxToken>, source: PayloadSource },
 }
 
 /// The receiver of a payload of the peer's.
 #[derive(Clone, Copy)]
-pub(crate) enum Taker {
+pub(crate) enum PayloadReceiver {
     /// The engine.
     Engine(RxToken),
     /// A held message that is copied into memory, by its name.
     Memory(Key),
 }
 
-impl Taker {
+impl PayloadReceiver {
     /// Reports that the payload does not arrive because of an error, or that none is wanted.
     pub(crate) fn ended(self, conn: &Connection, outcome: Result<(), Errno>) {
         match self {
-            Taker::Engine(token) => conn.ni().upcalls.finalize_rx(token, outcome),
-            Taker::Memory(name) => {
+            PayloadReceiver::Engine(token) => conn.ni().upcalls.finalize_rx(token, outcome),
+            PayloadReceiver::Memory(name) => {
                 let errno = outcome.err().unwrap_or(Errno::EIO);
                 conn.shard().request(Request::Unheld(name, errno));
             }
@@ -81,22 +81,22 @@ impl Taker {
 
 /// A payload to be written to the peer.
 #[derive(Default)]
-pub(crate) struct Source {
+pub(crate) struct PayloadSource {
     pub(crate) payload: Option<ReadVec>,
     /// The memory to write to.
     pub(crate) target: Described,
     /// The number of bytes.
     pub(crate) bytes: u32,
     /// The memory to write from.
-    pub(crate) way: Way,
+    pub(crate) memory: SourceMemory,
 }
 
 /// The memory that a payload is written from.
 #[derive(Default)]
-pub(crate) enum Way {
+pub(crate) enum SourceMemory {
     /// The payload's own memory.
     #[default]
-    Straight,
+    Payload,
     /// A copy in a bounce buffer, as the payload's memory cannot be registered, or would need more
     /// writes than the peers have agreed on.
     Bounce(Bounce),
@@ -134,7 +134,7 @@ pub(crate) fn name_of_get(key: Key) -> RxContext {
 
 /// Returns the key of the GET that is answered; `None` if it has no name.
 pub(crate) fn get_of_name(name: RxContext) -> Option<Key> {
-    (name != PLAIN).then_some(Key(name.0 & !GET))
+    (name != UNNAMED).then_some(Key(name.0 & !GET))
 }
 
 /// A GET_REQ that the engine is to answer, and refers to by its name ([`RxContext`]).
@@ -144,7 +144,7 @@ pub(crate) struct AskedGet {
 }
 
 /// A message that the engine holds back.
-pub enum Held {
+pub enum HeldMessage {
     /// Its payload is in this receive buffer.
     Immediate { buffer: usize, receipt: Receipt, payload: usize },
     /// Its payload has been announced.

@@ -45,7 +45,7 @@ const FAILURES_MAX: u32 = 3;
 
 /// An attempt of either side.
 #[derive(Debug)]
-struct Pending {
+struct PendingLink {
     id: LinkId,
     deadline_ns: u64,
     /// Whether this side makes it.
@@ -57,7 +57,7 @@ struct Pending {
 
 /// An established connection.
 #[derive(Debug, Clone, Copy)]
-struct Live {
+struct LiveLink {
     id: LinkId,
     own: bool,
     since_ns: u64,
@@ -77,8 +77,8 @@ pub struct Links {
     life: Option<Known>,
     /// The incarnation that the peer named in a rejection.
     learnt_stamp: u64,
-    pending: Vec<Pending>,
-    live: Vec<Live>,
+    pending: Vec<PendingLink>,
+    live: Vec<LiveLink>,
     /// Index of the connection that the last message was sent on.
     turn: usize,
     last_id: u32,
@@ -200,7 +200,7 @@ impl Links {
         self.life = Some(life);
         self.learnt_stamp = 0;
         (self.races, self.failures) = (0, 0);
-        self.live.push(Live { id, own: pending.own, since_ns: now_ns });
+        self.live.push(LiveLink { id, own: pending.own, since_ns: now_ns });
         self.pace.established();
         self.rest_if_complete();
         other
@@ -358,11 +358,11 @@ impl Links {
     fn pend(&mut self, own: bool, now_ns: u64) -> (LinkId, u64) {
         self.last_id = self.last_id.wrapping_add(1);
         let (id, deadline_ns) = (LinkId(self.last_id), now_ns.saturating_add(self.bounds.attempt_ns));
-        self.pending.push(Pending { id, deadline_ns, own, tries: 0, connector: None });
+        self.pending.push(PendingLink { id, deadline_ns, own, tries: 0, connector: None });
         (id, deadline_ns)
     }
 
-    fn take(&mut self, id: LinkId) -> Option<Pending> {
+    fn take(&mut self, id: LinkId) -> Option<PendingLink> {
         let at = self.pending.iter().position(|pending| pending.id == id)?;
         Some(self.pending.remove(at))
     }

@@ -24,7 +24,7 @@ use crate::conn::Key as OpKey;
 use crate::connection::Connection;
 use crate::fabric::{Device, FabricError, Memory, Piece};
 use crate::item::{Described, PendingGet};
-use crate::shard::Asked;
+use crate::shard::ShardRequest;
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 
@@ -65,9 +65,9 @@ struct KnownBy {
 
 /// The side that accesses memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum Accessor {
     /// This node's own work requests.
-    Us,
+    Node,
     /// Peers' RDMA writes.
     Peers,
 }
@@ -78,12 +78,12 @@ impl Known {
     }
 
     /// Returns the memory's key on a device, if it is registered there.
-    fn key(&self, device: &Arc<dyn Device>, by: By) -> Option<u32> {
+    fn key(&self, device: &Arc<dyn Device>, by: Accessor) -> Option<u32> {
         self.by.lock().iter().find(|known| known.is_by(device))?.key(by)
     }
 
     /// Whether to register the memory with the device.
-    fn is_wanted(&self, device: &Arc<dyn Device>, by: By, now_ns: u64) -> bool {
+    fn is_wanted(&self, device: &Arc<dyn Device>, by: Accessor, now_ns: u64) -> bool {
         match self.by.lock().iter().find(|known| known.is_by(device)) {
             Some(known) => known.key(by).is_none() && known.refused_until_ns <= now_ns,
             None => true,
@@ -94,13 +94,13 @@ impl Known {
     fn note(
         &self,
         device: &Arc<dyn Device>,
-        by: By,
-        said: Result<Arc<dyn Memory>, FabricError>,
+        by: Accessor,
+        result: Result<Arc<dyn Memory>, FabricError>,
         now_ns: u64,
     ) -> Result<(), FabricError> {
         let mut list = self.by.lock();
-        let place = match list.iter().position(|known| known.is_by(device)) {
-            Some(place) => place,
+        let index = match list.iter().position(|known| known.is_by(device)) {
+            Some(index) => index,
             None => {
                 list.retain(|known| known.device.strong_count() > 0);
                 if list.len() >= DEVICES_MAX {
@@ -111,10 +111,10 @@ impl Known {
                 list.len() - 1
             }
         };
-        let Some(known) = list.get_mut(place) else { return Ok(()) };
-        match (said, by) {
-            (Ok(memory), By::Us) => known.local = Some(memory),
-            (Ok(memory), By::Peers) => known.remote = Some(memory),
+        let Some(known) = list.get_mut(index) else { return Ok(()) };
+        match (result, by) {
+            (Ok(memory), Accessor::Node) => known.local = Some(memory),
+            (Ok(memory), Accessor::Peers) => known.remote = Some(memory),
             (Err(error), _) => {
                 known.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
                 return Err(error);
@@ -129,10 +129,10 @@ impl KnownBy {
         std::ptr::addr_eq(self.device.as_ptr(), Arc::as_ptr(device))
     }
 
-    fn key(&self, by: By) -> Option<u32> {
+    fn key(&self, by: Accessor) -> Option<u32> {
         match by {
-            By::Us => self.local.as_ref().or(self.remote.as_ref()).map(|memory| memory.local_key()),
-            By::Peers => self.remote.as_ref().map(|memory| memory.remote_key()),
+            Accessor::Node => self.local.as_ref().or(self.remote.as_ref()).map(|memory| memory.local_key()),
+            Accessor::Peers => self.remote.as_ref().map(|memory| memory.remote_key()),
         }
     }
 }
@@ -140,13 +140,13 @@ impl KnownBy {
 /// Registers a region, or its arena, with the device of an NI, if it is not registered yet; the
 /// registration ends with the region or arena. If the device refuses, the memory is copied, and the
 /// device is asked again [later](REFUSED_NS).
-pub(crate) fn register(ni: &Ni, region: &Region, by: By, now_ns: u64) {
+pub(crate) fn register(ni: &Ni, region: &Region, by: Accessor, now_ns: u64) {
     if let Some(known) = Known::of(region) {
         register_known(ni, region, known, by, now_ns);
     }
 }
 
-fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) {
+fn register_known(ni: &Ni, region: &Region, known: &Known, by: Accessor, now_ns: u64) {
     let device = &ni.own.device;
     let bytes = region.extent().1;
     if bytes < REGISTERED_MIN || !known.is_wanted(device, by, now_ns) {
@@ -157,7 +157,7 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: By, now_ns: u64) 
     if !known.is_wanted(device, by, now_ns) {
         return;
     }
-    let noted = known.note(device, by, device.register(region, by == By::Peers), now_ns);
+    let noted = known.note(device, by, device.register(region, by == Accessor::Peers), now_ns);
     if let Err(error) = noted
         && let Some(unsaid) = ni.own.refused_memory.say(now_ns)
     {
@@ -172,7 +172,7 @@ pub(crate) fn register_source(ni: &Ni, payload: &ReadVec, now_ns: u64) {
         let Some(known) = Known::of(region) else { continue };
         // The pieces of a region, or of an arena, share one registration.
         if !last.replace(known).is_some_and(|last| std::ptr::eq(last, known)) {
-            register_known(ni, region, known, By::Us, now_ns);
+            register_known(ni, region, known, Accessor::Node, now_ns);
         }
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn register_sink(ni: &Ni, sink: &WriteVec, now_ns: u64) {
     let mut parts = sink.parts(0).map(|(region, _)| (region, Known::of(region)));
     let Some((region, Some(known))) = parts.next() else { return };
     if parts.all(|(_, other)| other.is_some_and(|other| std::ptr::eq(other, known))) {
-        register_known(ni, region, known, By::Peers, now_ns);
+        register_known(ni, region, known, Accessor::Peers, now_ns);
     }
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn register_sink(ni: &Ni, sink: &WriteVec, now_ns: u64) {
 pub(crate) fn source_of(device: &Arc<dyn Device>, payload: &ReadVec, pieces: &mut Vec<Piece>) -> Option<()> {
     pieces.clear();
     for (region, part) in payload.parts(0) {
-        let key = Known::of(region)?.key(device, By::Us)?;
+        let key = Known::of(region)?.key(device, Accessor::Node)?;
         let (address, length) = (region.address_of(part.start), u32::try_from(part.len()).ok()?);
         pieces.push(Piece { address, length, key });
     }
@@ -213,7 +213,9 @@ where
     let before = pieces.len();
     for (region, part) in payload.parts(0) {
         let known = region.registration(SLOT, |_| None).and_then(|known| known.downcast_ref::<Known>());
-        let key = known.and_then(|known| known.key(device, By::Us)).filter(|_| pieces.len() < before + most);
+        let key = known
+            .and_then(|known| known.key(device, Accessor::Node))
+            .filter(|_| pieces.len() < before + most);
         let Some((key, length)) = key.zip(u32::try_from(part.len()).ok()) else {
             pieces.truncate(before);
             return false;
@@ -279,7 +281,7 @@ pub(crate) fn sink_of(
         }
         left = left.saturating_sub(part.len());
     }
-    let key = one.and_then(|known| known.key(device, By::Peers)).ok_or(Undescribed::Unregistered)?;
+    let key = one.and_then(|known| known.key(device, Accessor::Peers)).ok_or(Undescribed::Unregistered)?;
     let mut left = bytes;
     let parts = sink.parts(0).map_while(|(region, part)| {
         let length = part.len().min(left);
@@ -292,11 +294,11 @@ pub(crate) fn sink_of(
 
 /// Logs that a transfer fails because its memory can neither be used where it lies nor copied.
 /// Returns the errno.
-pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno: Errno) -> Errno {
+pub(crate) fn warn_failed(conn: &Connection, reason: &dyn std::fmt::Display, errno: Errno) -> Errno {
     let ni = conn.ni();
     if let Some(unsaid) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
         let peer = conn.peer.key.id.nid;
-        tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {why}");
+        tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {reason}");
     }
     errno
 }
@@ -304,7 +306,7 @@ pub(crate) fn tell_failed(conn: &Connection, why: &dyn std::fmt::Display, errno:
 /// A bounce buffer in use; dropping it returns it to the pool.
 pub(crate) struct Bounce {
     pool: Arc<Pool>,
-    place: usize,
+    index: usize,
     /// The peer whose transfer uses it.
     nid: Nid,
     bytes: usize,
@@ -326,7 +328,7 @@ const COUNT: usize = BOUNCES as usize / 2;
 /// writes from have a pool of their own, so that peers have no key to them. The memory is spread
 /// over the NUMA nodes of all partitions.
 pub(crate) struct Pool {
-    by: By,
+    by: Accessor,
     memory: PartitionMemory,
     buffers: Mutex<Buffers>,
 }
@@ -354,7 +356,7 @@ impl Buffers {
 
 /// A queued waiter.
 struct Waiting {
-    who: Who,
+    id: WaiterId,
     nid: Nid,
     until_ns: u64,
     /// `None` once the waiter has been notified of a free buffer and has not tried to take it yet.
@@ -364,15 +366,15 @@ struct Waiting {
 
 /// Identifies a waiter while it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum WaiterId {
     /// An operation of the connection at this address.
     Operation(usize, OpKey),
     Get(TxToken),
 }
 
-impl Who {
-    pub(crate) fn operation(conn: &Arc<Connection>, operation: OpKey) -> Who {
-        Who::Operation(Arc::as_ptr(conn).addr(), operation)
+impl WaiterId {
+    pub(crate) fn operation(conn: &Arc<Connection>, operation: OpKey) -> WaiterId {
+        WaiterId::Operation(Arc::as_ptr(conn).addr(), operation)
     }
 }
 
@@ -399,22 +401,22 @@ impl Waiter {
         }
     }
 
-    fn who(&self) -> Who {
+    fn id(&self) -> WaiterId {
         match self {
-            Waiter::Operation(conn, operation) => Who::operation(conn, *operation),
-            Waiter::Get(pending) => Who::Get(pending.token),
+            Waiter::Operation(conn, operation) => WaiterId::operation(conn, *operation),
+            Waiter::Get(pending) => WaiterId::Get(pending.token),
         }
     }
 
     /// Asks the driver to retry the waiter: a buffer is free.
-    fn tell(self) {
+    fn notify(self) {
         match self {
             Waiter::Operation(conn, operation) => {
-                conn.shard().clone().request(Request::Own(Asked::Prepare(conn, operation)));
+                conn.shard().clone().request(Request::Own(ShardRequest::Prepare(conn, operation)));
             }
             Waiter::Get(pending) => {
                 let conn = pending.conn.clone();
-                conn.shard().request(Request::Own(Asked::BeginGet(pending)));
+                conn.shard().request(Request::Own(ShardRequest::BeginGet(pending)));
             }
         }
     }
@@ -432,7 +434,7 @@ pub(crate) enum Taken {
 
 impl Pool {
     /// Creates a pool without buffers, for work requests of this node or of peers.
-    pub(crate) fn new(by: By, memory: PartitionMemory) -> Pool {
+    pub(crate) fn new(by: Accessor, memory: PartitionMemory) -> Pool {
         Pool { by, memory, buffers: Mutex::default() }
     }
 
@@ -454,28 +456,28 @@ impl Pool {
         if buffers.made.is_none() || bytes > BYTES {
             return Taken::Never(waiter);
         }
-        let (nid, who) = (waiter.conn().peer.key.id.nid, waiter.who());
-        let told = buffers.waiting.iter().position(|waiting| waiting.who == who);
-        let place = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
-        let Some(place) = place else {
+        let (nid, id) = (waiter.conn().peer.key.id.nid, waiter.id());
+        let queued = buffers.waiting.iter().position(|waiting| waiting.id == id);
+        let index = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
+        let Some(index) = index else {
             // Half of the timeout: the connection, whose timeout is the whole of it, is not closed
             // for this wait.
             let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns / 2);
-            match told.and_then(|at| buffers.waiting.get_mut(at)) {
+            match queued.and_then(|at| buffers.waiting.get_mut(at)) {
                 Some(waiting) => waiting.waiter = Some(waiter),
                 None => {
-                    buffers.waiting.push_back(Waiting { who, nid, until_ns, waiter: Some(waiter) });
+                    buffers.waiting.push_back(Waiting { id, nid, until_ns, waiter: Some(waiter) });
                 }
             }
             return Taken::Later;
         };
-        told.and_then(|at| buffers.waiting.remove(at));
-        let start = place * BYTES;
+        queued.and_then(|at| buffers.waiting.remove(at));
+        let start = index * BYTES;
         let leased = buffers.made.as_ref().map(|made| (made, made.vec.write(start..start + bytes)));
         let Some((made, Ok(memory))) = leased else { return Taken::Never(waiter) };
         let bounce = Bounce {
             pool: self.clone(),
-            place,
+            index,
             nid,
             bytes,
             local_key: made.memory.local_key(),
@@ -501,14 +503,14 @@ impl Pool {
             first.and_then(|at| buffers.waiting.get_mut(at)?.waiter.take())
         };
         if let Some(waiter) = waiter {
-            waiter.tell();
+            waiter.notify();
         }
     }
 
     /// Notes that a notified waiter has been handled: it has taken a buffer, waits again, or no
     /// longer needs one.
-    pub(crate) fn came(&self, who: Who) {
-        let gone = |waiting: &Waiting| waiting.who == who && waiting.waiter.is_none();
+    pub(crate) fn waiter_done(&self, id: WaiterId) {
+        let gone = |waiting: &Waiting| waiting.id == id && waiting.waiter.is_none();
         self.buffers.lock().waiting.retain(|waiting| !gone(waiting));
         self.pass_on();
     }
@@ -541,11 +543,11 @@ impl Pool {
 impl Made {
     /// Allocates 8, 2 or 1 buffers, the most that the device accepts. If it does not accept 8,
     /// memory is scarce, and 2 buffers leave some for other pools.
-    fn new(device: &Arc<dyn Device>, by: By) -> Option<Made> {
+    fn new(device: &Arc<dyn Device>, by: Accessor) -> Option<Made> {
         let mut count = COUNT;
         loop {
             let region = Region::pages(count * BYTES).ok()?;
-            match device.register(&region, by == By::Peers) {
+            match device.register(&region, by == Accessor::Peers) {
                 Ok(memory) => {
                     return Some(Made {
                         memory,
@@ -605,7 +607,7 @@ impl Drop for Bounce {
         self.memory = None;
         {
             let mut buffers = self.pool.buffers.lock();
-            buffers.free.push(self.place);
+            buffers.free.push(self.index);
             if let Some(at) = buffers.held.iter().position(|holder| *holder == self.nid) {
                 buffers.held.swap_remove(at);
             }

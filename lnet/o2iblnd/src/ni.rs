@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::admission::BOUNDS;
 use crate::depths::Depths;
 use crate::fabric::Device;
-use crate::memory::{By, Pool};
+use crate::memory::{Accessor, Pool};
 use crate::o2ib::Ni;
 use crate::sizes::Adjusted;
 use lnet_lnd::admission::Admission;
@@ -36,7 +36,7 @@ pub struct OfNi {
     /// are rejected.
     pub(crate) refused_memory: RateLimitedLog,
     pub(crate) failed_transfers: RateLimitedLog,
-    pub(crate) turned_away: RateLimitedLog,
+    pub(crate) rejected_peers: RateLimitedLog,
     /// Whether the port was up at the last query. Locked while the engine is notified, so that the
     /// engine's last notification is the current state.
     port: Mutex<bool>,
@@ -56,13 +56,13 @@ impl OfNi {
             device,
             tos,
             adjusted,
-            pool: Arc::new(Pool::new(By::Us, memory.clone())),
-            sinks: Arc::new(Pool::new(By::Peers, memory.clone())),
+            pool: Arc::new(Pool::new(Accessor::Node, memory.clone())),
+            sinks: Arc::new(Pool::new(Accessor::Peers, memory.clone())),
             admission: Arc::new(Admission::new(BOUNDS)),
             depths: Depths::default(),
             refused_memory: RateLimitedLog::default(),
             failed_transfers: RateLimitedLog::default(),
-            turned_away: RateLimitedLog::default(),
+            rejected_peers: RateLimitedLog::default(),
             port: Mutex::new(true),
         }
     }
@@ -83,7 +83,7 @@ impl OfNi {
 }
 
 /// Queries whether the NI's port is up, and notifies the engine of a change.
-pub(crate) fn look_at_port(ni: &Ni) -> bool {
+pub(crate) fn update_port(ni: &Ni) -> bool {
     let mut known = ni.own.port.lock();
     let up = ni.own.device.is_up();
     if std::mem::replace(&mut *known, up) != up {
@@ -101,7 +101,7 @@ pub(crate) fn look_at_port(ni: &Ni) -> bool {
 /// device in this process may have received the event.
 pub(crate) fn can_connect(ni: &Ni) -> bool {
     let up = *ni.own.port.lock();
-    up || look_at_port(ni)
+    up || update_port(ni)
 }
 
 /// Returns the destination that a NID means in a request to this address.

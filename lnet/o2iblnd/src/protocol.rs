@@ -17,13 +17,13 @@ use crate::connection::Connection;
 use crate::counters::Live;
 use crate::driver::Driver;
 use crate::fabric::{Fabric, FabricError};
-use crate::item::Held;
+use crate::item::HeldMessage;
 use crate::links::{Bounds, Links};
-use crate::memory::{self, By};
-use crate::ni::{OfNi, look_at_port};
+use crate::memory::{self, Accessor};
+use crate::ni::{OfNi, update_port};
 use crate::send::send;
-use crate::shard::Asked;
 use crate::shard::OfShard;
+use crate::shard::ShardRequest;
 use crate::{ConnStats, NiConfig, O2ibConfig, replies, sizes};
 
 /// Error text for a NID that cannot be an NI's.
@@ -43,8 +43,8 @@ impl Protocol for O2ib {
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Connection;
-    type Held = Held;
-    type Request = Asked;
+    type Held = HeldMessage;
+    type Request = ShardRequest;
     type Driver = Driver;
     type Counted = Live;
     type ConnStats = ConnStats;
@@ -56,7 +56,7 @@ impl Protocol for O2ib {
         upcalls: Arc<dyn Upcalls>,
     ) -> Started {
         let nid = id.nid;
-        let wrong = |why, errno| LndError { what: format!("{nid} {why}"), errno };
+        let wrong = |reason, errno| LndError { what: format!("{nid} {reason}"), errno };
         let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
         let ip = ip.ok_or_else(|| wrong(NO_ADDRESS, Errno::EINVAL))?;
         let Shared { nis, shards, config, own: O2ib { fabric }, .. } = shared;
@@ -78,8 +78,8 @@ impl Protocol for O2ib {
         let listens = config.listens && !nis.uses(ip.into());
         let end = End { nid, stamp: replies::marked(fabric.incarnation()) };
         let of_ni = OfNi::new((ip, end), device.clone(), own.tos, adjusted, &config.memory);
-        let place = (hardware, sub);
-        let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, place, own.conns_per_peer, of_ni));
+        let location = (hardware, sub);
+        let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, location, own.conns_per_peer, of_ni));
         let number = shards.shard(sub, 0).number;
         if let Some(slot) = shards.slot(number).filter(|_| listens) {
             let address = ni.own.address(config.service);
@@ -88,7 +88,7 @@ impl Protocol for O2ib {
         }
         nis.insert(ni.clone());
         // The device reports only changes: query the port's current state once.
-        look_at_port(&ni);
+        update_port(&ni);
         Ok(limits)
     }
 
@@ -130,7 +130,7 @@ impl Protocol for O2ib {
         let now_ns = shared.shards.slot(0).map_or(0, |slot| slot.shard.own.now_ns());
         for ni in shared.nis.matching(None) {
             // Payloads in memory that cannot be registered are copied.
-            memory::register(&ni, region, By::Us, now_ns);
+            memory::register(&ni, region, Accessor::Node, now_ns);
         }
     }
 

@@ -23,7 +23,7 @@ use lnet_proto::ib::{Fragment, IMMEDIATE_MAX};
 
 use crate::connection::Connection;
 use crate::item::Described;
-use crate::memory::tell_failed;
+use crate::memory::warn_failed;
 
 /// The first 16 bits of an incarnation of nlx. A clock that counts nanoseconds since 1970 in 63
 /// bits, or coarser units, never has this value.
@@ -81,7 +81,7 @@ pub(crate) fn check(conn: &Connection, sink: &Described, bytes: u32) -> Result<u
     }
     conn.shard().counters.rx.short_replies.one();
     let sink = sink.fragments.iter().map(|fragment| u64::from(fragment.length)).sum();
-    Err(tell_failed(conn, &ShortReply { sink, bytes }, Errno::EIO))
+    Err(warn_failed(conn, &ShortReply { sink, bytes }, Errno::EIO))
 }
 
 #[cfg(test)]

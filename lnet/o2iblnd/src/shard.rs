@@ -14,7 +14,7 @@ use crate::item::{AskedGet, PendingGet};
 use crate::o2ib::Ni;
 
 /// The requests to a shard's driver that only the verbs LND has.
-pub enum Asked {
+pub enum ShardRequest {
     /// A peer of this shard has connected through another shard's listener.
     Offered(Box<Offered>),
     /// A bounce buffer is free for this operation.

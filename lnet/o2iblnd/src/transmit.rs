@@ -9,10 +9,10 @@ use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
 use crate::conn::{ConnError, Emit, Key as OpKey, What};
-use crate::connection::{Connection, Live, State};
+use crate::connection::{ConnState, Connection, LiveConn};
 use crate::fabric::{Piece, SendKind, SendWork};
-use crate::item::{Item, Source, Way};
-use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, tell_failed};
+use crate::item::{Item, PayloadSource, SourceMemory};
+use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, warn_failed};
 use crate::writes::{WriteError, each_write};
 
 /// The position of the checksum in a message (lnet-wire 32).
@@ -36,7 +36,7 @@ const _: () =
     assert!(STAGED_AT >= MessageKind::PutDone.min_len() && STAGED_AT >= MessageKind::GetDone.min_len());
 
 /// The message buffers for sends, by index.
-pub(crate) struct Transmit {
+pub(crate) struct TransmitBuffers {
     pub(crate) buffers: Vec<WriteVec>,
     /// The address of the first buffer, and the key of all.
     pub(crate) address: u64,
@@ -44,15 +44,15 @@ pub(crate) struct Transmit {
 }
 
 /// No bounce buffer is free now; the operation waits for one.
-struct Awaited;
+struct BouncePending;
 
 impl Connection {
     /// Queues the DONE of a transfer of which this node is the source, with the number of writes
     /// before it or the error for which nothing is written. If a bounce buffer is needed and none
     /// is free, returns without queueing; the driver calls this again when one is free.
-    pub(crate) fn prepare(self: &Arc<Connection>, state: &mut State, operation: OpKey) {
+    pub(crate) fn prepare(self: &Arc<Connection>, state: &mut ConnState, operation: OpKey) {
         let Some(live) = &mut state.live else { return };
-        let Live { machine, pieces, .. } = live;
+        let LiveConn { machine, pieces, .. } = live;
         let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = machine.item(operation) else {
             return;
         };
@@ -81,7 +81,7 @@ impl Connection {
     fn count_writes(
         self: &Arc<Connection>,
         pieces: &mut Vec<Piece>,
-        source: &mut Source,
+        source: &mut PayloadSource,
         operation: OpKey,
     ) -> Option<Result<u32, Errno>> {
         let bytes = source.bytes;
@@ -94,32 +94,32 @@ impl Connection {
         let count = |pieces: &[Piece]| {
             each_write(self.limits, pieces.iter().copied(), source.target.first(bytes), |_, _| {})
         };
-        if matches!(source.way, Way::Straight) {
-            let mut why = None;
+        if matches!(source.memory, SourceMemory::Payload) {
+            let mut write_error = None;
             if source_of(self.device(), payload, pieces).is_some() {
                 match count(pieces) {
                     Ok(writes) => return Some(Ok(writes)),
                     Err(WriteError::TooShort { .. } | WriteError::NoMemory { .. }) => {
                         return Some(Err(Errno::EPROTO));
                     }
-                    Err(error) => why = Some(error),
+                    Err(error) => write_error = Some(error),
                 }
             }
-            source.way = match self.copy(payload, bytes as usize, operation) {
-                Ok(Some(way)) => way,
+            source.memory = match self.copy(payload, bytes as usize, operation) {
+                Ok(Some(memory)) => memory,
                 Ok(None) => {
-                    let errno = match why {
-                        Some(error) => tell_failed(self, &error, error.errno()),
-                        None => tell_failed(self, &Undescribed::Unregistered, Errno::ENOMEM),
+                    let errno = match write_error {
+                        Some(error) => warn_failed(self, &error, error.errno()),
+                        None => warn_failed(self, &Undescribed::Unregistered, Errno::ENOMEM),
                     };
                     return Some(Err(errno));
                 }
-                Err(Awaited) => return None,
+                Err(BouncePending) => return None,
             };
         }
         // A copy is one piece, wherever it lies.
         let counted = count(&[Piece { address: 0, length: bytes, key: 0 }]);
-        Some(counted.map_err(|error| tell_failed(self, &error, error.errno())))
+        Some(counted.map_err(|error| warn_failed(self, &error, error.errno())))
     }
 
     /// Returns how to copy a payload that cannot be written from its own memory; `None` if no
@@ -129,18 +129,18 @@ impl Connection {
         payload: &ReadVec,
         bytes: usize,
         operation: OpKey,
-    ) -> Result<Option<Way>, Awaited> {
+    ) -> Result<Option<SourceMemory>, BouncePending> {
         if bytes <= STAGED_MAX {
-            return Ok(Some(Way::Message));
+            return Ok(Some(SourceMemory::Message));
         }
         let waiter = Waiter::Operation(self.clone(), operation);
         match self.ni().own.pool.take(self.device(), bytes, self.shard().own.now_ns(), waiter) {
             Taken::Bounce(mut bounce, _) => {
                 bounce.load(payload);
                 self.shard().counters.tx.bytes_bounced.add(bounce.len());
-                Ok(Some(Way::Bounce(bounce)))
+                Ok(Some(SourceMemory::Bounce(bounce)))
             }
-            Taken::Later => Err(Awaited),
+            Taken::Later => Err(BouncePending),
             Taken::Never(_) => Ok(None),
         }
     }
@@ -151,7 +151,7 @@ impl Connection {
     }
 
     /// Emits the messages that the rules allow, and posts them together.
-    pub(crate) fn pump(&self, state: &mut State, now_ns: u64) {
+    pub(crate) fn pump(&self, state: &mut ConnState, now_ns: u64) {
         state.corked = false;
         if state.broken.is_some() {
             return;
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    fn pump_live(&self, live: &mut Live, now_ns: u64) -> Result<(), Errno> {
+    fn pump_live(&self, live: &mut LiveConn, now_ns: u64) -> Result<(), Errno> {
         let counters = &self.shard().counters.tx;
         while self.next(live, now_ns)? {
             if live.batch.is_full() {
@@ -174,8 +174,8 @@ impl Connection {
     }
 
     /// Emits one message; `false` if there is none.
-    fn next(&self, live: &mut Live, now_ns: u64) -> Result<bool, Errno> {
-        let Live { machine, transmit, batch, pieces, .. } = live;
+    fn next(&self, live: &mut LiveConn, now_ns: u64) -> Result<bool, Errno> {
+        let LiveConn { machine, transmit, batch, pieces, .. } = live;
         let Some(Emit { id, credits, what, item }) = machine.next(now_ns) else { return Ok(false) };
         let item = item.map(|item| &*item);
         let address = transmit.address + (id.place() * MESSAGE_MAX) as u64;
@@ -238,7 +238,7 @@ impl Connection {
         &self,
         head: &Head,
         header: &Header,
-        source: &Source,
+        source: &PayloadSource,
         buffer: &mut [u8],
         gathered: &mut SmallVec<[Piece; GATHERED_PIECES]>,
     ) -> Result<usize, ProtoError> {
@@ -259,25 +259,25 @@ impl Connection {
     /// staged payload is copied into the message buffer, at `staged`.
     fn gather_source(
         &self,
-        source: &Source,
+        source: &PayloadSource,
         staged: Piece,
         pieces: &mut Vec<Piece>,
         buffer: &mut [u8],
     ) -> Result<(), Errno> {
         let counters = &self.shard().counters.tx;
         pieces.clear();
-        match (&source.way, &source.payload) {
-            (Way::Straight, Some(payload)) => {
+        match (&source.memory, &source.payload) {
+            (SourceMemory::Payload, Some(payload)) => {
                 source_of(self.device(), payload, pieces).ok_or(Errno::ENOMEM)?;
                 counters.bytes_direct.add(source.bytes as usize);
             }
-            (Way::Message, Some(payload)) => {
+            (SourceMemory::Message, Some(payload)) => {
                 let place = STAGED_AT..STAGED_AT + source.bytes as usize;
                 counters.bytes_copied.add(payload.copy_to(0, &mut buffer[place]));
                 pieces.push(staged);
             }
-            (Way::Bounce(bounce), _) => pieces.push(bounce.piece()),
-            (Way::Straight | Way::Message, None) => return Err(Errno::EIO),
+            (SourceMemory::Bounce(bounce), _) => pieces.push(bounce.piece()),
+            (SourceMemory::Payload | SourceMemory::Message, None) => return Err(Errno::EIO),
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use lnet_proto::ib::{Completion, Cookie, MessageKind};
 
 use super::credits::NOOPS_MAX;
 use super::posts::Post;
-use super::table::{Slot, State};
+use super::table::{OpSlot, OpState};
 use super::{Conn, ConnError, Emit, Ended, Key, Receipt, Received, What};
 
 impl<T> Conn<T> {
@@ -21,20 +21,20 @@ impl<T> Conn<T> {
         let slot = self.table.find(key)?;
         let done = Completion { cookie: slot.peer, status: status(slot.outcome) };
         let (what, state) = match slot.state {
-            State::Queued(MessageKind::PutReq) => {
-                (What::PutReq { cookie: key.cookie() }, State::Asked(MessageKind::PutReq))
+            OpState::Queued(MessageKind::PutReq) => {
+                (What::PutReq { cookie: key.cookie() }, OpState::Asked(MessageKind::PutReq))
             }
-            State::Queued(MessageKind::GetReq) => {
-                (What::GetReq { cookie: key.cookie() }, State::Asked(MessageKind::GetReq))
+            OpState::Queued(MessageKind::GetReq) => {
+                (What::GetReq { cookie: key.cookie() }, OpState::Asked(MessageKind::GetReq))
             }
-            State::Acking => (What::PutAck { source: slot.peer, sink: key.cookie() }, State::Sinking),
-            State::Replying(MessageKind::PutNak) => (What::PutNak(done), State::Ending),
-            State::Replying(MessageKind::GetDone) => (What::GetDone(done), State::Ending),
-            State::Replying(_) => (What::PutDone(done), State::Ending),
-            _ => (What::Immediate, State::Ending),
+            OpState::Acking => (What::PutAck { source: slot.peer, sink: key.cookie() }, OpState::Sinking),
+            OpState::Replying(MessageKind::PutNak) => (What::PutNak(done), OpState::Ending),
+            OpState::Replying(MessageKind::GetDone) => (What::GetDone(done), OpState::Ending),
+            OpState::Replying(_) => (What::PutDone(done), OpState::Ending),
+            _ => (What::Immediate, OpState::Ending),
         };
         slot.state = state;
-        slot.left = true;
+        slot.was_posted = true;
         self.steps += u64::from(slot.own);
         if matches!(what, What::PutAck { .. } | What::PutNak(_) | What::GetDone(_)) {
             self.credits.answered();
@@ -48,20 +48,24 @@ impl<T> Conn<T> {
 
     /// Whether a NOOP is due (lnet-wire 36); the caller knows that no other message can be sent.
     pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
-        let sign = self.unheard == 0 && (self.shows_life || now_ns >= self.keepalive_at_ns());
-        let credits = self.unheard < NOOPS_MAX && self.credits.wants_noop();
+        let sign = self.noops_since_received == 0 && (self.shows_life || now_ns >= self.keepalive_at_ns());
+        let credits = self.noops_since_received < NOOPS_MAX && self.credits.wants_noop();
         self.noops < NOOPS_MAX && (sign || credits)
     }
 
     /// Returns the time at which a NOOP is due because nothing was sent.
     pub(super) fn keepalive_at_ns(&self) -> u64 {
-        if self.unheard == 0 { self.last_sent_ns.saturating_add(self.limits.keepalive_ns) } else { u64::MAX }
+        if self.noops_since_received == 0 {
+            self.last_sent_ns.saturating_add(self.limits.keepalive_ns)
+        } else {
+            u64::MAX
+        }
     }
 
     pub(super) fn emit_noop(&mut self, now_ns: u64) -> Option<Emit<'_, T>> {
         let id = self.posts.post(Post { key: None, works: 1 })?;
         self.noops += 1;
-        self.unheard = self.unheard.saturating_add(1);
+        self.noops_since_received = self.noops_since_received.saturating_add(1);
         self.last_sent_ns = now_ns;
         self.shows_life = false;
         self.credits.note_noop();
@@ -69,12 +73,17 @@ impl<T> Conn<T> {
     }
 
     /// Handles a PUT_REQ or GET_REQ: begins an operation of the peer's.
-    pub(super) fn asked(&mut self, kind: MessageKind, cookie: Cookie, length: u32) -> Result<Key, ConnError> {
+    pub(super) fn begin_request(
+        &mut self,
+        kind: MessageKind,
+        cookie: Cookie,
+        length: u32,
+    ) -> Result<Key, ConnError> {
         self.credits.used_by_peer(kind)?;
         self.credits.begun_by_peer(kind)?;
         // The table has room for all transfers that the credits allow.
         let full = ConnError::Transfers { kind, limit: u16::from(self.limits.depth) };
-        let key = self.table.begin(State::Asking(kind), false).ok_or(full)?;
+        let key = self.table.begin(OpState::Asking(kind), false).ok_or(full)?;
         if let Some(slot) = self.table.find(key) {
             slot.peer = cookie;
             slot.length = length;
@@ -92,20 +101,20 @@ impl<T> Conn<T> {
         sink: Cookie,
         length: u64,
     ) -> Result<Received<T>, ConnError> {
-        let state = State::Asked(MessageKind::PutReq);
+        let state = OpState::Asked(MessageKind::PutReq);
         let (put, slot) = self.table.named(MessageKind::PutAck, source, state)?;
         slot.peer = sink;
         self.steps += 1;
         let refusal = if slot.item.is_none() { Some(Errno::ETIMEDOUT) } else { None };
         let refusal = refusal.or((length > slot.length.into()).then_some(Errno::EPROTO));
         if let Some(errno) = refusal {
-            slot.state = State::Replying(MessageKind::PutDone);
+            slot.state = OpState::Replying(MessageKind::PutDone);
             slot.outcome = Err(errno);
             let deadline_ns = slot.deadline_ns;
             self.answer(put, 1, deadline_ns);
             return Ok(Received::Nothing);
         }
-        slot.state = State::Wanted;
+        slot.state = OpState::Wanted;
         slot.length = saturating(length);
         Ok(Received::Wanted { put, length: slot.length })
     }
@@ -115,19 +124,19 @@ impl<T> Conn<T> {
         &mut self,
         kind: MessageKind,
         done: &Completion,
-        state: State,
+        state: OpState,
         receipt: Receipt,
     ) -> Result<(Receipt, Received<T>), ConnError> {
         let (key, slot) = self.table.named(kind, done.cookie, state)?;
         slot.outcome = outcome(kind, done.status, slot.length)?;
-        slot.state = State::Ending;
+        slot.state = OpState::Ending;
         self.steps += u64::from(slot.own);
         Ok((receipt, self.settle(key).map_or(Received::Nothing, Received::Ended)))
     }
 
     /// Returns the slot of a request of this kind that waits for an answer.
-    pub(super) fn asking(&mut self, key: Key, kind: MessageKind) -> Result<&mut Slot<T>, ConnError> {
-        let slot = self.table.find(key).filter(|slot| slot.state == State::Asking(kind));
+    pub(super) fn asking(&mut self, key: Key, kind: MessageKind) -> Result<&mut OpSlot<T>, ConnError> {
+        let slot = self.table.find(key).filter(|slot| slot.state == OpState::Asking(kind));
         slot.ok_or(key.gone())
     }
 
@@ -146,7 +155,7 @@ impl<T> Conn<T> {
         if std::mem::replace(&mut slot.reposted, true) {
             return;
         }
-        if !matches!(slot.state, State::Asking(_)) {
+        if !matches!(slot.state, OpState::Asking(_)) {
             // The request was refused before its buffer was posted again; it has no item.
             self.credits.owe();
             self.settle(key);
@@ -163,7 +172,7 @@ impl<T> Conn<T> {
     /// Ends an operation that has nothing more to send or receive.
     pub(super) fn settle(&mut self, key: Key) -> Option<Ended<T>> {
         let slot = self.table.find(key)?;
-        if slot.state != State::Ending || slot.sends > 0 || !slot.reposted {
+        if slot.state != OpState::Ending || slot.sends > 0 || !slot.reposted {
             return None;
         }
         let outcome = slot.outcome;

@@ -42,7 +42,7 @@ impl Key {
 
 /// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum OpState {
     /// Own: its first message is queued.
     Queued(MessageKind),
     /// Own: the PUT_REQ or GET_REQ is posted, and not answered.
@@ -63,14 +63,14 @@ pub(super) enum State {
 
 /// One operation.
 #[derive(Debug)]
-pub(super) struct Slot<T> {
-    pub(super) state: State,
+pub(super) struct OpSlot<T> {
+    pub(super) state: OpState,
     /// Whether this side began it.
     pub(super) own: bool,
     /// Messages of the operation that are queued, or posted and not complete.
     pub(super) sends: u8,
     /// Whether any message of it has been posted.
-    pub(super) left: bool,
+    pub(super) was_posted: bool,
     /// Whether the receive buffer of a PUT_REQ is posted again.
     pub(super) reposted: bool,
     /// The cookie that the next message to the peer echoes.
@@ -85,7 +85,7 @@ pub(super) struct Slot<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Table<T>(Slots<Slot<T>>);
+pub(super) struct Table<T>(Slots<OpSlot<T>>);
 
 impl<T> Table<T> {
     pub(super) fn new(size: u16) -> Table<T> {
@@ -97,16 +97,16 @@ impl<T> Table<T> {
 
     /// Returns the size in bytes of a table for `size` operations.
     pub(super) const fn bytes(size: usize) -> usize {
-        Slots::<Slot<T>>::bytes(size)
+        Slots::<OpSlot<T>>::bytes(size)
     }
 
     /// Adds an operation; `None` if the table is full.
-    pub(super) fn begin(&mut self, state: State, own: bool) -> Option<Key> {
-        self.0.insert(Slot::new(state, own)).map(Key)
+    pub(super) fn begin(&mut self, state: OpState, own: bool) -> Option<Key> {
+        self.0.insert(OpSlot::new(state, own)).map(Key)
     }
 
     /// Returns the slot of a live operation.
-    pub(super) fn find(&mut self, key: Key) -> Option<&mut Slot<T>> {
+    pub(super) fn find(&mut self, key: Key) -> Option<&mut OpSlot<T>> {
         self.0.get_mut(key.0)
     }
 
@@ -115,8 +115,8 @@ impl<T> Table<T> {
         &mut self,
         kind: MessageKind,
         cookie: Cookie,
-        state: State,
-    ) -> Result<(Key, &mut Slot<T>), ConnError> {
+        state: OpState,
+    ) -> Result<(Key, &mut OpSlot<T>), ConnError> {
         let unknown = ConnError::Cookie { kind, cookie };
         let key = Key::from_bits(cookie.get()).ok_or(unknown)?;
         let slot = self.find(key).filter(|slot| slot.state == state).ok_or(unknown)?;
@@ -129,37 +129,37 @@ impl<T> Table<T> {
     }
 
     /// Returns the live operations.
-    pub(super) fn live(&self) -> impl Iterator<Item = &Slot<T>> {
+    pub(super) fn live(&self) -> impl Iterator<Item = &OpSlot<T>> {
         self.0.iter().map(|(_, slot)| slot)
     }
 
     /// Returns the live operations, mutably.
-    pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut Slot<T>> {
+    pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut OpSlot<T>> {
         self.0.iter_mut().map(|(_, slot)| slot)
     }
 
     /// Returns all items, each with the error with which its operation ends.
     pub(super) fn into_items(mut self) -> impl Iterator<Item = Ended<T>> {
         std::iter::from_fn(move || self.0.pop()).filter_map(|(_, slot)| {
-            let errno = if slot.left { Errno::EIO } else { Errno::ECONNABORTED };
+            let errno = if slot.was_posted { Errno::EIO } else { Errno::ECONNABORTED };
             slot.item.map(|item| Ended { item, outcome: Err(errno) })
         })
     }
 }
 
-impl<T> Slot<T> {
+impl<T> OpSlot<T> {
     /// Whether this is an own request of this kind that is posted and not answered, and has not
     /// been abandoned.
     pub(super) fn is_unanswered(&self, kind: MessageKind) -> bool {
-        self.state == State::Asked(kind) && self.sends == 0 && self.item.is_some()
+        self.state == OpState::Asked(kind) && self.sends == 0 && self.item.is_some()
     }
 
-    fn new(state: State, own: bool) -> Slot<T> {
-        Slot {
+    fn new(state: OpState, own: bool) -> OpSlot<T> {
+        OpSlot {
             state,
             own,
             sends: 0,
-            left: false,
+            was_posted: false,
             reposted: true,
             peer: Cookie([0; 8]),
             length: 0,

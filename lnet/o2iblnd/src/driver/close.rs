@@ -25,9 +25,9 @@ impl Driver {
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
                 let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
                 let cause = if idle { Cause::Closed } else { Cause::Errno };
-                let why =
+                let miss =
                     Miss { cause, ..Miss::gone(Errno::ECONNRESET, "the peer has closed the connection") };
-                close_broken(self, turn, key, why);
+                close_broken(self, turn, key, miss);
             }
             Some(Source::Opening(_)) => self.opening_reset(turn, key),
             Some(Source::Listener(_) | Source::Vacant) | None => {}

@@ -9,11 +9,11 @@ use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
 use super::source::Source;
 use crate::Step;
-use crate::buffers::place_of;
+use crate::buffers::receive_index;
 use crate::conn::{Ended, Received};
-use crate::connection::State;
+use crate::connection::ConnState;
 use crate::fabric::{Completion, WorkError};
-use crate::item::{Described, Item, Source as Payload};
+use crate::item::{Described, Item, PayloadSource};
 use crate::o2ib::Turn;
 use lnet_lnd::Miss;
 use lnet_lnd::closing::close_broken;
@@ -30,9 +30,9 @@ impl Driver {
             return None;
         };
         let conn = rx.conn.clone();
-        let (count, broken) = rx.look(turn, &mut events);
+        let (count, broken) = rx.poll_completions(turn, &mut events);
         if count > 0 {
-            self.tell(turn, key, &conn, &mut events);
+            self.report(turn, key, &conn, &mut events);
         }
         self.events = events;
         if let Some(broken) = broken {
@@ -48,7 +48,7 @@ impl Driver {
 impl RxConn {
     /// Polls the connection once, and adds the events for the engine to `events`. Returns the
     /// number of completions, and why the connection must be closed, if it must.
-    fn look(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<Miss>) {
+    fn poll_completions(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<Miss>) {
         let conn = self.conn.clone();
         let mut guard = conn.state.lock();
         let state = &mut *guard;
@@ -66,10 +66,10 @@ impl RxConn {
         let count = done.len();
         let mut reposts = Reposts::new();
         for completion in done.drain(..) {
-            let taken = match place_of(completion.id) {
-                Some(place) => {
-                    self.heard_ns = turn.now_ns;
-                    self.received(turn, state, place, &completion, events, &mut reposts)
+            let taken = match receive_index(completion.id) {
+                Some(index) => {
+                    self.received_ns = turn.now_ns;
+                    self.received(turn, state, index, &completion, events, &mut reposts)
                 }
                 None => sent(state, &completion, events),
             };
@@ -94,8 +94,8 @@ impl RxConn {
     fn received(
         &mut self,
         turn: Turn<'_>,
-        state: &mut State,
-        place: usize,
+        state: &mut ConnState,
+        index: usize,
         completion: &Completion,
         events: &mut Vec<Event>,
         reposts: &mut Reposts,
@@ -103,7 +103,7 @@ impl RxConn {
         completion.status.map_err(of_work)?;
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
-        let bytes = self.receive.bytes(place, completion.length as usize);
+        let bytes = self.receive.bytes(index, completion.length as usize);
         let wrong = || {
             Miss::gone(Errno::EIO, "the device reports a receive without such a buffer or of such a length")
         };
@@ -120,7 +120,7 @@ impl RxConn {
             (Received::Immediate, Body::Immediate { header, payload }) => {
                 counters.messages.one();
                 // The buffer is kept until its payload has been copied.
-                events.push(Event::Immediate { place, receipt, header, payload: payload.len() });
+                events.push(Event::Immediate { index, receipt, header, payload: payload.len() });
                 return Ok(());
             }
             (Received::PutReq(operation), Body::PutReq { header, .. }) => {
@@ -136,7 +136,7 @@ impl RxConn {
                     );
                     return Err(Miss::broke(Errno::EPROTO, detail));
                 }
-                let source = Payload { target: Described::of(&descriptor), ..Payload::default() };
+                let source = PayloadSource { target: Described::of(&descriptor), ..PayloadSource::default() };
                 // Cannot fail: the operation is new and has no item.
                 let _ = live.machine.attach(operation, Item::Reply { token: None, source });
                 events.push(Event::GetReq { operation, header });
@@ -162,13 +162,13 @@ impl RxConn {
             }
             _ => {}
         }
-        reposts.push((place, receipt));
+        reposts.push((index, receipt));
         Ok(())
     }
 }
 
 /// Processes the completion of a send.
-fn sent(state: &mut State, completion: &Completion, events: &mut Vec<Event>) -> Result<(), Miss> {
+fn sent(state: &mut ConnState, completion: &Completion, events: &mut Vec<Event>) -> Result<(), Miss> {
     completion.status.map_err(of_work)?;
     let Some(live) = &mut state.live else { return Ok(()) };
     let ended: Option<Ended<Item>> =

@@ -12,7 +12,7 @@ use crate::item::Item;
 )]
 pub(super) enum Event {
     /// A whole message was received; its payload is in a receive buffer.
-    Immediate { place: usize, receipt: Receipt, header: Header, payload: usize },
+    Immediate { index: usize, receipt: Receipt, header: Header, payload: usize },
     /// The peer announces a payload.
     PutReq { operation: OpKey, header: Header },
     /// The peer asks for data.

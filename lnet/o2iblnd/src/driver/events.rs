@@ -18,8 +18,10 @@ use crate::conn::{Ended, Key as OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{AskedGet, Described, Held, Item, PLAIN, PendingGet, Sink, Taker, name_of_get};
-use crate::memory::{Taken, Waiter, Who, register_sink, tell_failed};
+use crate::item::{
+    AskedGet, Described, HeldMessage, Item, PayloadReceiver, PendingGet, Sink, UNNAMED, name_of_get,
+};
+use crate::memory::{Taken, Waiter, WaiterId, register_sink, warn_failed};
 use crate::o2ib::Turn;
 use crate::replies;
 use lnet_lnd::closing::close_broken;
@@ -27,16 +29,22 @@ use lnet_lnd::counting::Counters;
 use lnet_lnd::slab::Key;
 
 /// Tokens of sent messages, reported in one call.
-type Left = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
+type SentTokens = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
 
 impl Driver {
     /// Reports all events to the engine, in order.
-    pub(super) fn tell(&mut self, turn: Turn<'_>, key: Key, conn: &Arc<Connection>, events: &mut Vec<Event>) {
+    pub(super) fn report(
+        &mut self,
+        turn: Turn<'_>,
+        key: Key,
+        conn: &Arc<Connection>,
+        events: &mut Vec<Event>,
+    ) {
         if events.is_empty() {
             return;
         }
         let upcalls = &*conn.ni().upcalls;
-        let mut left = Left::new();
+        let mut sent = SentTokens::new();
         let mut reposts = Reposts::new();
         let mut broken = None;
         for event in events.drain(..) {
@@ -44,37 +52,37 @@ impl Driver {
                 Event::Ended(Ended { item: Item::Send { token, source, .. }, outcome: Ok(_) }) => {
                     // Return the lease before the engine is notified that the message has ended.
                     drop(source);
-                    left.push(token);
+                    sent.push(token);
                     continue;
                 }
                 event => {
-                    if !left.is_empty() {
-                        upcalls.finalize_txs(&left, Ok(()));
-                        left.clear();
+                    if !sent.is_empty() {
+                        upcalls.finalize_txs(&sent, Ok(()));
+                        sent.clear();
                     }
-                    let told = match event {
+                    let result = match event {
                         Event::Ended(ended) => {
                             if let Some((name, payload)) = end(conn, &turn.shard.counters, ended) {
                                 self.core.held.came(turn, name, Some(payload));
                             }
                             Ok(())
                         }
-                        Event::Immediate { place, receipt, header, payload } => {
-                            self.immediate(turn, key, conn, (place, receipt, payload), &header, &mut reposts)
+                        Event::Immediate { index, receipt, header, payload } => {
+                            self.immediate(turn, key, conn, (index, receipt, payload), &header, &mut reposts)
                         }
                         Event::PutReq { operation, header } => self.put_req(turn, conn, operation, &header),
                         Event::GetReq { operation, header } => get_req(turn, conn, operation, &header),
                     };
-                    if let Err(errno) = told {
+                    if let Err(errno) = result {
                         broken.get_or_insert(errno);
                     }
                 }
             }
         }
-        if !left.is_empty() {
-            upcalls.finalize_txs(&left, Ok(()));
+        if !sent.is_empty() {
+            upcalls.finalize_txs(&sent, Ok(()));
         }
-        self.give_back(turn, key, &mut reposts);
+        self.repost_buffers(turn, key, &mut reposts);
         if let Some(errno) = broken {
             close_broken(
                 self,
@@ -87,7 +95,7 @@ impl Driver {
 
     /// Posts buffers again whose payloads have been copied, and sends the messages that were left
     /// for this moment.
-    fn give_back(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
+    fn repost_buffers(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
         let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let mut guard = rx.conn.state.lock();
         let state = &mut *guard;
@@ -104,13 +112,13 @@ impl Driver {
         turn: Turn<'_>,
         key: Key,
         conn: &Arc<Connection>,
-        (place, receipt, payload): (usize, Receipt, usize),
+        (index, receipt, payload): (usize, Receipt, usize),
         header: &Header,
         reposts: &mut Reposts,
     ) -> Result<(), Errno> {
         // The answer to a GET is an ordinary message, and needs no name.
         let may_wait = header.message_type() == MessageType::Put;
-        let name = if may_wait { self.core.held.next() } else { PLAIN };
+        let name = if may_wait { self.core.held.next() } else { UNNAMED };
         let verdict = parse(conn, header, name);
         if let Verdict::Delay(token) | Verdict::Stay(token) = verdict {
             if !may_wait {
@@ -125,23 +133,23 @@ impl Driver {
             match admitted {
                 Admitted::Memory(name, sink) => {
                     let rx = self.sources.get(key).and_then(Source::conn);
-                    let copied = rx.and_then(|rx| rx.copy(place, payload, sink?));
+                    let copied = rx.and_then(|rx| rx.copy(index, payload, sink?));
                     turn.shard.counters.rx.bytes_copied.add(payload);
                     self.core.held.came(turn, name, copied);
                 }
                 Admitted::Conn => {
-                    let what = Held::Immediate { buffer: place, receipt, payload };
-                    self.core.held.keep(turn, from, token, what);
+                    let held = HeldMessage::Immediate { buffer: index, receipt, payload };
+                    self.core.held.keep(turn, from, token, held);
                     return Ok(());
                 }
                 Admitted::Dropped => turn.shard.counters.rx.discards.one(),
             }
-            reposts.push((place, receipt));
+            reposts.push((index, receipt));
             return Ok(());
         }
         if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
             match verdict {
-                Verdict::Deliver(delivery) => rx.deliver(turn, conn, place, payload, delivery),
+                Verdict::Deliver(delivery) => rx.deliver(turn, conn, index, payload, delivery),
                 Verdict::Done | Verdict::Discard | Verdict::Delay(_) | Verdict::Stay(_) => {
                     if payload > 0 {
                         turn.shard.counters.rx.discards.one();
@@ -149,7 +157,7 @@ impl Driver {
                 }
                 Verdict::Close(errno) => return Err(errno),
             }
-            reposts.push((place, receipt));
+            reposts.push((index, receipt));
         }
         Ok(())
     }
@@ -170,11 +178,11 @@ impl Driver {
                     Admitted::Memory(name, Some(sink)) => {
                         register_sink(conn.ni(), &sink, turn.now_ns);
                         if conn.describe(&sink, payload as usize).is_ok() {
-                            receive_into(turn, conn, operation, payload, Taker::Memory(name), sink);
+                            receive_into(turn, conn, operation, payload, PayloadReceiver::Memory(name), sink);
                         } else {
                             // Bounce buffers are only for payloads whose sink is known.
                             drop(sink);
-                            if !self.core.held.stay(turn, name, Held::PutReq { operation, payload }) {
+                            if !self.core.held.stay(turn, name, HeldMessage::PutReq { operation, payload }) {
                                 take_put(turn, conn, operation, payload, None);
                             }
                         }
@@ -184,13 +192,13 @@ impl Driver {
                         self.core.held.came(turn, name, None);
                     }
                     Admitted::Conn => {
-                        self.core.held.keep(turn, from, token, Held::PutReq { operation, payload });
+                        self.core.held.keep(turn, from, token, HeldMessage::PutReq { operation, payload });
                     }
                     Admitted::Dropped => take_put(turn, conn, operation, payload, None),
                 }
             }
             Verdict::Stay(token) => {
-                let held = Held::PutReq { operation, payload };
+                let held = HeldMessage::PutReq { operation, payload };
                 self.core.held.keep(turn, (&conn.peer, conn.key), token, held);
             }
             Verdict::Deliver(delivery) => take_put(turn, conn, operation, payload, Some(delivery)),
@@ -201,25 +209,31 @@ impl Driver {
     }
 
     /// Resumes a message that was held back.
-    pub(super) fn resume_held(&mut self, turn: Turn<'_>, key: Key, held: Held, delivery: Option<Delivery>) {
+    pub(super) fn resume_held(
+        &mut self,
+        turn: Turn<'_>,
+        key: Key,
+        held: HeldMessage,
+        delivery: Option<Delivery>,
+    ) {
         let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let conn = rx.conn.clone();
         match held {
-            Held::PutReq { operation, payload } => take_put(turn, &conn, operation, payload, delivery),
-            Held::Immediate { buffer, receipt, payload } => {
+            HeldMessage::PutReq { operation, payload } => take_put(turn, &conn, operation, payload, delivery),
+            HeldMessage::Immediate { buffer, receipt, payload } => {
                 match delivery {
                     Some(delivery) => rx.deliver(turn, &conn, buffer, payload, delivery),
                     None => turn.shard.counters.rx.discards.one(),
                 }
                 let mut reposts = Reposts::new();
                 reposts.push((buffer, receipt));
-                self.give_back(turn, key, &mut reposts);
+                self.repost_buffers(turn, key, &mut reposts);
             }
         }
     }
 
     /// Resumes an operation for which a bounce buffer is free, if it still needs one.
-    pub(super) fn go_on(&mut self, conn: &Arc<Connection>, operation: OpKey) {
+    pub(super) fn resume_operation(&mut self, conn: &Arc<Connection>, operation: OpKey) {
         let receives = {
             let mut guard = conn.state.lock();
             let state = &mut *guard;
@@ -234,25 +248,25 @@ impl Driver {
         if receives {
             prepare_sink(conn, operation);
         }
-        let who = Who::operation(conn, operation);
-        conn.ni().own.pool.came(who);
-        conn.ni().own.sinks.came(who);
+        let waiter_id = WaiterId::operation(conn, operation);
+        conn.ni().own.pool.waiter_done(waiter_id);
+        conn.ni().own.sinks.waiter_done(waiter_id);
     }
 }
 
 impl RxConn {
     /// Copies a payload out of a receive buffer into new memory.
-    fn copy(&self, place: usize, payload: usize, mut memory: WriteVec) -> Option<ReadVec> {
+    fn copy(&self, index: usize, payload: usize, mut memory: WriteVec) -> Option<ReadVec> {
         let start = MessageKind::Immediate.min_len();
-        memory.copy_from(0, self.receive.bytes(place, start + payload)?.get(start..)?);
+        memory.copy_from(0, self.receive.bytes(index, start + payload)?.get(start..)?);
         Some(memory.into_read())
     }
 
     /// Copies a payload out of a receive buffer into the engine's sink.
-    fn deliver(&self, turn: Turn<'_>, conn: &Connection, place: usize, payload: usize, delivery: Delivery) {
+    fn deliver(&self, turn: Turn<'_>, conn: &Connection, index: usize, payload: usize, delivery: Delivery) {
         let Delivery { token, sink } = delivery;
         let start = MessageKind::Immediate.min_len();
-        let bytes = self.receive.bytes(place, start + payload).and_then(|bytes| bytes.get(start..));
+        let bytes = self.receive.bytes(index, start + payload).and_then(|bytes| bytes.get(start..));
         if let (Some(mut sink), Some(bytes)) = (sink, bytes) {
             turn.shard.counters.rx.bytes_copied.add(sink.copy_from(0, bytes));
         }
@@ -317,7 +331,7 @@ fn take_put(
         }
         return;
     };
-    receive_into(turn, conn, operation, payload, Taker::Engine(token), sink);
+    receive_into(turn, conn, operation, payload, PayloadReceiver::Engine(token), sink);
 }
 
 /// Lets the peer write a payload into this memory.
@@ -326,7 +340,7 @@ fn receive_into(
     conn: &Arc<Connection>,
     operation: OpKey,
     payload: u32,
-    taker: Taker,
+    receiver: PayloadReceiver,
     mut sink: WriteVec,
 ) {
     drop(sink.split_off(payload as usize));
@@ -335,15 +349,15 @@ fn receive_into(
     let attached = {
         let mut state = conn.state.lock();
         match &mut state.live {
-            Some(live) => live.machine.attach(operation, Item::Receive { taker, sink }),
-            None => Err(Item::Receive { taker, sink }),
+            Some(live) => live.machine.attach(operation, Item::Receive { receiver, sink }),
+            None => Err(Item::Receive { receiver, sink }),
         }
     };
     match attached {
         Ok(()) => prepare_sink(conn, operation),
         Err(item) => {
             drop(item);
-            taker.ended(conn, Err(Errno::ECONNRESET));
+            receiver.ended(conn, Err(Errno::ECONNRESET));
         }
     }
 }
@@ -357,7 +371,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let bytes = sink.vec.len();
     match conn.describe(&sink.vec, bytes) {
         Ok(described) => sink.described = described,
-        Err(why) => match conn.ni().own.sinks.take(
+        Err(error) => match conn.ni().own.sinks.take(
             conn.device(),
             bytes,
             conn.shard().own.now_ns(),
@@ -370,7 +384,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
             Taken::Later => return conn.shard().counters.tx.bounces_awaited.one(),
             Taken::Never(_) => {
                 drop(guard);
-                let errno = tell_failed(conn, &why, why.errno());
+                let errno = warn_failed(conn, &error, error.errno());
                 return refuse_put(conn, operation, Err(errno));
             }
         },
@@ -395,9 +409,9 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
             Err(error) => return conn.break_off(state, error.errno()),
         }
     };
-    if let Some(Item::Receive { taker, sink }) = item {
+    if let Some(Item::Receive { receiver, sink }) = item {
         drop(sink);
-        taker.ended(conn, reason);
+        receiver.ended(conn, reason);
     }
 }
 
@@ -408,7 +422,7 @@ pub(super) fn give_up(waiter: Waiter) {
         Waiter::Operation(conn, operation) => (conn, operation),
         Waiter::Get(pending) => {
             let PendingGet { conn, token, sink, .. } = *pending;
-            return conn.fail_get(token, sink, tell_failed(&conn, &WHY, Errno::ETIMEDOUT));
+            return conn.fail_get(token, sink, warn_failed(&conn, &WHY, Errno::ETIMEDOUT));
         }
     };
     {
@@ -419,7 +433,7 @@ pub(super) fn give_up(waiter: Waiter) {
             None => return,
             Some(Item::Receive { .. }) => {}
             Some(_) => {
-                let errno = tell_failed(&conn, &WHY, Errno::ETIMEDOUT);
+                let errno = warn_failed(&conn, &WHY, Errno::ETIMEDOUT);
                 return match live.machine.done(operation, Err(errno), 0, conn.answer_deadline_ns()) {
                     Ok(()) => conn.pump(state, conn.shard().own.now_ns()),
                     Err(error) => conn.break_off(state, error.errno()),
@@ -427,7 +441,7 @@ pub(super) fn give_up(waiter: Waiter) {
             }
         }
     }
-    refuse_put(&conn, operation, Err(tell_failed(&conn, &WHY, Errno::ETIMEDOUT)));
+    refuse_put(&conn, operation, Err(warn_failed(&conn, &WHY, Errno::ETIMEDOUT)));
 }
 
 /// Ends an operation. Returns the name and payload of a held message that is now in memory.
@@ -457,13 +471,13 @@ pub(super) fn end(
             drop(vec);
             upcalls.finalize_get(token, outcome);
         }
-        Item::Receive { taker, sink } => {
+        Item::Receive { receiver, sink } => {
             let vec = settle(sink, outcome);
-            if let (Taker::Memory(name), Ok(_)) = (taker, outcome) {
+            if let (PayloadReceiver::Memory(name), Ok(_)) = (receiver, outcome) {
                 return Some((name, vec.into_read()));
             }
             drop(vec);
-            taker.ended(conn, outcome.map(|_| ()));
+            receiver.ended(conn, outcome.map(|_| ()));
         }
         Item::Reply { token, source } => {
             drop(source);

@@ -17,7 +17,7 @@ use crate::fabric::{self, CmEvent, Device, FabricError, Request};
 use crate::links::Answer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
-use crate::shard::{Asked, Offered};
+use crate::shard::{Offered, ShardRequest};
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
@@ -60,7 +60,7 @@ impl Driver {
     /// this node; every other reason names something that the peer would have to change.
     pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: Key) {
         let listener = token(key);
-        let mut cm_events = std::mem::take(&mut self.kept);
+        let mut cm_events = std::mem::take(&mut self.kept_events);
         for _ in 0..LOOKED_THROUGH {
             // Without this call, the channel may return only events that it has already read.
             turn.shard.own.channel.rest();
@@ -70,16 +70,16 @@ impl Driver {
         for cm_event in cm_events {
             match cm_event {
                 CmEvent::Request { listener: of, request } if of == listener => {
-                    self.asked(turn, key, request);
+                    self.handle_request(turn, key, request);
                 }
-                other => self.kept.push_back(other),
+                other => self.kept_events.push_back(other),
             }
         }
         self.sources.remove(key);
     }
 
     /// Handles a peer's request to connect.
-    pub(super) fn asked(&mut self, turn: Turn<'_>, key: Key, request: Box<dyn Request>) {
+    pub(super) fn handle_request(&mut self, turn: Turn<'_>, key: Key, request: Box<dyn Request>) {
         let Some(Source::Listener(Listening { ip, .. })) = self.sources.get(key) else {
             return reject(request, RejectReason::Early);
         };
@@ -100,15 +100,15 @@ impl Driver {
         let Some(ni) = nis.get(offer.link.local.nid) else {
             return reject_with(request, &offer.refuse(RejectReason::Early));
         };
-        if !speaks_for_itself(&ni, &offer, *request.source().ip()) {
-            let why = "its NID does not match the address that it connects from";
-            return turn_away(turn, &ni, &offer, request, (RejectReason::Fatal, &why));
+        if !nid_matches_source(&ni, &offer, *request.source().ip()) {
+            let detail = "its NID does not match the address that it connects from";
+            return reject_peer(turn, &ni, &offer, request, (RejectReason::Fatal, &detail));
         }
         let permit = match ni.own.admission.begin(DOOR, (*request.source().ip()).into()) {
             Ok(permit) => permit,
             Err(full) => {
                 turn.shard.counters.rx.no_room.one();
-                return turn_away(turn, &ni, &offer, request, (RejectReason::NoResources, &full));
+                return reject_peer(turn, &ni, &offer, request, (RejectReason::NoResources, &full));
             }
         };
         let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
@@ -119,7 +119,7 @@ impl Driver {
             return self.decide(turn, offered);
         }
         turn.shard.counters.rx.handed_over.one();
-        peer.shard.request(o2ib::Request::Own(Asked::Offered(Box::new(offered))));
+        peer.shard.request(o2ib::Request::Own(ShardRequest::Offered(Box::new(offered))));
     }
 
     /// Accepts a peer of this shard, or rejects it.
@@ -155,7 +155,7 @@ impl Driver {
         let (endpoint, granted) = match granted {
             Ok(granted) => granted,
             Err((reason, detail)) => {
-                if let Some(unsaid) = ni.own.turned_away.say(turn.now_ns) {
+                if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
                     tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "a peer is turned away: {detail}");
                 }
                 turn.shard.counters.rx.refusals.one();
@@ -185,23 +185,23 @@ impl Driver {
 /// Whether a peer connects from the address of its NID, over the network that it asks for
 /// (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
 /// connections as those of another incarnation.
-fn speaks_for_itself(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
+fn nid_matches_source(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
     let peer = offer.link.peer.nid;
     peer.ipv4() == Some(from) && peer.net() == ni.id.nid.net()
 }
 
 /// Rejects a peer that is not admitted. The request changes no state of the peer that it names.
-fn turn_away(
+fn reject_peer(
     turn: Turn<'_>,
     ni: &Ni,
     offer: &Offer,
     request: Box<dyn Request>,
-    (reason, why): (RejectReason, &dyn Display),
+    (reason, detail): (RejectReason, &dyn Display),
 ) {
     turn.shard.counters.rx.refusals.one();
-    if let Some(unsaid) = ni.own.turned_away.say(turn.now_ns) {
+    if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
         let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
-        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {why}");
+        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {detail}");
     }
     reject_with(request, &offer.refuse(reason));
 }

@@ -30,11 +30,11 @@ use lnet_lnd::{Core, LIST_ROOM};
 use crate::O2ibConfig;
 use crate::connection::Connection;
 use crate::fabric::{CmEvent, DeviceChange};
-use crate::item::Held;
-use crate::memory::Who;
-use crate::ni::look_at_port;
+use crate::item::HeldMessage;
+use crate::memory::WaiterId;
+use crate::ni::update_port;
 use crate::peer::choose;
-use crate::shard::Asked;
+use crate::shard::ShardRequest;
 use event::Event;
 use opening::Opening;
 use rx_conn::RxConn;
@@ -62,12 +62,12 @@ pub struct Driver {
     core: Core<O2ib>,
     sources: Sources,
     /// Polls without work since the last one with work and since a driver was last about to sleep.
-    fruitless: u32,
+    idle_polls: u32,
     /// The last poll has not taken all events of the channel.
-    unheard: bool,
+    events_left: bool,
     /// Events taken from the channel while a listener ended, and not handled yet; the next poll
     /// begins with them.
-    kept: VecDeque<CmEvent>,
+    kept_events: VecDeque<CmEvent>,
     /// Scratch list, filled and emptied within a call, kept for its allocation.
     events: Vec<Event>,
 }
@@ -80,9 +80,9 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         Driver {
             core: Core::new(shard, config.keepalive_ns()),
             sources: Sources::new(shard),
-            fruitless: 0,
-            unheard: false,
-            kept: VecDeque::new(),
+            idle_polls: 0,
+            events_left: false,
+            kept_events: VecDeque::new(),
             events: Vec::with_capacity(LIST_ROOM),
         }
     }
@@ -99,9 +99,9 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         work += self.fire_timers(turn);
         work += self.take_cm_events(turn);
         work += self.work_off_busy(turn, budget);
-        self.fruitless = if work == 0 { self.fruitless.saturating_add(1) } else { 0 };
-        if self.fruitless >= SPINNING {
-            work += self.let_programs_work(turn, budget);
+        self.idle_polls = if work == 0 { self.idle_polls.saturating_add(1) } else { 0 };
+        if self.idle_polls >= SPINNING {
+            work += self.yield_to_devices(turn, budget);
         }
         if work > 0 {
             work += serve_requests(self, turn);
@@ -112,8 +112,8 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     /// Arms all connections; returns whether the driver may sleep: no completion arrived before the
     /// arming, and no event of the channel is left.
     fn arm(&mut self, shard: &Shard) -> bool {
-        self.fruitless = 0;
-        let mut quiet = !self.unheard && self.kept.is_empty();
+        self.idle_polls = 0;
+        let mut quiet = !self.events_left && self.kept_events.is_empty();
         quiet &= self.arm_all();
         if quiet {
             shard.own.channel.rest();
@@ -146,20 +146,20 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.sources.keys(|source| source.opening().is_some_and(completes)).len()
     }
 
-    fn resume(&mut self, turn: Turn<'_>, key: Key, held: Held, delivery: Option<Delivery>) {
+    fn resume(&mut self, turn: Turn<'_>, key: Key, held: HeldMessage, delivery: Option<Delivery>) {
         self.resume_held(turn, key, held, delivery);
     }
 
-    fn serve(&mut self, turn: Turn<'_>, asked: Asked) {
-        match asked {
-            Asked::Offered(offered) => self.decide(turn, *offered),
-            Asked::Prepare(conn, operation) => self.go_on(&conn, operation),
-            Asked::BeginGet(mut pending) => {
-                let (conn, who) = (pending.conn.clone(), Who::Get(pending.token));
+    fn serve(&mut self, turn: Turn<'_>, request: ShardRequest) {
+        match request {
+            ShardRequest::Offered(offered) => self.decide(turn, *offered),
+            ShardRequest::Prepare(conn, operation) => self.resume_operation(&conn, operation),
+            ShardRequest::BeginGet(mut pending) => {
+                let (conn, waiter_id) = (pending.conn.clone(), WaiterId::Get(pending.token));
                 // The peer's time to answer begins now; the wait for the buffer does not count.
                 pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
                 conn.begin_get(*pending);
-                conn.ni().own.sinks.came(who);
+                conn.ni().own.sinks.waiter_done(waiter_id);
             }
         }
     }
@@ -195,7 +195,12 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
     /// a sign of life.
     fn heard_ns(&self, peer: &Peer) -> Option<u64> {
         let state = peer.state.lock();
-        state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn()).map(|rx| rx.heard_ns).max()
+        state
+            .conns
+            .iter()
+            .filter_map(|conn| self.sources.get(conn.key)?.conn())
+            .map(|rx| rx.received_ns)
+            .max()
     }
 
     fn end_ni(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
@@ -208,21 +213,22 @@ impl Driver {
         turn.shard.counters.rx.polls.one();
         let (mut count, mut connects) = (0, 0);
         while count < CM_EVENTS_PER_POLL && connects < CONNECTS_PER_POLL {
-            let Some(cm_event) = self.kept.pop_front().or_else(|| turn.shard.own.channel.next()) else {
-                self.unheard = false;
+            let Some(cm_event) = self.kept_events.pop_front().or_else(|| turn.shard.own.channel.next())
+            else {
+                self.events_left = false;
                 return count;
             };
             count += 1;
             connects += usize::from(matches!(cm_event, CmEvent::Request { .. }));
             self.on_cm_event(turn, cm_event);
         }
-        self.unheard = true;
+        self.events_left = true;
         count
     }
 
     fn on_cm_event(&mut self, turn: Turn<'_>, cm_event: CmEvent) {
         match cm_event {
-            CmEvent::Request { listener, request } => self.asked(turn, key(listener), request),
+            CmEvent::Request { listener, request } => self.handle_request(turn, key(listener), request),
             CmEvent::Resolved(token) => self.resolved(turn, key(token)),
             CmEvent::Accepted(token, private_data) => self.accepted(turn, key(token), &private_data),
             CmEvent::Established(token) => self.established(turn, key(token)),
@@ -246,7 +252,7 @@ impl Driver {
                 let Some(key) = self.sources.dequeue() else { break };
                 let Some(count) = self.digest(turn, key) else { continue };
                 left = left.saturating_sub(count);
-                self.looked_at(key, count);
+                self.requeue_busy(key, count);
             }
             if left == before {
                 return budget - left;
@@ -264,7 +270,7 @@ impl Driver {
 
     /// Notes that a busy connection had `count` completions. Queues it again, unless it is one of
     /// several and has been idle for [`IDLE_POLLS`] polls.
-    fn looked_at(&mut self, key: Key, count: usize) {
+    fn requeue_busy(&mut self, key: Key, count: usize) {
         let many = self.sources.queue().len() > 1;
         let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else { return };
         rx.idle = if count == 0 { rx.idle.saturating_add(1) } else { 0 };
@@ -288,7 +294,7 @@ impl Driver {
 
     /// Yields the processor of a spinning thread to a software device, which may need it to send,
     /// and polls again.
-    fn let_programs_work(&mut self, turn: Turn<'_>, budget: usize) -> usize {
+    fn yield_to_devices(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let waits =
             |key: &Key| self.sources.get(*key).and_then(Source::conn).is_some_and(RxConn::awaits_program);
         if !self.sources.queue().iter().any(waits) {
@@ -338,7 +344,7 @@ impl Driver {
             if ni.own.device.name() != name {
                 continue;
             }
-            let up = look_at_port(&ni);
+            let up = update_port(&ni);
             match change {
                 DeviceChange::Removed => {
                     tracing::error!(nid = %ni.id.nid, name, "the device is gone: its connections are closed");

@@ -14,7 +14,7 @@ use super::source::{Source, take_opening};
 use crate::batch::Batch;
 use crate::buffers::Buffers;
 use crate::conn::{Conn, Limits};
-use crate::connection::{Connection, Live, State};
+use crate::connection::{ConnState, Connection, LiveConn};
 use crate::o2ib::Turn;
 use crate::sizes;
 use crate::writes::WriteLimits;
@@ -60,7 +60,7 @@ impl Driver {
         };
         let Buffers { memory, receive, transmit } = queues.buffers;
         debug!(peer = %peer.key.id.nid, depth = params.queue_depth, fragments = params.max_fragments, "connected");
-        let live = Live {
+        let live = LiveConn {
             endpoint,
             machine: Conn::new(&limits, turn.now_ns),
             _memory: memory,
@@ -81,7 +81,7 @@ impl Driver {
             },
             inline: queues.made.inline as usize,
             cksum: turn.shared.config.cksum,
-            state: Mutex::new(State { live: Some(live), corked: false, broken: None, closed: None }),
+            state: Mutex::new(ConnState { live: Some(live), corked: false, broken: None, closed: None }),
             peer: peer.clone(),
         });
         let rx = RxConn::new(conn.clone(), receive, permit.map(Permit::opened));

@@ -53,7 +53,7 @@ impl Queues {
     /// Posts all receives, in several calls.
     pub(super) fn post_receives(&self, endpoint: &dyn Endpoint) -> Result<(), PostError> {
         let receive = &self.buffers.receive;
-        let works: Vec<ReceiveWork> = (0..receive.buffers.len()).map(|place| receive.work(place)).collect();
+        let works: Vec<ReceiveWork> = (0..receive.buffers.len()).map(|index| receive.work(index)).collect();
         works.chunks(COMPLETIONS_PER_LOOK).try_for_each(|works| endpoint.post_receives(works))
     }
 }

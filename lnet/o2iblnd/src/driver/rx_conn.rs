@@ -7,9 +7,9 @@ use lnet_lnd::admission::Permit;
 use lnet_lnd::life::Doubt;
 use smallvec::SmallVec;
 
-use crate::buffers::Receive;
+use crate::buffers::ReceiveBuffers;
 use crate::conn::Receipt;
-use crate::connection::{Connection, Live};
+use crate::connection::{Connection, LiveConn};
 use crate::fabric::{COMPLETIONS_PER_LOOK, Completions, ReceiveWork};
 
 /// Receive buffers to be posted again, by index, each with its receipt.
@@ -22,7 +22,7 @@ const SHORT_LOOKS: usize = 16;
 /// The driver's data of a connection.
 pub(super) struct RxConn {
     pub(super) conn: Arc<Connection>,
-    pub(super) receive: Receive,
+    pub(super) receive: ReceiveBuffers,
     /// Whether each poll includes it, as it is not armed.
     pub(super) busy: bool,
     /// The number of consecutive polls without completions.
@@ -30,7 +30,7 @@ pub(super) struct RxConn {
     /// Whether sends were posted and not completed at the last poll.
     pub(super) awaits_sends: bool,
     /// Time of the last received message.
-    pub(super) heard_ns: u64,
+    pub(super) received_ns: u64,
     /// Time at which a NOOP of the peer was last answered by one.
     pub(super) answered_ns: u64,
     /// Whether the peer lives, while it gives no credits or answers.
@@ -44,8 +44,8 @@ pub(super) struct RxConn {
 }
 
 impl RxConn {
-    pub(super) fn new(conn: Arc<Connection>, receive: Receive, permit: Option<Permit>) -> RxConn {
-        let heard_ns = conn.shard().own.now_ns();
+    pub(super) fn new(conn: Arc<Connection>, receive: ReceiveBuffers, permit: Option<Permit>) -> RxConn {
+        let received_ns = conn.shard().own.now_ns();
         RxConn {
             conn,
             receive,
@@ -53,7 +53,7 @@ impl RxConn {
             idle: 0,
             awaits_sends: false,
             progress_mark: None,
-            heard_ns,
+            received_ns,
             answered_ns: 0,
             doubt: Doubt::default(),
             stash: Completions::new(),
@@ -92,12 +92,12 @@ impl RxConn {
     }
 
     /// Posts receive buffers again, and notes that in the connection's rules.
-    pub(super) fn repost(&self, live: &mut Live, reposts: &mut Reposts) -> Result<(), Errno> {
+    pub(super) fn repost(&self, live: &mut LiveConn, reposts: &mut Reposts) -> Result<(), Errno> {
         if reposts.is_empty() {
             return Ok(());
         }
         let works: SmallVec<[ReceiveWork; COMPLETIONS_PER_LOOK]> =
-            reposts.iter().map(|(place, _)| self.receive.work(*place)).collect();
+            reposts.iter().map(|(index, _)| self.receive.work(*index)).collect();
         live.endpoint.post_receives(&works).map_err(|error| error.errno)?;
         reposts.drain(..).for_each(|(_, receipt)| live.machine.reposted(receipt));
         Ok(())

@@ -28,7 +28,7 @@ fn what_is(late: Late) -> &'static str {
 const STUCK: &str = "it makes no progress, and messages to other peers wait for its credits";
 
 /// The state of a connection, as a timer finds it.
-enum Look {
+enum ConnCheck {
     /// Its queues are gone.
     Closed,
     /// An operation has not ended by its deadline.
@@ -42,30 +42,30 @@ enum Look {
 }
 
 /// Checks a connection, and sends what is due on it. Passes the times of the next checks to `note`.
-fn look(rx: &mut RxConn, now_ns: u64, mut note: impl FnMut(u64)) -> Look {
+fn check_conn(rx: &mut RxConn, now_ns: u64, mut note: impl FnMut(u64)) -> ConnCheck {
     let mut guard = rx.conn.state.lock();
     let state = &mut *guard;
-    let Some(live) = &mut state.live else { return Look::Closed };
+    let Some(live) = &mut state.live else { return ConnCheck::Closed };
     rx.progress_mark = match (rx.progress_mark, live.machine.progress()) {
         (_, None) => None,
         (Some(mark), Some(steps)) if mark.0 == steps => Some(mark),
         (_, Some(steps)) => Some((steps, now_ns)),
     };
     if live.machine.late(now_ns).is_some() {
-        return Look::Late;
+        return ConnCheck::Late;
     }
     let short_ns = rx.conn.ni().timeout_ns / SHORT_PART;
     note(live.machine.deadline_ns().max(now_ns + 1));
     rx.conn.pump(state, now_ns);
     match rx.progress_mark.map(|(_, since_ns)| since_ns.saturating_add(short_ns)) {
-        Some(at_ns) if at_ns <= now_ns => Look::Stuck,
+        Some(at_ns) if at_ns <= now_ns => ConnCheck::Stuck,
         Some(at_ns) => {
             note(at_ns);
-            Look::Busy
+            ConnCheck::Busy
         }
         None => {
             rx.doubt.end();
-            Look::Idle
+            ConnCheck::Idle
         }
     }
 }
@@ -80,7 +80,7 @@ impl Driver {
                 std::iter::from_fn(|| pool.overdue(turn.now_ns)).for_each(give_up);
             }
         }
-        let due = self.look_at_conns(turn);
+        let due = self.check_conns(turn);
         let count = due.len();
         for (key, detail) in due {
             close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
@@ -89,15 +89,15 @@ impl Driver {
     }
 
     /// Returns the connections to close, each with the reason.
-    fn look_at_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
+    fn check_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
         let now_ns = turn.now_ns;
         let mut doubtful = Vec::new();
         let mut connections = false;
         let timers = &mut self.core.timers;
         for (key, rx) in self.sources.iter_mut().filter_map(|(key, source)| Some((key, source.conn_mut()?))) {
             connections = true;
-            match look(rx, now_ns, |at_ns| timers.note(at_ns)) {
-                Look::Closed | Look::Idle => {}
+            match check_conn(rx, now_ns, |at_ns| timers.note(at_ns)) {
+                ConnCheck::Closed | ConnCheck::Idle => {}
                 found => doubtful.push((key, found)),
             }
         }
@@ -119,7 +119,7 @@ impl Driver {
         &mut self,
         turn: Turn<'_>,
         key: Key,
-        found: Look,
+        found: ConnCheck,
         shortages: &mut Shortages,
     ) -> Option<&'static str> {
         let now_ns = turn.now_ns;
@@ -127,11 +127,12 @@ impl Driver {
         let heard_ns = self.heard_ns(&peer).unwrap_or(now_ns);
         let rx = self.sources.get_mut(key)?.conn_mut()?;
         let (silence, changes_ns) = rx.doubt.look(now_ns, heard_ns, peer.ni.timeout_ns);
-        if matches!(found, Look::Busy) {
+        if matches!(found, ConnCheck::Busy) {
             self.core.timers.note(changes_ns.max(now_ns + 1));
             return None;
         }
-        let is_short = matches!(found, Look::Stuck) && shortages.is_short(peer.ni.id.nid, &*peer.ni.upcalls);
+        let is_short =
+            matches!(found, ConnCheck::Stuck) && shortages.is_short(peer.ni.id.nid, &*peer.ni.upcalls);
         if is_short && silence >= Silence::Short {
             return Some(STUCK);
         }

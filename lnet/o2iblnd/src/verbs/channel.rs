@@ -40,37 +40,37 @@ const SOURCES: usize = 16;
 /// A spinning thread makes a system call only in one of this number of calls, as it costs more than
 /// polling a completion queue. In the same proportion, wake-ups look for events other than
 /// completions.
-const ASKS_EVERY: u32 = 8;
+const ASK_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
     host: Arc<Shared>,
-    ear: Arc<Ear>,
+    hub: Arc<EventHub>,
 }
 
 /// The part of the channel that endpoints and devices share.
-pub(super) struct Ear {
+pub(super) struct EventHub {
     epoll: Epoll,
     bell: Bell,
     pub(super) manager: Arc<CmChannel>,
     /// The identifiers whose events are delivered, by address. Events of others do not belong to
     /// the shard: it has dropped the identifier, or the request has not been adopted.
-    pub(super) known: Mutex<HashMap<usize, Known>>,
+    pub(super) ids: Mutex<HashMap<usize, IdState>>,
     /// The devices that this channel uses. The list only grows, so that indices in it are keys.
     served: Mutex<Vec<Served>>,
-    told: Mutex<VecDeque<CmEvent>>,
+    events: Mutex<VecDeque<CmEvent>>,
     /// Whether the next call makes a system call: the driver is about to sleep, or the last poll
     /// has found an event of a rare source.
-    curious: AtomicBool,
+    asks_next: AtomicBool,
     /// Calls without a system call since the last one with it; and the number of polls.
-    unasked: AtomicU32,
-    looks: AtomicU32,
+    skipped: AtomicU32,
+    polls: AtomicU32,
     /// The completion interrupt of its completions: counts up, modulo the interrupts of a device.
     vector: u32,
     fork_guard: ForkGuard,
 }
 
 /// The data of an identifier that events name.
-pub(super) struct Known {
+pub(super) struct IdState {
     pub(super) token: Token,
     /// Time limit for resolving the route, while that is the next step.
     pub(super) resolve_ms: Option<u32>,
@@ -80,7 +80,7 @@ pub(super) struct Known {
     pub(super) queue_pair: Option<QueuePair>,
 }
 
-/// A queue pair that an endpoint owns. The owner removes it from [`Ear::known`] before it destroys
+/// A queue pair that an endpoint owns. The owner removes it from [`EventHub::ids`] before it destroys
 /// it.
 pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
 
@@ -94,22 +94,22 @@ struct Served {
 
 impl HostChannel {
     pub(super) fn new(host: Arc<Shared>, vector: u32) -> Result<HostChannel, Errno> {
-        let ear = Ear {
+        let hub = EventHub {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             bell: Bell::new()?,
             manager: Arc::new(CmChannel::new()?),
-            known: Mutex::default(),
+            ids: Mutex::default(),
             served: Mutex::default(),
-            told: Mutex::default(),
-            curious: AtomicBool::new(true),
-            unasked: AtomicU32::new(0),
-            looks: AtomicU32::new(0),
+            events: Mutex::default(),
+            asks_next: AtomicBool::new(true),
+            skipped: AtomicU32::new(0),
+            polls: AtomicU32::new(0),
             vector,
             fork_guard: ForkGuard::here(),
         };
-        ear.watch(ear.bell.as_fd(), BELL)?;
-        ear.watch(ear.manager.fd(), MANAGER)?;
-        Ok(HostChannel { host, ear: Arc::new(ear) })
+        hub.watch(hub.bell.as_fd(), BELL)?;
+        hub.watch(hub.manager.fd(), MANAGER)?;
+        Ok(HostChannel { host, hub: Arc::new(hub) })
     }
 
     /// Returns an identifier that is bound to an address of the device.
@@ -119,8 +119,8 @@ impl HostChannel {
         at: SocketAddrV4,
         prepare: impl FnOnce(&CmId) -> Result<(), Errno>,
     ) -> Result<(CmId, Arc<Context>), Errno> {
-        self.ear.check_origin()?;
-        let id = CmId::new(Some(self.ear.manager.clone()))?;
+        self.hub.check_origin()?;
+        let id = CmId::new(Some(self.hub.manager.clone()))?;
         prepare(&id)?;
         id.bind(at)?;
         let context = self.host.context_of(&id).ok_or(Errno::ENODEV)?;
@@ -131,35 +131,35 @@ impl HostChannel {
     }
 
     fn endpoint(&self, token: Token, id: CmId, context: Arc<Context>) -> Result<HostEndpoint, Errno> {
-        let completions = self.ear.serve(&context)?;
+        let completions = self.hub.serve(&context)?;
         let device: Arc<dyn Device> = context.device(id.port());
-        let vector = self.ear.vector % context.vectors();
-        let id = Heard::new(&self.ear, token, id);
+        let vector = self.hub.vector % context.vectors();
+        let id = WatchedId::new(&self.hub, token, id);
         Ok(HostEndpoint::new(token, id, context, device, completions, vector))
     }
 }
 
 impl Channel for HostChannel {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.ear.epoll.0.as_fd()
+        self.hub.epoll.0.as_fd()
     }
 
     fn ring(&self) {
-        self.ear.ring();
+        self.hub.ring();
     }
 
     fn next(&self) -> Option<CmEvent> {
-        self.ear.check_origin().ok()?;
-        let told = self.ear.told.lock().pop_front();
-        if told.is_some() || !self.ear.asks() {
-            return told;
+        self.hub.check_origin().ok()?;
+        let event = self.hub.events.lock().pop_front();
+        if event.is_some() || !self.hub.asks_system() {
+            return event;
         }
-        self.ear.look();
-        self.ear.told.lock().pop_front()
+        self.hub.poll_sources();
+        self.hub.events.lock().pop_front()
     }
 
     fn rest(&self) {
-        self.ear.curious.store(true, Relaxed);
+        self.hub.asks_next.store(true, Relaxed);
     }
 
     fn listen(
@@ -171,8 +171,8 @@ impl Channel for HostChannel {
     ) -> Result<Box<dyn Listener>, FabricError> {
         let listen = || {
             let (id, context) = self.bound(device, at, |_| Ok(()))?;
-            self.ear.serve(&context)?;
-            let id = Heard::new(&self.ear, token, id);
+            self.hub.serve(&context)?;
+            let id = WatchedId::new(&self.hub, token, id);
             id.listen(backlog)?;
             Ok(Box::new(HostListener { _id: id, _context: context }) as Box<dyn Listener>)
         };
@@ -202,12 +202,12 @@ impl Channel for HostChannel {
     fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
         let source = request.source();
         let adopt = || {
-            self.ear.check_origin()?;
+            self.hub.check_origin()?;
             let request: Box<dyn std::any::Any> = request;
             let request = request.downcast::<HostRequest>().map_err(|_| Errno::EINVAL)?;
             let mut id = request.into_id();
-            if !id.is_on(&self.ear.manager) {
-                id.migrate(&self.ear.manager)?;
+            if !id.is_on(&self.hub.manager) {
+                id.migrate(&self.hub.manager)?;
             }
             let context = self.host.context_of(&id).ok_or(Errno::ENODEV)?;
             Ok(Box::new(self.endpoint(token, id, context)?) as Box<dyn Endpoint>)
@@ -216,21 +216,21 @@ impl Channel for HostChannel {
     }
 }
 
-impl Ear {
+impl EventHub {
     /// Queues an event for the shard, from any thread.
-    pub(super) fn tell(&self, cm_event: CmEvent) {
-        self.told.lock().push_back(cm_event);
+    pub(super) fn queue_event(&self, cm_event: CmEvent) {
+        self.events.lock().push_back(cm_event);
     }
 
-    pub(super) fn tell_of_device(&self, name: Arc<str>, change: DeviceChange) {
-        self.tell(CmEvent::Device { name, change });
+    pub(super) fn queue_device_event(&self, name: Arc<str>, change: DeviceChange) {
+        self.queue_event(CmEvent::Device { name, change });
         self.ring();
     }
 
     /// Ends the connections whose queues the device has given up, selected by `is_it`.
-    pub(super) fn tell_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
+    pub(super) fn end_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
         // While this is locked, queue pairs in it are not destroyed.
-        let known = self.known.lock();
+        let known = self.ids.lock();
         let pairs = known.values().filter_map(|known| Some((known.token, known.queue_pair.as_ref()?.0)));
         for (token, pair) in pairs.filter(|(_, pair)| is_it(*pair)) {
             // SAFETY: the queue pair is in the table, which is locked.
@@ -238,7 +238,7 @@ impl Ear {
             // Debug level: a peer that sends wrong keys can cause this with each connection. The
             // end of its connections is reported with the peer.
             tracing::debug!(?token, ?flushed, "a device has given up the queues of a connection");
-            self.tell(CmEvent::Disconnected(token));
+            self.queue_event(CmEvent::Disconnected(token));
             self.ring();
         }
     }
@@ -260,19 +260,19 @@ impl Ear {
 
     /// Whether this call makes a system call. Events that are not read stay queued, and the
     /// descriptor stays readable.
-    fn asks(&self) -> bool {
-        let unasked = self.unasked.fetch_add(1, Relaxed) + 1;
-        let asks = self.curious.swap(false, Relaxed) || unasked >= ASKS_EVERY;
-        if asks {
-            self.unasked.store(0, Relaxed);
+    fn asks_system(&self) -> bool {
+        let skipped = self.skipped.fetch_add(1, Relaxed) + 1;
+        let asks_system = self.asks_next.swap(false, Relaxed) || skipped >= ASK_EVERY;
+        if asks_system {
+            self.skipped.store(0, Relaxed);
         }
-        asks
+        asks_system
     }
 
     /// Reads the events of each ready source.
-    fn look(&self) {
-        let looks = self.looks.fetch_add(1, Relaxed);
-        if !looks.is_multiple_of(ASKS_EVERY) && self.hear_armed() {
+    fn poll_sources(&self) {
+        let polls = self.polls.fetch_add(1, Relaxed);
+        if !polls.is_multiple_of(ASK_EVERY) && self.read_armed() {
             return;
         }
         let mut found = [EpollEvent::empty(); SOURCES];
@@ -280,40 +280,40 @@ impl Ear {
         for event in &found[..count] {
             match event.data() {
                 BELL => drop(self.bell.silence()),
-                MANAGER => self.hear_manager(),
-                of_device => self.hear_device(of_device - FIRST_DEVICE, broken(event)),
+                MANAGER => self.read_manager(),
+                of_device => self.read_device(of_device - FIRST_DEVICE, broken(event)),
             }
         }
         let is_rare = |event: &EpollEvent| !event.data().is_multiple_of(2);
         if count == SOURCES || found[..count].iter().any(is_rare) {
-            self.curious.store(true, Relaxed);
+            self.asks_next.store(true, Relaxed);
         }
     }
 
     /// Reads completion events if only one device has armed queues; returns whether there were any.
     /// Most wake-ups are for these.
-    fn hear_armed(&self) -> bool {
+    fn read_armed(&self) -> bool {
         let served = self.served.lock();
         let mut armed = served.iter().filter(|served| served.completions.is_armed());
         let (Some(only), None) = (armed.next(), armed.next()) else { return false };
         let completions = only.completions.clone();
         drop(served);
-        self.hear_completions(&completions)
+        self.read_completions(&completions)
     }
 
     /// Reads the completion events of a device; returns whether there were any.
-    fn hear_completions(&self, completions: &CompletionChannel) -> bool {
+    fn read_completions(&self, completions: &CompletionChannel) -> bool {
         let mut token = completions.next();
         let any = token.is_some();
         while let Some(known) = token {
-            self.tell(CmEvent::Ready(known));
+            self.queue_event(CmEvent::Ready(known));
             token = if completions.is_armed() { completions.next() } else { None };
         }
         any
     }
 
     /// Adds the device's completions and events to the channel.
-    fn serve(self: &Arc<Ear>, context: &Arc<Context>) -> Result<Arc<CompletionChannel>, Errno> {
+    fn serve(self: &Arc<EventHub>, context: &Arc<Context>) -> Result<Arc<CompletionChannel>, Errno> {
         let mut served = self.served.lock();
         if let Some(known) = served.iter().find(|served| Arc::ptr_eq(&served.context, context)) {
             return Ok(known.completions.clone());
@@ -322,21 +322,21 @@ impl Ear {
         let key = FIRST_DEVICE + 2 * served.len() as u64;
         self.watch(completions.fd(), key)?;
         self.watch(context.fd(), key + 1)?;
-        context.tell_to(self);
+        context.add_hub(self);
         served.push(Served { context: context.clone(), completions: completions.clone() });
         Ok(completions)
     }
 
     /// Reads the events of a device's source. A broken source without events stays readable for
     /// good: its device is gone.
-    fn hear_device(&self, key: u64, broken: bool) {
+    fn read_device(&self, key: u64, broken: bool) {
         let served = self.served.lock();
         let Some(of) = usize::try_from(key / 2).ok().and_then(|place| served.get(place)) else { return };
         let (context, completions) = (of.context.clone(), of.completions.clone());
         drop(served);
         let of_queues = key.is_multiple_of(2);
-        let told = if of_queues { self.hear_completions(&completions) } else { context.hear() };
-        if broken && !told {
+        let any = if of_queues { self.read_completions(&completions) } else { context.read_events() };
+        if broken && !any {
             // Can only fail for a descriptor that is not watched.
             let _ = self.epoll.delete(if of_queues { completions.fd() } else { context.fd() });
             context.remove();
@@ -355,28 +355,28 @@ fn broken(event: &EpollEvent) -> bool {
 }
 
 /// An identifier whose events are delivered under a token until this is dropped.
-pub(super) struct Heard {
+pub(super) struct WatchedId {
     id: CmId,
-    ear: Arc<Ear>,
+    hub: Arc<EventHub>,
 }
 
-impl Heard {
-    fn new(ear: &Arc<Ear>, token: Token, id: CmId) -> Heard {
-        ear.known
+impl WatchedId {
+    fn new(hub: &Arc<EventHub>, token: Token, id: CmId) -> WatchedId {
+        hub.ids
             .lock()
-            .insert(id.key(), Known { token, resolve_ms: None, established: false, queue_pair: None });
-        Heard { id, ear: ear.clone() }
+            .insert(id.key(), IdState { token, resolve_ms: None, established: false, queue_pair: None });
+        WatchedId { id, hub: hub.clone() }
     }
 
     /// Changes the identifier's data.
-    pub(super) fn know(&self, change: impl FnOnce(&mut Known)) {
-        if let Some(known) = self.ear.known.lock().get_mut(&self.id.key()) {
+    pub(super) fn update(&self, change: impl FnOnce(&mut IdState)) {
+        if let Some(known) = self.hub.ids.lock().get_mut(&self.id.key()) {
             change(known);
         }
     }
 }
 
-impl std::ops::Deref for Heard {
+impl std::ops::Deref for WatchedId {
     type Target = CmId;
 
     fn deref(&self) -> &CmId {
@@ -384,11 +384,11 @@ impl std::ops::Deref for Heard {
     }
 }
 
-impl Drop for Heard {
+impl Drop for WatchedId {
     fn drop(&mut self) {
         // In a forked child the lock may be held by a thread of the parent, and stay locked.
         if self.id.fork_guard().in_owner_process() {
-            self.ear.known.lock().remove(&self.id.key());
+            self.hub.ids.lock().remove(&self.id.key());
         }
     }
 }

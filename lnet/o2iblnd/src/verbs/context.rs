@@ -15,7 +15,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nlx_ibverbs_sys as ffi;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::channel::Ear;
+use super::channel::EventHub;
 use super::check;
 use super::cm::CmId;
 use super::device::HostDevice;
@@ -38,7 +38,7 @@ pub(super) struct Context {
     /// The ports that are in use, with their device objects.
     devices: Mutex<Vec<(u8, Weak<HostDevice>)>>,
     /// The channels that receive the device's events.
-    ears: Mutex<Vec<Weak<Ear>>>,
+    hubs: Mutex<Vec<Weak<EventHub>>>,
     removed: AtomicBool,
     /// Keeps the device open: librdmacm closes it when no identifier is bound to it. Dropped last.
     _anchor: CmId,
@@ -82,7 +82,7 @@ impl Context {
             program: PROGRAMS.contains(&attributes.vendor_id),
             registered: Registrations::default(),
             devices: Mutex::default(),
-            ears: Mutex::default(),
+            hubs: Mutex::default(),
             removed: AtomicBool::new(false),
             _anchor: anchor,
         })
@@ -139,20 +139,20 @@ impl Context {
         Ok(port_attributes(self.verbs, port)?.state == ffi::ibv_port_state::IBV_PORT_ACTIVE)
     }
 
-    /// Returns a descriptor that is readable when [`Context::hear`] has an event.
+    /// Returns a descriptor that is readable when [`Context::read_events`] has an event.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context has it open as long as it lives.
         unsafe { BorrowedFd::borrow_raw(self.verbs.as_ref().async_fd) }
     }
 
     /// Adds a channel that receives the device's events until it is dropped.
-    pub(super) fn tell_to(&self, ear: &Arc<Ear>) {
-        self.ears.lock().push(Arc::downgrade(ear));
+    pub(super) fn add_hub(&self, hub: &Arc<EventHub>) {
+        self.hubs.lock().push(Arc::downgrade(hub));
     }
 
     /// Reads the device's events, and passes them on to the channels concerned. Returns whether
     /// there were any.
-    pub(super) fn hear(&self) -> bool {
+    pub(super) fn read_events(&self) -> bool {
         let mut any = false;
         let mut event = ffi::ibv_async_event::default();
         // SAFETY: the context is valid, and there is room for an event. The descriptor does not
@@ -176,7 +176,7 @@ impl Context {
                 let up = event.event_type == ffi::IBV_EVENT_PORT_ACTIVE;
                 // SAFETY: such an event has the port.
                 let port = u8::try_from(unsafe { event.element.port_num }).unwrap_or(0);
-                self.tell(port, if up { DeviceChange::PortUp } else { DeviceChange::PortDown });
+                self.report_change(port, if up { DeviceChange::PortUp } else { DeviceChange::PortDown });
             }
             ffi::IBV_EVENT_DEVICE_FATAL => self.remove(),
             ffi::IBV_EVENT_COMM_EST => {
@@ -198,13 +198,13 @@ impl Context {
             ffi::IBV_EVENT_QP_FATAL | ffi::IBV_EVENT_QP_REQ_ERR | ffi::IBV_EVENT_QP_ACCESS_ERR => {
                 // SAFETY: such an event has the queue pair.
                 let pair = unsafe { event.element.qp };
-                self.tell_all(|ear| ear.tell_broken(|known| known.as_ptr() == pair));
+                self.for_each_hub(|hub| hub.end_broken(|known| known.as_ptr() == pair));
             }
             ffi::IBV_EVENT_CQ_ERR => {
                 // SAFETY: such an event has the completion queue.
                 let queue = unsafe { event.element.cq };
                 // SAFETY: a queue pair in the table is valid, and keeps its queue.
-                self.tell_all(|ear| ear.tell_broken(|known| unsafe { known.as_ref().send_cq } == queue));
+                self.for_each_hub(|hub| hub.end_broken(|known| unsafe { known.as_ref().send_cq } == queue));
             }
             other => tracing::debug!(device = self.name, event = other, "an event of the device is ignored"),
         }
@@ -213,19 +213,19 @@ impl Context {
     /// Reports once, to all channels, that the device is gone or unusable.
     pub(super) fn remove(&self) {
         if !self.removed.swap(true, Relaxed) {
-            (1..=self.ports).for_each(|port| self.tell(port, DeviceChange::Removed));
+            (1..=self.ports).for_each(|port| self.report_change(port, DeviceChange::Removed));
         }
     }
 
-    fn tell(&self, port: u8, change: DeviceChange) {
+    fn report_change(&self, port: u8, change: DeviceChange) {
         let name = self.name_of(port);
-        self.tell_all(|ear| ear.tell_of_device(name.clone(), change));
+        self.for_each_hub(|hub| hub.queue_device_event(name.clone(), change));
     }
 
-    fn tell_all(&self, tell: impl Fn(&Ear)) {
-        self.ears.lock().retain(|ear| {
-            let ear = ear.upgrade();
-            ear.inspect(|ear| tell(ear)).is_some()
+    fn for_each_hub(&self, each: impl Fn(&EventHub)) {
+        self.hubs.lock().retain(|hub| {
+            let hub = hub.upgrade();
+            hub.inspect(|hub| each(hub)).is_some()
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 
-use super::channel::{Heard, QueuePair};
+use super::channel::{QueuePair, WatchedId};
 use super::completions::CompletionChannel;
 use super::context::Context;
 use super::failed;
@@ -19,7 +19,7 @@ pub(super) struct HostEndpoint {
     token: Token,
     /// Declared before the identifier, as it must be dropped first.
     queues: Option<Queues>,
-    id: Heard,
+    id: WatchedId,
     device: Arc<dyn Device>,
     completions: Arc<CompletionChannel>,
     vector: u32,
@@ -29,7 +29,7 @@ pub(super) struct HostEndpoint {
 impl HostEndpoint {
     pub(super) fn new(
         token: Token,
-        id: Heard,
+        id: WatchedId,
         context: Arc<Context>,
         device: Arc<dyn Device>,
         completions: Arc<CompletionChannel>,
@@ -40,7 +40,7 @@ impl HostEndpoint {
 
     /// Begins to resolve the route to the peer.
     pub(super) fn resolve(&self, target: SocketAddrV4, within_ms: u32) -> Result<(), Errno> {
-        self.id.know(|known| known.resolve_ms = Some(within_ms));
+        self.id.update(|known| known.resolve_ms = Some(within_ms));
         self.id.resolve_address(target, within_ms)
     }
 
@@ -103,7 +103,7 @@ impl Endpoint for HostEndpoint {
         };
         let queues = make().map_err(|errno| self.too_much(sizes, errno))?;
         let made = *queues.made();
-        self.id.know(|known| known.queue_pair = Some(QueuePair(queues.pair())));
+        self.id.update(|known| known.queue_pair = Some(QueuePair(queues.pair())));
         self.queues = Some(queues);
         Ok(made)
     }
@@ -115,7 +115,7 @@ impl Endpoint for HostEndpoint {
     fn establish(&mut self) -> Result<(), FabricError> {
         self.step("establishing the connection to", |queues| {
             queues.to_ready(&self.id)?;
-            self.id.know(|known| known.established = true);
+            self.id.update(|known| known.established = true);
             self.id.establish()
         })
     }
@@ -165,7 +165,7 @@ impl Drop for HostEndpoint {
     fn drop(&mut self) {
         if self.check_origin().is_ok() {
             // Event handlers must not use the queue pair from now on.
-            self.id.know(|known| known.queue_pair = None);
+            self.id.update(|known| known.queue_pair = None);
         }
     }
 }

@@ -28,7 +28,7 @@
 //! | `device` | [`crate::fabric::Device`] and registered memory |
 //! | `channel` | the event channel of one shard |
 //! | `completions` | events of completion queues |
-//! | `told` | the connection manager's events as [`crate::fabric::CmEvent`]s |
+//! | `manager_events` | the connection manager's events as [`crate::fabric::CmEvent`]s |
 //! | `cm` | the connection manager's objects |
 //! | `endpoint`, `request` | connections; requests of peers |
 //! | `queues`, `post` | queue pairs with their completion queues; work requests |
@@ -45,10 +45,10 @@ mod endpoint;
 mod gids;
 mod host;
 mod listing;
+mod manager_events;
 mod post;
 mod queues;
 mod request;
-mod told;
 
 pub use discovery::{LinkLayer, Listed, ListedPort, devices};
 pub use gids::{Gid, GidKind, Usage};

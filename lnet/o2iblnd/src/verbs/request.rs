@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 
-use super::channel::Heard;
+use super::channel::WatchedId;
 use super::cm::CmId;
 use super::context::Context;
 use super::failed;
 use crate::fabric::{FabricError, Listener, PrivateData, Request};
 
 pub(super) struct HostListener {
-    pub(super) _id: Heard,
+    pub(super) _id: WatchedId,
     pub(super) _context: Arc<Context>,
 }
 

@@ -6,7 +6,7 @@ use std::slice;
 use lnet_api::Errno;
 use nlx_ibverbs_sys as ffi;
 
-use super::channel::{Ear, Known};
+use super::channel::{EventHub, IdState};
 use super::check;
 use super::cm::{CmId, milliseconds};
 use super::queues::flush;
@@ -18,9 +18,9 @@ const NO_LISTENER: i32 = 8;
 const STALE: i32 = 10;
 const BY_CONSUMER: i32 = 28;
 
-impl Ear {
+impl EventHub {
     /// Reads the connection manager's next event, and queues its translation.
-    pub(super) fn hear_manager(&self) {
+    pub(super) fn read_manager(&self) {
         let mut event = null_mut();
         // SAFETY: the channel is valid and does not block, and there is room for a pointer to the
         // event.
@@ -33,7 +33,7 @@ impl Ear {
         // SAFETY: it is acknowledged once. Its data has been copied; its identifier may be
         // destroyed from now on.
         let _ = unsafe { ffi::rdma_ack_cm_event(event) };
-        cm_event.into_iter().for_each(|cm_event| self.tell(cm_event));
+        cm_event.into_iter().for_each(|cm_event| self.queue_event(cm_event));
     }
 
     /// # Safety
@@ -44,7 +44,7 @@ impl Ear {
             return unsafe { self.request(event) };
         }
         // While this is locked, an identifier in it is not destroyed, nor is its queue pair.
-        let known = self.known.lock();
+        let known = self.ids.lock();
         let of = known.get(&event.id.addr())?;
         let token = of.token;
         let cm_event = match event.event {
@@ -101,14 +101,14 @@ impl Ear {
     }
 
     /// # Safety
-    /// As for [`Ear::meaning`]; the event is a request.
+    /// As for [`EventHub::meaning`]; the event is a request.
     unsafe fn request(&self, event: &ffi::rdma_cm_event) -> Option<CmEvent> {
         let raw = NonNull::new(event.id)?;
         // SAFETY: a request brings a new identifier, which no other object takes.
         let id = unsafe { CmId::of_request(raw, self.manager.clone()) };
         // SAFETY: passed on.
         let data = unsafe { private_data(event) };
-        let listener = self.known.lock().get(&event.listen_id.addr()).map(|known| known.token);
+        let listener = self.ids.lock().get(&event.listen_id.addr()).map(|known| known.token);
         // A request that cannot be delivered is dropped and thereby rejected: this does not block,
         // as no event has been delivered for its identifier.
         let request = HostRequest::new(id, data)?;
@@ -121,7 +121,7 @@ impl Ear {
 ///
 /// # Safety
 /// The identifier is valid, and so is the queue pair in `known`.
-unsafe fn end(id: *mut ffi::rdma_cm_id, known: &Known) {
+unsafe fn end(id: *mut ffi::rdma_cm_id, known: &IdState) {
     if let Some(pair) = &known.queue_pair {
         // SAFETY: the caller's duty.
         if let Err(errno) = unsafe { flush(pair.0) } {
