@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
     // Plain cells without destructors: reading one is a single load.
-    static ACTS_FOR: Cell<Option<usize>> = const { Cell::new(None) };
+    static CURRENT_CPT: Cell<Option<usize>> = const { Cell::new(None) };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
 }
 
@@ -18,7 +18,7 @@ const UNNUMBERED: usize = usize::MAX;
 /// Makes the calling thread act for this partition of every table that has it; with `None` for that
 /// of its CPU again. Returns the previous setting.
 pub fn set_current(cpt: Option<usize>) -> Option<usize> {
-    ACTS_FOR.replace(cpt)
+    CURRENT_CPT.replace(cpt)
 }
 
 /// Runs `work` for a partition, and restores the previous setting afterwards, also on a panic.
@@ -44,7 +44,7 @@ pub fn with_partition<R>(cpt: usize, work: impl FnOnce() -> R) -> R {
 /// Returns the calling thread's setting.
 #[inline]
 pub(crate) fn current_override() -> Option<usize> {
-    ACTS_FOR.get()
+    CURRENT_CPT.get()
 }
 
 /// Returns a number of the calling thread: 0 for the first thread that asks, 1 for the next.

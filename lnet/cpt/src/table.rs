@@ -15,8 +15,8 @@ pub use print::Distances;
 pub const MAX_PARTITIONS: usize = 256;
 
 /// Marks a CPU without a partition in the flat map; no partition has this number.
-const NOWHERE: u16 = u16::MAX;
-const _: () = assert!(MAX_PARTITIONS < NOWHERE as usize);
+const NO_PARTITION: u16 = u16::MAX;
+const _: () = assert!(MAX_PARTITIONS < NO_PARTITION as usize);
 
 static NO_CPUS: CpuSet = CpuSet::new();
 static NO_NODES: NodeSet = NodeSet::new();
@@ -58,7 +58,7 @@ impl CptTable {
     /// EINVAL for no partition and for more than [`MAX_PARTITIONS`] ([`CptError::PartitionCount`]).
     pub fn alloc(topology: impl Into<Arc<Topology>>, partitions: usize) -> Result<CptTable, CptError> {
         let topology = topology.into();
-        let map = vec![NOWHERE; topology.cpus().last().map_or(0, |last| last + 1)];
+        let map = vec![NO_PARTITION; topology.cpus().last().map_or(0, |last| last + 1)];
         Ok(CptTable {
             topology: Some(topology),
             partition_of: map.into(),
@@ -186,7 +186,7 @@ impl CptTable {
         let Some(topology) = &self.topology else { return };
         let part = &mut self.parts[cpt];
         for cpu in part.cpus.iter() {
-            self.partition_of[cpu] = NOWHERE;
+            self.partition_of[cpu] = NO_PARTITION;
         }
         for cpu in cpus.iter() {
             self.partition_of[cpu] = cpt as u16;
@@ -262,7 +262,7 @@ impl CptTable {
     /// Returns the partition of a CPU.
     #[inline]
     pub fn of_cpu(&self, cpu: usize) -> Option<usize> {
-        self.partition_of.get(cpu).filter(|&&cpt| cpt != NOWHERE).map(|&cpt| usize::from(cpt))
+        self.partition_of.get(cpu).filter(|&&cpt| cpt != NO_PARTITION).map(|&cpt| usize::from(cpt))
     }
 
     /// Returns the first partition with a CPU of this node.

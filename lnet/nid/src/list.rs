@@ -74,7 +74,7 @@ impl NidList {
         let limit = limit.min(NidList::MEMBERS_MAX);
         let (mut members, mut seen, mut left) = (Vec::new(), HashSet::new(), limit);
         for range in &self.0 {
-            let too_many = || NidError::Members { text: text::cut(&range.to_string()), limit };
+            let too_many = || NidError::Members { text: text::truncate(&range.to_string()), limit };
             for nid in range.members().ok_or_else(too_many)? {
                 left = left.checked_sub(1).ok_or_else(too_many)?;
                 if seen.insert(nid) {

@@ -254,8 +254,8 @@ impl Prefix {
 impl Expression<'_> {
     /// Returns the error for `part`, a slice of the expression, which is not as expected.
     pub(crate) fn error(self, part: &str, expected: &'static str) -> NidError {
-        let text = text::cut(self.text);
-        NidError::Expression { text, position: self.position_of(part), value: text::cut(part), expected }
+        let text = text::truncate(self.text);
+        NidError::Expression { text, position: self.position_of(part), value: text::truncate(part), expected }
     }
 
     /// Returns the error for an exceeded limit; `part` is the first item above it.

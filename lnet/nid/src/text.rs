@@ -124,11 +124,11 @@ pub(crate) fn check_length(text: &str) -> Result<(), NidError> {
     if text.len() <= TEXT_MAX {
         return Ok(());
     }
-    Err(NidError::TooLong { text: cut(text), length: text.len(), limit: TEXT_MAX })
+    Err(NidError::TooLong { text: truncate(text), length: text.len(), limit: TEXT_MAX })
 }
 
 /// Returns the part of a text for an error: its first [`TEXT_MAX`] bytes.
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn truncate(text: &str) -> String {
     let head = text.chars().scan(0, |bytes, c| {
         *bytes += c.len_utf8();
         (*bytes <= TEXT_MAX).then_some(c)

@@ -21,7 +21,7 @@ pub(crate) const CROWDED_NS: u64 = 10_000_000_000;
 
 /// The peer's place in the permit queue: none, queued or granted.
 #[derive(Default)]
-pub struct Claim(AtomicU8);
+pub struct AttemptState(AtomicU8);
 
 const NONE: u8 = 0;
 const QUEUED: u8 = 1;
@@ -29,54 +29,54 @@ const GRANTED: u8 = 2;
 
 /// The attempts under way, of all shards.
 pub(crate) struct Attempts {
-    most: usize,
-    book: Mutex<Book>,
+    max: usize,
+    queues: Mutex<AttemptQueues>,
 }
 
 #[derive(Default)]
-struct Book {
+struct AttemptQueues {
     under_way: usize,
     queue: VecDeque<Arc<Peer>>,
     /// Peers whose last attempt failed.
-    hopeless: VecDeque<Arc<Peer>>,
+    failed_queue: VecDeque<Arc<Peer>>,
 }
 
-impl Book {
+impl AttemptQueues {
     fn next(&mut self) -> Option<Arc<Peer>> {
-        self.queue.pop_front().or_else(|| self.hopeless.pop_front())
+        self.queue.pop_front().or_else(|| self.failed_queue.pop_front())
     }
 }
 
 /// The permit for one attempt; dropping it passes it to the next peer in the queue.
-pub(crate) struct Permit(Arc<Attempts>);
+pub(crate) struct AttemptPermit(Arc<Attempts>);
 
 impl Attempts {
-    pub(crate) fn new(most: usize) -> Attempts {
-        Attempts { most, book: Mutex::default() }
+    pub(crate) fn new(max: usize) -> Attempts {
+        Attempts { max, queues: Mutex::default() }
     }
 
     /// Returns a permit for an attempt, or queues the peer; `failed` is set if the peer's last
     /// attempt failed.
-    pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>, failed: bool) -> Option<Permit> {
-        let mut book = self.book.lock();
+    pub(crate) fn begin(self: &Arc<Attempts>, peer: &Arc<Peer>, failed: bool) -> Option<AttemptPermit> {
+        let mut queues = self.queues.lock();
         match peer.own.0.load(Ordering::Relaxed) {
             GRANTED => peer.own.0.store(NONE, Ordering::Relaxed),
             QUEUED => return None,
-            _ if book.under_way >= self.most => {
+            _ if queues.under_way >= self.max => {
                 peer.own.0.store(QUEUED, Ordering::Relaxed);
-                let queue = if failed { &mut book.hopeless } else { &mut book.queue };
+                let queue = if failed { &mut queues.failed_queue } else { &mut queues.queue };
                 queue.push_back(peer.clone());
                 return None;
             }
-            _ => book.under_way += 1,
+            _ => queues.under_way += 1,
         }
-        Some(Permit(self.clone()))
+        Some(AttemptPermit(self.clone()))
     }
 
     /// Takes back a permit granted to a peer that no longer needs it.
     pub(crate) fn decline(&self, peer: &Peer) {
         let granted = {
-            let _book = self.book.lock();
+            let _queues = self.queues.lock();
             peer.own.0.compare_exchange(GRANTED, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         };
         if granted {
@@ -86,24 +86,24 @@ impl Attempts {
 
     /// Whether peers wait in the queue.
     pub(crate) fn is_crowded(&self) -> bool {
-        let book = self.book.lock();
-        !(book.queue.is_empty() && book.hopeless.is_empty())
+        let queues = self.queues.lock();
+        !(queues.queue.is_empty() && queues.failed_queue.is_empty())
     }
 
     /// Removes the peers of an ending NI from the queue.
     pub(crate) fn forget(&self, ni: Nid) {
-        let mut book = self.book.lock();
-        book.queue.retain(|peer| peer.key.ni != ni);
-        book.hopeless.retain(|peer| peer.key.ni != ni);
+        let mut queues = self.queues.lock();
+        queues.queue.retain(|peer| peer.key.ni != ni);
+        queues.failed_queue.retain(|peer| peer.key.ni != ni);
     }
 
     fn end(&self) {
         let next = {
-            let mut book = self.book.lock();
-            let next = book.next();
+            let mut queues = self.queues.lock();
+            let next = queues.next();
             match &next {
                 Some(peer) => peer.own.0.store(GRANTED, Ordering::Relaxed),
-                None => book.under_way -= 1,
+                None => queues.under_way -= 1,
             }
             next
         };
@@ -113,7 +113,7 @@ impl Attempts {
     }
 }
 
-impl Drop for Permit {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         self.0.end();
     }

@@ -52,15 +52,15 @@ pub(crate) fn is_burst(lnd: usize) -> bool {
 }
 
 /// Guard of a thread that polls a shard of this LND; dropping it starts a new burst.
-pub(crate) struct BurstOver(usize);
+pub(crate) struct BurstGuard(usize);
 
-impl BurstOver {
-    pub(crate) fn new(lnd: usize) -> BurstOver {
-        BurstOver(lnd)
+impl BurstGuard {
+    pub(crate) fn new(lnd: usize) -> BurstGuard {
+        BurstGuard(lnd)
     }
 }
 
-impl Drop for BurstOver {
+impl Drop for BurstGuard {
     fn drop(&mut self) {
         BURST.set((self.0, 0));
     }
@@ -109,7 +109,7 @@ mod tests {
         let lnd = 16;
         assert!(!is_burst(lnd) && !is_burst(lnd), "this thread has never polled");
         for _ in 0..2 {
-            drop(BurstOver::new(lnd));
+            drop(BurstGuard::new(lnd));
             assert_eq!([0; 3].map(|_| is_burst(lnd)), [false, true, true]);
             assert!(!is_burst(lnd + 1), "another LND has its own count");
         }

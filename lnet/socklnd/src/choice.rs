@@ -61,7 +61,7 @@ pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: Load) -> Opti
         .enumerate()
         .filter(|(_, (suits, ..))| *suits > Suits::No)
         .reduce(|best, other| if other.1 > best.1 { other } else { best })
-        .map(|(place, _)| place)
+        .map(|(index, _)| index)
 }
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ mod tests {
 
     fn chosen(types: &[ConnType], queued: &[usize], load: Load) -> Option<ConnType> {
         let conns = types.iter().zip(queued).map(|(conn_type, queued)| candidate(*conn_type, *queued, 0));
-        choose(conns, load).map(|place| types[place])
+        choose(conns, load).map(|index| types[index])
     }
 
     fn candidate(conn_type: ConnType, queued: usize, used: u64) -> Candidate {
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn the_fewest_queued_bytes_decide_between_equals_then_the_longest_rest() {
-        let place = |queued: [usize; 2], used: [u64; 2]| {
+        let index = |queued: [usize; 2], used: [u64; 2]| {
             let two = queued.into_iter().zip(used);
             choose(two.map(|(queued, used)| candidate(ConnType::BulkOut, queued, used)), message(4096))
         };
-        assert_eq!((place([5, 4], [0, 9]), place([4, 5], [9, 0])), (Some(1), Some(0)));
-        assert_eq!((place([4, 4], [2, 1]), place([4, 4], [1, 2])), (Some(1), Some(0)));
-        assert_eq!(place([4, 4], [0, 0]), Some(0));
+        assert_eq!((index([5, 4], [0, 9]), index([4, 5], [9, 0])), (Some(1), Some(0)));
+        assert_eq!((index([4, 4], [2, 1]), index([4, 4], [1, 2])), (Some(1), Some(0)));
+        assert_eq!(index([4, 4], [0, 0]), Some(0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::choice::Candidate;
 use crate::outgoing::{Batch, Outgoing};
-use crate::shard::Asked;
+use crate::shard::SockRequest;
 use crate::sys::{Gather, PIECES_MAX, Stream};
 use lnet_lnd::slab::Key;
 
@@ -61,7 +61,7 @@ impl Flush for Conn {
 }
 
 /// The sender's own message: its result is returned to the sender, not passed to an upcall.
-struct Own {
+struct OwnMessage {
     token: TxToken,
     result: Option<Result<(), Errno>>,
 }
@@ -224,7 +224,7 @@ impl Conn {
 
     /// Writes a batch, and messages queued meanwhile. `own` is the caller's message.
     fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
-        let mut own = own.map(|token| Own { token, result: None });
+        let mut own = own.map(|token| OwnMessage { token, result: None });
         for _ in 0..ROUNDS_MAX {
             let mut pieces = Gather::new();
             let offered = batch.gather(&mut pieces);
@@ -245,13 +245,13 @@ impl Conn {
             }
         }
         if !self.put_back(batch, &mut own) {
-            self.shard.request(Request::Own(Asked::Flush(self.key)));
+            self.shard.request(Request::Own(SockRequest::Flush(self.key)));
         }
         own.and_then(|own| own.result).map_or(Sent::Later, Sent::Now)
     }
 
     /// Records that `count` bytes are sent, and finalises the messages that are sent completely.
-    fn advance(&self, batch: &mut Batch, count: usize, own: &mut Option<Own>) {
+    fn advance(&self, batch: &mut Batch, count: usize, own: &mut Option<OwnMessage>) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         self.shard.counters.tx.bytes.add(count);
@@ -271,7 +271,7 @@ impl Conn {
 
     /// The system took all bytes offered: takes the messages queued meanwhile, or returns the empty
     /// batch.
-    fn go_on(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
+    fn go_on(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             drop(outbox);
@@ -287,7 +287,7 @@ impl Conn {
     }
 
     /// Ends messages that were withdrawn while this thread held the batch.
-    fn cancel(&self, messages: Vec<Outgoing>, own: &mut Option<Own>) {
+    fn cancel(&self, messages: Vec<Outgoing>, own: &mut Option<OwnMessage>) {
         self.discount(&messages);
         for message in messages {
             self.finalize(message, Err(Errno::ECANCELED), own);
@@ -296,7 +296,7 @@ impl Conn {
 
     /// The socket is full: returns the batch until the socket is writable, unless it is writable
     /// again.
-    fn park(&self, batch: Batch, own: &mut Option<Own>) -> Option<Batch> {
+    fn park(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         self.shard.counters.tx.short.one();
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -315,7 +315,7 @@ impl Conn {
     }
 
     /// The connection is broken: the driver closes it and finalises the queued messages.
-    fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<Own>) -> Option<Batch> {
+    fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) -> Option<Batch> {
         {
             let mut outbox = self.outbox.lock();
             (outbox.blocked, outbox.broken) = (true, Some(errno));
@@ -327,7 +327,7 @@ impl Conn {
     }
 
     /// Returns the batch unchanged; `true` if the connection has been closed meanwhile.
-    fn put_back(&self, batch: Batch, own: &mut Option<Own>) -> bool {
+    fn put_back(&self, batch: Batch, own: &mut Option<OwnMessage>) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.closed {
             Some(errno) => {
@@ -346,14 +346,14 @@ impl Conn {
 
     /// The connection was closed while this thread was writing: finalises the unsent messages, then
     /// returns the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
-    fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<Own>) {
+    fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) {
         for message in batch.clear() {
             self.finalize(message, Err(errno), own);
         }
         self.outbox.lock().batch = Some(batch);
     }
 
-    fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<Own>) {
+    fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<OwnMessage>) {
         let Some(token) = message.token else { return };
         // The lease ends before the engine learns that the message has ended.
         drop(message);

@@ -14,7 +14,7 @@ const NS_PER_MS: u64 = 1_000_000;
 
 /// The version and incarnation of a peer, on which the hellos of its live connections agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct PeerRun {
     pub(crate) version: Version,
     pub(crate) incarnation: u64,
 }
@@ -88,7 +88,7 @@ pub struct Links {
     /// Live connections by type: ANY, CONTROL, BULK_IN, BULK_OUT.
     counts: [u8; 4],
     /// Version and incarnation of the live connections.
-    life: Option<Life>,
+    run: Option<PeerRun>,
     /// The version that the peer requested when it refused another.
     learnt: Option<Version>,
     /// The type of the connection being opened.
@@ -121,7 +121,7 @@ impl Links {
             incoming_only,
             control_only: false,
             counts: [0; 4],
-            life: None,
+            run: None,
             learnt: None,
             attempt: None,
             active: false,
@@ -178,7 +178,7 @@ impl Links {
     /// The version to propose, and the incarnation that the peer must show.
     pub(crate) fn proposal(&self) -> (Version, Option<u64>) {
         let learnt = self.learnt.unwrap_or(Version::preferred_for(self.peer));
-        self.life.map_or((learnt, None), |life| (life.version, Some(life.incarnation)))
+        self.run.map_or((learnt, None), |run| (run.version, Some(run.incarnation)))
     }
 
     /// The attempt gave a connection.
@@ -187,12 +187,12 @@ impl Links {
     /// the same type (a peer with a higher NID that allows more than this side), before anything
     /// showed that the peer had accepted this one as well. The connection stays: a kernel node does
     /// not lose one connection without losing all of them (lnet-wire 28) and the data sent on them.
-    pub(crate) fn established(&mut self, conn_type: ConnType, life: Life, control_only: bool, now_ns: u64) {
+    pub(crate) fn established(&mut self, conn_type: ConnType, run: PeerRun, control_only: bool, now_ns: u64) {
         self.attempt = None;
         self.control_only |= control_only;
         self.pace.established(!self.is_connected(), now_ns);
         self.opened = true;
-        self.add(conn_type, life);
+        self.add(conn_type, run);
     }
 
     /// The peer answered the attempt with a refusal.
@@ -211,7 +211,7 @@ impl Links {
             }
             Retry::Version { version, .. } => {
                 self.learnt = Some(version);
-                if self.life.is_some_and(|life| life.version != version) {
+                if self.run.is_some_and(|run| run.version != version) {
                     Outcome::CloseAll
                 } else {
                     Outcome::GoOn
@@ -239,11 +239,11 @@ impl Links {
 
     /// Decides on a connection that the peer offers (of this type in the local view), in the order
     /// of lnet-wire 24.
-    pub(crate) fn offered(&self, conn_type: ConnType, life: Life) -> Answer {
+    pub(crate) fn offered(&self, conn_type: ConnType, run: PeerRun) -> Answer {
         if self.peer < self.own && self.attempt.is_some() {
             return Answer::Refuse;
         }
-        if self.contradicts(life) {
+        if self.contradicts(run) {
             return Answer::CloseAllAndRefuse;
         }
         if self.count(conn_type) >= self.most(conn_type) {
@@ -253,8 +253,8 @@ impl Links {
     }
 
     /// The offered connection is established.
-    pub(crate) fn accepted(&mut self, conn_type: ConnType, life: Life) {
-        self.add(conn_type, life);
+    pub(crate) fn accepted(&mut self, conn_type: ConnType, run: PeerRun) {
+        self.add(conn_type, run);
     }
 
     /// One connection is gone and others are not: the peer closed it before sending anything on it.
@@ -279,20 +279,20 @@ impl Links {
         }
         self.pace.allow_surplus();
         self.counts = [0; 4];
-        self.life = None;
+        self.run = None;
         self.control_only = false;
         self.opened = false;
         self.active = self.attempt.is_some();
     }
 
     /// Whether the live connections, if any, belong to another incarnation or version of the peer.
-    pub(crate) fn contradicts(&self, life: Life) -> bool {
-        self.life.is_some_and(|live| live != life)
+    pub(crate) fn contradicts(&self, run: PeerRun) -> bool {
+        self.run.is_some_and(|live| live != run)
     }
 
     /// Whether a live connection exists.
     pub(crate) fn is_connected(&self) -> bool {
-        self.life.is_some()
+        self.run.is_some()
     }
 
     fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {
@@ -321,7 +321,7 @@ impl Links {
     /// Whether some live connection may carry LNet messages.
     fn carries(&self) -> bool {
         let types = [ConnType::Any, ConnType::Control, ConnType::BulkOut];
-        let version = self.life.map(|life| life.version);
+        let version = self.run.map(|run| run.version);
         types.into_iter().any(|conn_type| {
             self.count(conn_type) > 0 && version.is_some_and(|version| carries_lnet(conn_type, version))
         })
@@ -335,8 +335,8 @@ impl Links {
         self.counts.get(conn_type.get() as usize).copied().unwrap_or(0)
     }
 
-    fn add(&mut self, conn_type: ConnType, life: Life) {
-        self.life = Some(life);
+    fn add(&mut self, conn_type: ConnType, run: PeerRun) {
+        self.run = Some(run);
         self.learnt = None;
         if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
             *count = count.saturating_add(1);

@@ -35,8 +35,8 @@ pub(crate) trait Choose {
 impl Choose for PeerState {
     fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
         let load = load(self.conns.first()?);
-        let place = choose(self.conns.iter().map(|conn| conn.candidate()), load)?;
-        let conn = self.conns.get(place)?;
+        let index = choose(self.conns.iter().map(|conn| conn.candidate()), load)?;
+        let conn = self.conns.get(index)?;
         if in_turn {
             self.own.uses += 1;
             conn.used.store(self.own.uses, Ordering::Relaxed);

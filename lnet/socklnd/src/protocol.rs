@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::admission;
 use crate::advice::advice;
-use crate::attempts::{Attempts, Claim};
+use crate::attempts::{AttemptState, Attempts};
 use crate::conn::Conn;
 use crate::counters::Live;
 use crate::driver::{Driver, Unread, closed};
@@ -20,7 +20,7 @@ use crate::links::{Bounds, Links};
 use crate::ni::OfNi;
 use crate::peer::OfState;
 use crate::send::send;
-use crate::shard::{Asked, OfShard};
+use crate::shard::{OfShard, SockRequest};
 use crate::sock::{Ni, PeerState, Request, Shared, Sock};
 use crate::sys::{Listener, Net, Options, Os};
 use crate::{AcceptPolicy, ConnStats, NiConfig, SockConfig, SockError};
@@ -33,13 +33,13 @@ impl Protocol for Sock {
     type Config = SockConfig;
     type System = dyn Net;
     type OfNi = OfNi;
-    type OfPeer = Claim;
+    type OfPeer = AttemptState;
     type OfState = OfState;
     type OfShard = OfShard;
     type Links = Links;
     type Conn = Conn;
     type Held = Unread;
-    type Request = Asked;
+    type Request = SockRequest;
     type Driver = Driver;
     type Counted = Live;
     type ConnStats = ConnStats;
@@ -77,7 +77,7 @@ impl Protocol for Sock {
         let listeners = listeners(shared, &ni)?;
         nis.insert(Arc::new(ni));
         for listener in listeners {
-            shards.shard(sub, 0).request(Request::Own(Asked::Listen(listener)));
+            shards.shard(sub, 0).request(Request::Own(SockRequest::Listen(listener)));
         }
         let NiConfig { credits, peer_credits, .. } = own;
         Ok(NiLimits { credits, peer_credits, timeout_ns: own.timeout_ns() })

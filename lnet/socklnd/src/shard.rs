@@ -11,7 +11,7 @@ use lnet_proto::sock::Offer;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::burst::{BurstOver, is_burst, thread_id};
+use crate::burst::{BurstGuard, is_burst, thread_id};
 use crate::conn::Conn;
 use crate::sock::Ni;
 use crate::sys::{Listener, Poller, Stream};
@@ -24,7 +24,7 @@ const UNCORK_ROUNDS_MAX: usize = 8;
 pub(crate) const HANDSHAKE_READ: usize = 256;
 
 /// Requests to a shard's driver that only the TCP LND has.
-pub enum Asked {
+pub enum SockRequest {
     /// Accept connections on this listener.
     Listen(Box<dyn Listener>),
     /// Decide on a peer of this shard that connected to another shard's listener.
@@ -56,7 +56,7 @@ pub struct OfShard {
     /// The poller has been woken since [`OfShard::take_woken`] last asked.
     woken: AtomicBool,
     /// Messages may wait for the next poll of the sending thread.
-    patient: AtomicBool,
+    may_coalesce: AtomicBool,
 }
 
 /// Connections with messages that the current or next polling thread writes.
@@ -90,7 +90,7 @@ impl OfShard {
             lnd,
             corked: Mutex::new(Corked { conns: Vec::with_capacity(LIST_ROOM), poller: 0 }),
             woken: AtomicBool::new(false),
-            patient: AtomicBool::new(true),
+            may_coalesce: AtomicBool::new(true),
         }
     }
 
@@ -107,7 +107,7 @@ impl OfShard {
     /// Whether a message from this thread may wait for others: it is not the first since the
     /// thread's last poll.
     pub(crate) fn may_defer(&self) -> bool {
-        is_burst(Arc::as_ptr(&self.lnd).addr()) && self.patient.load(Ordering::Relaxed)
+        is_burst(Arc::as_ptr(&self.lnd).addr()) && self.may_coalesce.load(Ordering::Relaxed)
     }
 
     /// Records a connection whose messages wait for the next poll. `false`: another thread has
@@ -145,9 +145,9 @@ impl OfShard {
     }
 
     /// Sets whether messages may wait for the next poll.
-    pub(crate) fn set_patient(&self, patient: bool) {
-        if self.patient.load(Ordering::Relaxed) != patient {
-            self.patient.store(patient, Ordering::Relaxed);
+    pub(crate) fn set_coalescing(&self, may_coalesce: bool) {
+        if self.may_coalesce.load(Ordering::Relaxed) != may_coalesce {
+            self.may_coalesce.store(may_coalesce, Ordering::Relaxed);
         }
     }
 
@@ -170,7 +170,7 @@ impl OfShard {
     }
 
     /// Returns the guard of the polling thread: messages sent after its drop begin a burst.
-    pub(crate) fn burst_over(&self) -> BurstOver {
-        BurstOver::new(Arc::as_ptr(&self.lnd).addr())
+    pub(crate) fn burst_guard(&self) -> BurstGuard {
+        BurstGuard::new(Arc::as_ptr(&self.lnd).addr())
     }
 }

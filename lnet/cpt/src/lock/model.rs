@@ -11,14 +11,14 @@ use loom::thread;
 use super::{ExclusiveGuard, PercptLock, PrivateGuard};
 
 /// A number whose accesses loom checks against each other.
-struct Watched(UnsafeCell<u32>);
+struct CheckedNumber(UnsafeCell<u32>);
 
 // SAFETY: test only; loom reports each pair of accesses that are not ordered.
-unsafe impl Sync for Watched {}
+unsafe impl Sync for CheckedNumber {}
 
-impl Watched {
-    fn new() -> Watched {
-        Watched(UnsafeCell::new(0))
+impl CheckedNumber {
+    fn new() -> CheckedNumber {
+        CheckedNumber(UnsafeCell::new(0))
     }
 
     fn read(&self) -> u32 {
@@ -32,20 +32,20 @@ impl Watched {
     }
 }
 
-type Lock = PercptLock<Watched, Watched>;
+type Lock = PercptLock<CheckedNumber, CheckedNumber>;
 
 fn lock(partitions: usize) -> Arc<Lock> {
-    Arc::new(PercptLock::with_partitions(partitions, |_| Watched::new(), Watched::new()))
+    Arc::new(PercptLock::with_partitions(partitions, |_| CheckedNumber::new(), CheckedNumber::new()))
 }
 
 /// Changes the partition's data, reads the shared data.
-fn private(guard: PrivateGuard<'_, Watched, Watched>) {
+fn private(guard: PrivateGuard<'_, CheckedNumber, CheckedNumber>) {
     guard.add();
     guard.shared().read();
 }
 
 /// Changes everything.
-fn exclusive(mut guard: ExclusiveGuard<'_, Watched, Watched>) {
+fn exclusive(mut guard: ExclusiveGuard<'_, CheckedNumber, CheckedNumber>) {
     let (parts, shared) = guard.split();
     shared.add();
     parts.for_each(|part| part.add());

@@ -28,14 +28,14 @@ pub(super) fn read(root: &Path, allowed: &CpuSet) -> Result<Topology, CptError> 
     };
     let (node_of, distances) = if numa { read_nodes(&system, &nodes)? } else { Default::default() };
     // The kernel assigns a CPU without a node to the first node.
-    let orphanage = nodes.first().unwrap_or(0);
+    let first_node = nodes.first().unwrap_or(0);
     let cpus = usable
         .iter()
         .map(|number| {
             let topology = system.join(format!("cpu/cpu{number}/topology"));
             Ok(Cpu {
                 number,
-                node: node_of.get(&number).copied().unwrap_or(orphanage),
+                node: node_of.get(&number).copied().unwrap_or(first_node),
                 socket: value(&topology.join("physical_package_id"))?.unwrap_or(0),
                 core: core(&topology, number)?,
             })

@@ -12,9 +12,9 @@ use super::Driver;
 use super::connecting::Connecting;
 use super::receive::RxConn;
 use super::source::{Source, take_connecting};
-use crate::attempts::{CROWDED_NS, Permit};
+use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::config::NS_PER_S;
-use crate::links::{Life, Next, Outcome};
+use crate::links::{Next, Outcome, PeerRun};
 use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
 use crate::sys::{Readiness, Received, Stream};
@@ -54,7 +54,7 @@ impl Driver {
         turn: Turn<'_>,
         peer: &Arc<Peer>,
         conn_type: ConnType,
-        permit: Permit,
+        permit: AttemptPermit,
     ) -> Result<(), Miss> {
         let (deadline_ns, (version, live_incarnation)) = {
             let mut state = peer.state.lock();
@@ -210,7 +210,7 @@ impl Driver {
         let Some(connecting) = self.take_connecting(key) else { return };
         let Connecting { stream, peer, conn_type, unprivileged, .. } = *connecting;
         let hello = &established.hello;
-        let life = Life { version: hello.version, incarnation: hello.src_incarnation };
+        let run = PeerRun { version: hello.version, incarnation: hello.src_incarnation };
         // A kernel node that accepts any port does not report that it identifies this side by
         // address and port, so that each further connection would be another peer (lnet-wire 27).
         let control_only = established.known_as_pid.map_or(unprivileged, |pid| pid.is_userspace());
@@ -218,16 +218,16 @@ impl Driver {
         debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
         // Connections of another incarnation of the peer can only have come in while the answer was
         // awaited.
-        let contradicts = peer.state.lock().links.contradicts(life);
+        let contradicts = peer.state.lock().links.contradicts(run);
         if contradicts {
             close_peer(self, turn, &peer, Errno::ECONNRESET);
         }
         {
             let mut state = peer.state.lock();
-            state.links.established(conn_type, life, control_only, turn.now_ns);
+            state.links.established(conn_type, run, control_only, turn.now_ns);
             state.own.proven = Some(true);
         }
-        let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, established.byte_order);
+        let rx = RxConn::new(turn, key, stream, &peer, conn_type, run.version, established.byte_order);
         self.put_to_use(turn, key, rx, behind);
         self.advance(turn, &peer);
     }

@@ -9,7 +9,7 @@ use lnet_proto::sock::{ConnType, Connector};
 use lnet_region::Part;
 
 use crate::Step;
-use crate::attempts::{CROWDED_NS, Permit};
+use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::sys::Stream;
 use lnet_lnd::Miss;
 
@@ -38,14 +38,14 @@ pub(super) struct Connecting {
     pub(super) dialled_ns: u64,
     pub(super) deadline_ns: u64,
     /// Dropped when the attempt is over.
-    pub(super) permit: Option<Permit>,
+    pub(super) permit: Option<AttemptPermit>,
 }
 
 impl Connecting {
     /// The deadline of the attempt; earlier if peers queue for permits (`crowded`).
     pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
-        let patience_ns = if crowded { CROWDED_NS } else { u64::MAX };
-        self.deadline_ns.min(self.begun_ns.saturating_add(patience_ns))
+        let limit_ns = if crowded { CROWDED_NS } else { u64::MAX };
+        self.deadline_ns.min(self.begun_ns.saturating_add(limit_ns))
     }
 
     /// When a new socket replaces an unanswered one: no sooner than after the shortest pause

@@ -17,9 +17,9 @@ use super::accept::Accepting;
 use super::receive::RxConn;
 use super::source::{Source, take_accepting};
 use crate::AcceptPolicy;
-use crate::links::{Answer, Life};
-use crate::shard::Asked;
+use crate::links::{Answer, PeerRun};
 use crate::shard::Offered;
+use crate::shard::SockRequest;
 use crate::sock::Turn;
 use crate::sys::Stream;
 use lnet_lnd::closing::close_peer;
@@ -47,24 +47,24 @@ impl Driver {
         turn.shard.counters.rx.handed_over.one();
         turn.shard.own.poller.delete(offered.stream.handle());
         self.sources.remove(key);
-        shard.request(Request::Own(Asked::Decide(Box::new(offered))));
+        shard.request(Request::Own(SockRequest::Decide(Box::new(offered))));
     }
 
-    /// Accepts or refuses an offered connection (lnet-wire 24). `place`: its watched slot in the
+    /// Accepts or refuses an offered connection (lnet-wire 24). `slot`: its watched slot in the
     /// table, if it came on a listener of this shard.
-    pub(super) fn decide(&mut self, turn: Turn<'_>, place: Option<Key>, offered: Offered) {
+    pub(super) fn decide(&mut self, turn: Turn<'_>, slot: Option<Key>, offered: Offered) {
         let Offered { stream, remote, permit, ni, id, rewrite, offer, behind } = offered;
         let conn_type = offer.conn_type();
-        let life = Life { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
-        let Some(peer) = turn.shared.peer_of(&ni, id) else { return self.forget(turn, place) };
+        let run = PeerRun { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
+        let Some(peer) = turn.shared.peer_of(&ni, id) else { return self.forget(turn, slot) };
         if self.is_elsewhere(turn, &peer, remote) {
             debug!(%remote, %id, "refused: the peer is connected from another address, and nothing proves this one");
-            return self.refuse(turn, place, &*stream, &offer.refuse());
+            return self.refuse(turn, slot, &*stream, &offer.refuse());
         }
         let answer = {
             let mut state = peer.state.lock();
             state.links.set_per_type(ni.conns_per_peer());
-            state.links.offered(conn_type, life)
+            state.links.offered(conn_type, run)
         };
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
         if answer == Answer::CloseAllAndRefuse {
@@ -74,12 +74,12 @@ impl Driver {
             Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
             Answer::Accept => offer.accept_unprivileged(id),
             Answer::Refuse | Answer::CloseAllAndRefuse => {
-                self.refuse(turn, place, &*stream, &offer.refuse());
+                self.refuse(turn, slot, &*stream, &offer.refuse());
                 return self.redial_if_unanswered(turn, &peer);
             }
         };
-        let Ok(reply) = reply else { return self.forget(turn, place) };
-        let Some(key) = self.place(turn, place, &*stream) else { return self.forget(turn, None) };
+        let Ok(reply) = reply else { return self.forget(turn, slot) };
+        let Some(key) = self.watched_slot(turn, slot, &*stream) else { return self.forget(turn, None) };
         // The NI's own socket options: its identity was unknown before the hello.
         if ni.own.options != turn.shared.own.options && stream.tune(&ni.own.options).is_err() {
             return self.forget(turn, Some(key));
@@ -92,20 +92,20 @@ impl Driver {
         turn.shard.counters.rx.accepts.one();
         {
             let mut state = peer.state.lock();
-            state.links.accepted(conn_type, life);
+            state.links.accepted(conn_type, run);
             if id.nid.ip() == Some(remote.ip()) {
                 state.own.proven = Some(true);
             }
         }
-        let rx = RxConn::new(turn, key, stream, &peer, conn_type, life.version, offer.byte_order);
+        let rx = RxConn::new(turn, key, stream, &peer, conn_type, run.version, offer.byte_order);
         self.put_to_use(turn, key, rx.accepted(permit.opened(), rewrite), &behind);
         self.redial_if_unanswered(turn, &peer);
     }
 
     /// Returns the connection's watched slot in the table: the existing one, or a new one.
-    fn place(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream) -> Option<Key> {
-        if place.is_some() {
-            return place;
+    fn watched_slot(&mut self, turn: Turn<'_>, slot: Option<Key>, stream: &dyn Stream) -> Option<Key> {
+        if slot.is_some() {
+            return slot;
         }
         turn.shard.own.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
         Some(self.sources.insert(Source::Vacant))
@@ -129,18 +129,18 @@ impl Driver {
     }
 
     /// Sends the reply, if there is one; the caller drops the stream.
-    pub(super) fn refuse(&mut self, turn: Turn<'_>, place: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
+    pub(super) fn refuse(&mut self, turn: Turn<'_>, slot: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
         if !reply.is_empty() {
             // An error does not matter: the peer sees the end of the connection in any case.
             let _ = stream.send(&[Part::new(reply)]);
         }
-        self.forget(turn, place);
+        self.forget(turn, slot);
     }
 
     /// Counts a refusal, and frees the connection's slot.
-    pub(super) fn forget(&mut self, turn: Turn<'_>, place: Option<Key>) {
+    pub(super) fn forget(&mut self, turn: Turn<'_>, slot: Option<Key>) {
         turn.shard.counters.rx.refusals.one();
-        if let Some(key) = place {
+        if let Some(key) = slot {
             self.sources.remove(key);
         }
     }

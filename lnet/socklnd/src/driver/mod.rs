@@ -29,7 +29,7 @@ use lnet_proto::sock::Version;
 
 use crate::burst::SendCoalescer;
 use crate::conn::Conn;
-use crate::shard::Asked;
+use crate::shard::SockRequest;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
 pub(crate) use close::closed;
@@ -73,7 +73,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     fn poll(&mut self, turn: Turn<'_>, budget: usize) -> Poll {
         let _polling = turn.shard.polling_here();
-        let _burst = turn.shard.own.burst_over();
+        let _burst = turn.shard.own.burst_guard();
         let since_last_ns = turn.now_ns.saturating_sub(self.core.now_ns);
         self.core.now_ns = turn.now_ns;
         let mut work = self.write_deferred(turn, since_last_ns);
@@ -116,7 +116,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
     }
 
     fn ends_with(&self, turn: Turn<'_>, key: Key, why: &Miss) -> Ends {
-        self.what_ends(turn, key, why)
+        self.decide_ends(turn, key, why)
     }
 
     fn end_conn(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conn: &Arc<Conn>, errno: Errno) {
@@ -135,11 +135,11 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         }
     }
 
-    fn serve(&mut self, turn: Turn<'_>, asked: Asked) {
-        match asked {
-            Asked::Listen(listener) => self.listen(turn, listener),
-            Asked::Decide(offered) => self.decide(turn, None, *offered),
-            Asked::Flush(key) => {
+    fn serve(&mut self, turn: Turn<'_>, request: SockRequest) {
+        match request {
+            SockRequest::Listen(listener) => self.listen(turn, listener),
+            SockRequest::Decide(offered) => self.decide(turn, None, *offered),
+            SockRequest::Flush(key) => {
                 if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
                     rx.conn.flush();
                 }
@@ -184,7 +184,7 @@ impl Driver {
         if any {
             self.coalescer.learn(turn.now_ns, waited_ns);
         }
-        turn.shard.own.set_patient(self.coalescer.allows(turn.now_ns));
+        turn.shard.own.set_coalescing(self.coalescer.allows(turn.now_ns));
         usize::from(any)
     }
 

@@ -13,7 +13,7 @@ pub(super) struct Sending {
     settled: u64,
     /// The system's limit for unacknowledged data is off: sent data waits for room at the peer, and
     /// the peer's system answers.
-    patient: bool,
+    unlimited: bool,
     /// Whether the peer still runs.
     pub(super) doubt: Doubt,
 }
@@ -53,15 +53,15 @@ impl Sending {
             }
         }
         let confirmed = self.stall.as_ref().is_some_and(|stall| stall.confirmed);
-        let patient = confirmed && facts.is_some_and(|facts| facts.waits_for_room());
-        if patient != std::mem::replace(&mut self.patient, patient) {
-            conn.stream.limit_unacked(if patient { 0 } else { timeout_s });
+        let unlimited = confirmed && facts.is_some_and(|facts| facts.waits_for_room());
+        if unlimited != std::mem::replace(&mut self.unlimited, unlimited) {
+            conn.stream.limit_unacked(if unlimited { 0 } else { timeout_s });
         }
     }
 
     /// Since when nothing has progressed, if the driver and not the system ends the connection.
     pub(super) fn stalled_since_ns(&self, queued: usize) -> Option<u64> {
-        self.stall.as_ref().filter(|_| queued > 0 || self.patient).map(|stall| stall.since_ns)
+        self.stall.as_ref().filter(|_| queued > 0 || self.unlimited).map(|stall| stall.since_ns)
     }
 
     /// Whether nothing has progressed between two checks.

@@ -36,7 +36,7 @@ enum Due {
 }
 
 /// Whether reception on a connection has stalled or is too slow.
-fn judge_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
+fn check_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("a message has begun and does not end"));
     }
@@ -103,7 +103,7 @@ impl Driver {
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
                     rx.sending.look(&rx.conn, now_ns, (timeout_ns / NS_PER_S) as u32);
-                    match judge_receiving(rx, now_ns, timeout_ns) {
+                    match check_receiving(rx, now_ns, timeout_ns) {
                         Some(due) => found.push((key, due)),
                         None if rx.sends_late(now_ns, timeout_ns) => late.push(key),
                         None => rx.sending.doubt.end(),
@@ -123,7 +123,7 @@ impl Driver {
         }
         let mut shortages = Shortages::default();
         for key in late {
-            found.extend(self.judge_sending(now_ns, key, &mut shortages).map(|due| (key, due)));
+            found.extend(self.check_sending(now_ns, key, &mut shortages).map(|due| (key, due)));
         }
         found
     }
@@ -132,7 +132,7 @@ impl Driver {
     /// only if its peer has been silent for the same time. A peer that is not silent may hold
     /// earlier messages ([`lnet_lnd::life`]): then only unsent messages end, if they have credits
     /// that messages to others wait for.
-    fn judge_sending(&mut self, now_ns: u64, key: Key, shortages: &mut Shortages) -> Option<Due> {
+    fn check_sending(&mut self, now_ns: u64, key: Key, shortages: &mut Shortages) -> Option<Due> {
         let peer = self.sources.get(key)?.conn()?.peer.clone();
         let heard_ns = self.heard_ns(&peer);
         let rx = self.sources.get_mut(key)?.conn_mut()?;

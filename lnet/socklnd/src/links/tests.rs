@@ -4,8 +4,8 @@ use super::*;
 
 const LOW: &str = "10.0.0.1@tcp";
 const HIGH: &str = "10.0.0.2@tcp";
-const LIFE: Life = Life { version: Version::V3, incarnation: 7 };
-const OTHER: Life = Life { version: Version::V3, incarnation: 8 };
+const RUN: PeerRun = PeerRun { version: Version::V3, incarnation: 7 };
+const OTHER: PeerRun = PeerRun { version: Version::V3, incarnation: 8 };
 const S: u64 = 1_000_000_000;
 
 fn bounds(per_type: u8) -> Bounds {
@@ -21,7 +21,7 @@ fn connect_all(links: &mut Links) -> Vec<ConnType> {
     let mut order = Vec::new();
     while let Next::Connect(conn_type) = links.next(0, true) {
         links.begin(conn_type, 0);
-        links.established(conn_type, LIFE, false, 0);
+        links.established(conn_type, RUN, false, 0);
         order.push(conn_type);
     }
     order
@@ -42,8 +42,8 @@ fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.next(0, false), Next::Nothing);
     // The passive side does not complete the set that the other side opens either.
-    assert_eq!(links.offered(ConnType::Control, LIFE), Answer::Accept);
-    links.accepted(ConnType::Control, LIFE);
+    assert_eq!(links.offered(ConnType::Control, RUN), Answer::Accept);
+    links.accepted(ConnType::Control, RUN);
     assert_eq!(links.next(0, true), Next::Nothing);
 }
 
@@ -53,7 +53,7 @@ fn the_higher_nid_wins_a_race() {
     for (own, peer, answer) in [(LOW, HIGH, Answer::Accept), (HIGH, LOW, Answer::Refuse)] {
         let mut links = links(own, peer, 1);
         links.begin(ConnType::Control, 0);
-        assert_eq!(links.offered(ConnType::Control, LIFE), answer);
+        assert_eq!(links.offered(ConnType::Control, RUN), answer);
     }
 }
 
@@ -61,13 +61,13 @@ fn the_higher_nid_wins_a_race() {
 fn the_loser_of_a_race_uses_the_winners_connection() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.accepted(ConnType::Control, LIFE);
+    links.accepted(ConnType::Control, RUN);
     assert_eq!(links.refused(Retry::Race, 0), Outcome::GoOn);
     assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
     // By then the winner has completed the set; if it has not, the loser does.
-    links.accepted(ConnType::BulkIn, LIFE);
+    links.accepted(ConnType::BulkIn, RUN);
     assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkOut));
-    links.accepted(ConnType::BulkOut, LIFE);
+    links.accepted(ConnType::BulkOut, RUN);
     assert_eq!(links.next(S, true), Next::Nothing);
 }
 
@@ -92,7 +92,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
     let mut links = links(LOW, HIGH, 2);
     for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut] {
         links.begin(conn_type, 0);
-        links.established(conn_type, LIFE, false, 0);
+        links.established(conn_type, RUN, false, 0);
     }
     for retry in 0..4 {
         assert_eq!(links.next(100 * S * retry, false), Next::Connect(ConnType::BulkIn));
@@ -112,7 +112,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
 #[test]
 fn a_number_that_is_set_makes_nobody_connect_who_has_not_connected() {
     let mut links = links(LOW, HIGH, 1);
-    links.accepted(ConnType::Control, LIFE);
+    links.accepted(ConnType::Control, RUN);
     links.set_per_type(4);
     links.complete();
     assert_eq!(links.next(0, true), Next::Nothing);
@@ -126,7 +126,7 @@ fn a_number_that_is_set_makes_nobody_connect_who_has_not_connected() {
 fn the_connections_of_a_set_share_one_timeout() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.begin(ConnType::Control, 0), 50 * S);
-    links.established(ConnType::Control, LIFE, false, 30 * S);
+    links.established(ConnType::Control, RUN, false, 30 * S);
     // Waiting between attempts is not the peer's time.
     assert_eq!(links.begin(ConnType::BulkIn, 100 * S), 120 * S);
     assert_eq!(links.refused(Retry::Race, 105 * S), Outcome::GoOn);
@@ -135,12 +135,12 @@ fn the_connections_of_a_set_share_one_timeout() {
     // complete set.
     links.failed(121 * S);
     assert_eq!(links.begin(ConnType::BulkIn, 200 * S), 250 * S);
-    links.established(ConnType::BulkIn, LIFE, false, 240 * S);
+    links.established(ConnType::BulkIn, RUN, false, 240 * S);
     links.closed_all(240 * S);
     assert_eq!(links.begin(ConnType::Control, 300 * S), 350 * S);
-    links.established(ConnType::Control, LIFE, false, 340 * S);
-    links.accepted(ConnType::BulkIn, LIFE);
-    links.accepted(ConnType::BulkOut, LIFE);
+    links.established(ConnType::Control, RUN, false, 340 * S);
+    links.accepted(ConnType::BulkIn, RUN);
+    links.accepted(ConnType::BulkOut, RUN);
     links.set_per_type(2);
     links.complete();
     assert_eq!(links.begin(ConnType::BulkIn, 400 * S), 450 * S);
@@ -152,7 +152,7 @@ fn the_connections_of_a_set_share_one_timeout() {
 fn a_race_is_decided_before_another_life() {
     for (own, peer, answer) in [(LOW, HIGH, Answer::CloseAllAndRefuse), (HIGH, LOW, Answer::Refuse)] {
         let mut links = links(own, peer, 1);
-        links.accepted(ConnType::Control, LIFE);
+        links.accepted(ConnType::Control, RUN);
         links.begin(ConnType::BulkIn, 0);
         assert_eq!(links.offered(ConnType::Control, OTHER), answer);
     }
@@ -162,11 +162,11 @@ fn a_race_is_decided_before_another_life() {
 #[test]
 fn another_life_closes_all_and_a_duplicate_type_is_refused() {
     let mut links = links(LOW, HIGH, 1);
-    links.accepted(ConnType::Control, LIFE);
-    assert_eq!(links.offered(ConnType::Control, LIFE), Answer::Refuse);
-    assert_eq!(links.offered(ConnType::BulkIn, LIFE), Answer::Accept);
+    links.accepted(ConnType::Control, RUN);
+    assert_eq!(links.offered(ConnType::Control, RUN), Answer::Refuse);
+    assert_eq!(links.offered(ConnType::BulkIn, RUN), Answer::Accept);
     assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::CloseAllAndRefuse);
-    let other_version = Life { version: Version::V2, ..LIFE };
+    let other_version = PeerRun { version: Version::V2, ..RUN };
     assert_eq!(links.offered(ConnType::BulkIn, other_version), Answer::CloseAllAndRefuse);
     links.closed_all(0);
     assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::Accept);
@@ -182,7 +182,7 @@ fn another_version_is_learnt_and_tried_at_once() {
     assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
     assert_eq!(links.proposal(), (Version::V2, None));
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, Life { version: Version::V2, incarnation: 7 }, false, 0);
+    links.established(ConnType::Control, PeerRun { version: Version::V2, incarnation: 7 }, false, 0);
     assert_eq!(links.proposal(), (Version::V2, Some(7)));
     // The version is forgotten with the last connection.
     links.closed_all(0);
@@ -193,7 +193,7 @@ fn another_version_is_learnt_and_tried_at_once() {
 fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, LIFE, false, 0);
+    links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
     assert_eq!(links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0), Outcome::CloseAll);
     links.closed_all(0);
@@ -216,7 +216,7 @@ fn the_back_off_doubles_up_to_its_limit() {
         now_ns = until_ns;
     }
     links.begin(ConnType::Control, now_ns);
-    links.established(ConnType::Control, LIFE, false, 0);
+    links.established(ConnType::Control, RUN, false, 0);
     links.closed_all(0);
     links.begin(ConnType::Control, now_ns);
     links.failed(now_ns);
@@ -239,7 +239,7 @@ fn an_attempt_that_failed_is_repeated_for_messages_alone() {
 fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, LIFE, false, 0);
+    links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
     links.failed(0);
     assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
@@ -251,12 +251,12 @@ fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
 fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, LIFE, true, 0);
+    links.established(ConnType::Control, RUN, true, 0);
     assert_eq!(links.next(0, true), Next::Nothing);
 
     let mut incoming = Links::new(LOW.parse().unwrap(), HIGH.parse().unwrap(), true, bounds(1));
     assert_eq!(incoming.next(0, true), Next::Unreachable);
-    incoming.accepted(ConnType::Control, LIFE);
+    incoming.accepted(ConnType::Control, RUN);
     assert_eq!(incoming.next(0, true), Next::Nothing);
     incoming.closed_all(0);
     assert_eq!(incoming.next(0, true), Next::Unreachable);
@@ -333,17 +333,17 @@ impl World {
         match message {
             OnTheWay::Hello { from, conn_type } => {
                 let node = &mut self.nodes[1 - from];
-                let answer = node.offered(conn_type.inverse(), LIFE);
+                let answer = node.offered(conn_type.inverse(), RUN);
                 if answer == Answer::Accept {
-                    node.accepted(conn_type.inverse(), LIFE);
+                    node.accepted(conn_type.inverse(), RUN);
                 }
                 self.on_the_way.push(OnTheWay::Answer { to: from, conn_type, answer });
             }
             OnTheWay::Answer { to, conn_type, answer: Answer::Accept } => {
-                self.nodes[to].established(conn_type, LIFE, false, self.now_ns);
+                self.nodes[to].established(conn_type, RUN, false, self.now_ns);
             }
             OnTheWay::Answer { to, answer, .. } => {
-                assert_eq!(answer, Answer::Refuse, "both keep their life");
+                assert_eq!(answer, Answer::Refuse, "both keep their run");
                 self.refusals += 1;
                 assert_eq!(
                     self.nodes[to].refused(Retry::Race, self.now_ns),
@@ -421,14 +421,14 @@ proptest::proptest! {
 fn a_connection_that_crosses_another_is_kept() {
     let mut low = links(LOW, HIGH, 1);
     low.begin(ConnType::Control, 0);
-    low.established(ConnType::Control, LIFE, false, 0);
+    low.established(ConnType::Control, RUN, false, 0);
     low.begin(ConnType::BulkIn, 0);
-    assert_eq!(low.offered(ConnType::BulkIn, LIFE), Answer::Accept, "lnet-wire 24, row 1");
-    low.accepted(ConnType::BulkIn, LIFE);
-    low.established(ConnType::BulkIn, LIFE, false, 0);
+    assert_eq!(low.offered(ConnType::BulkIn, RUN), Answer::Accept, "lnet-wire 24, row 1");
+    low.accepted(ConnType::BulkIn, RUN);
+    low.established(ConnType::BulkIn, RUN, false, 0);
     assert_eq!(low.count(ConnType::BulkIn), 2);
     // No further one is accepted, and the missing type is still opened.
-    assert_eq!(low.offered(ConnType::BulkIn, LIFE), Answer::Refuse);
+    assert_eq!(low.offered(ConnType::BulkIn, RUN), Answer::Refuse);
     assert_eq!(low.next(0, false), Next::Connect(ConnType::BulkOut));
 }
 
@@ -457,7 +457,7 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
         match links.next(now_ns, true) {
             Next::Connect(conn_type) => {
                 links.begin(conn_type, now_ns);
-                links.established(conn_type, LIFE, false, now_ns);
+                links.established(conn_type, RUN, false, now_ns);
                 links.closed_all(now_ns);
                 opened.push(now_ns / S);
             }
@@ -468,7 +468,7 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     assert_eq!(opened, [0, 0, 1, 3, 7, 15, 31, 63]);
     // A connection that has lasted resets the pause.
     links.begin(ConnType::Control, now_ns);
-    links.established(ConnType::Control, LIFE, false, now_ns);
+    links.established(ConnType::Control, RUN, false, now_ns);
     links.closed_all(now_ns + S);
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
 }
@@ -479,10 +479,10 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
 fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shortest_pause() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, LIFE, false, 0);
+    links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
     links.closed_all(0);
-    links.established(ConnType::BulkIn, LIFE, false, 0);
+    links.established(ConnType::BulkIn, RUN, false, 0);
     let mut opened = 0;
     let mut now_ns = 0;
     while now_ns < 100 * S {
@@ -490,7 +490,7 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
             Next::Connect(conn_type) => {
                 links.begin(conn_type, now_ns);
                 links.closed_all(now_ns);
-                links.established(conn_type, LIFE, false, now_ns);
+                links.established(conn_type, RUN, false, now_ns);
                 opened += 1;
             }
             Next::Wait { until_ns } => now_ns = until_ns,
@@ -505,7 +505,7 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
 fn a_pause_outlasts_the_connections_that_there_were() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
-    links.established(ConnType::Control, LIFE, false, 0);
+    links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
     links.failed(10 * S);
     links.closed_all(10 * S);
@@ -535,7 +535,7 @@ fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pau
     for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut, ConnType::BulkIn] {
         assert_eq!(links.next(62 * S, true), Next::Connect(conn_type));
         links.begin(conn_type, 62 * S);
-        links.established(conn_type, LIFE, false, 62 * S);
+        links.established(conn_type, RUN, false, 62 * S);
     }
 }
 
@@ -553,7 +553,7 @@ fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
         now_ns = until_ns;
         assert_eq!(links.next(now_ns, false), Next::Connect(ConnType::BulkOut));
         links.begin(ConnType::BulkOut, now_ns);
-        links.established(ConnType::BulkOut, LIFE, false, now_ns);
+        links.established(ConnType::BulkOut, RUN, false, now_ns);
         opened.push(now_ns / S);
     }
     assert_eq!(opened, [1, 3, 7, 15, 31, 63, 123, 183]);
