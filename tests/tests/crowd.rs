@@ -1,4 +1,4 @@
-//! 200 peers, each with a NID of its own, all exchanging with one node.
+//! 200 peers, each with a different NID, that all exchange with one node.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -15,11 +15,12 @@ const PEERS: usize = PROCESSES * NODES;
 /// CONTROL, BULK_IN and BULK_OUT.
 const CONNECTIONS: usize = 3;
 
-/// What one connection may cost: its buffer for receiving (64 KiB) and as much again for everything else.
+/// The limit of the memory of one connection: its receive buffer (64 KiB), and the same for
+/// everything else.
 const CONNECTION_BYTES: u64 = 128 << 10;
 
-/// Operations of every kind both ways with each of 200 peers, and what they cost: three descriptors and
-/// some memory each, which are given back when the peers are gone.
+/// Operations of every kind both ways with each of 200 peers, and their costs: three descriptors
+/// and some memory each, which are released when the peers are gone.
 // Covers: S-204, S-206
 #[test]
 fn two_hundred_peers_exchange_with_one_node() {
@@ -57,7 +58,7 @@ fn two_hundred_peers_exchange_with_one_node() {
         hub.wait(0, "done", expected[number].0);
         process.wait(node, "done", expected[number].1);
     });
-    // Whoever lost a race comes again for the rest of its set.
+    // A peer that lost a race connects again for the rest of its set.
     let connections = |hub: &Peer| hub.descriptors("socket:") - quiet.0;
     hung_unless("full sets", || {
         crowd.iter_mut().for_each(|process| drop(process.ask(0, "ping", &format!("to={hub_nid}"), "pinged")));
@@ -74,7 +75,7 @@ fn two_hundred_peers_exchange_with_one_node() {
     });
 }
 
-/// Calls for each node of each process, with its number among all.
+/// Calls `act` for each node of each process, with its index among all.
 fn for_each(crowd: &mut [Peer], mut act: impl FnMut(usize, &mut Peer, usize)) {
     for (at, process) in crowd.iter_mut().enumerate() {
         (0..NODES).for_each(|node| act(at * NODES + node, process, node));

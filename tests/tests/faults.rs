@@ -1,4 +1,4 @@
-//! Peers that break: what was going on with them ends with an error, and everything else goes on.
+//! Peers that break: operations with them end with an error, and everything else continues.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use support::{accept, descriptor, free_port, join, lnet_message, nid4, put, read
 
 const PORTAL: u32 = 31;
 const BULK: usize = 1 << 20;
-/// Far beyond what anything here takes; an operation that reaches it has hung.
+/// Far longer than any operation here takes; an operation that reaches it has hung.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
 
 /// A node with one transfer machine of id 1.
@@ -38,7 +38,7 @@ impl Side {
         event
     }
 
-    /// Sends a message to another node and back: the network still works for it.
+    /// Sends a message to another node and back: the network still works.
     fn exchange(&self, with: &Side) {
         for (from, to) in [(self, with), (with, self)] {
             to.machine.start(Op::receive(to.domain.allocate(64).unwrap()).timeout(PATIENCE)).unwrap();
@@ -57,7 +57,7 @@ fn name(address: Ipv4Addr) -> String {
     format!("{address}@tcp:12345:{PORTAL}:1")
 }
 
-/// Addresses of their own for each test: two nodes and a handmade peer.
+/// Addresses of this test: of two nodes and a handmade peer.
 fn addresses(test: u8) -> [Ipv4Addr; 3] {
     [1, 2, 3].map(|host| Ipv4Addr::new(127, 2, 10 + test, host))
 }
@@ -90,7 +90,7 @@ fn a_hang_up_in_the_middle_of_a_bulk_read_ends_it_with_an_error() {
         event.status
     );
     assert_eq!(event.length, 0);
-    // The memory is the client's again.
+    // The client may use the memory again.
     event.buffer.expect("it was the last event").write().unwrap().fill(1);
     side.exchange(&witness);
 }
@@ -133,7 +133,7 @@ fn lengths_and_types_that_cannot_be_close_the_connection_of_that_peer_alone() {
     for bytes in impossible {
         let mut stranger = join(peer, ours, port);
         write(&mut stranger, &bytes);
-        // Closed, one way or the other, without an answer.
+        // Closed or reset, without an answer.
         assert_eq!(stranger.read(&mut [0; 1]).unwrap_or(0), 0, "{bytes:02x?}");
         side.exchange(&witness);
     }
@@ -150,7 +150,7 @@ fn a_message_to_nobody_ends_with_the_reason() {
     let event = side.event(Queue::MessageSend);
     assert_eq!(event.status, Err(Errno::ECONNREFUSED));
     assert!(event.buffer.is_some());
-    // Right after a failure the way to that node is known to be closed.
+    // Right after a failure the node is known to be unreachable.
     side.machine.start(Op::send(event.buffer.unwrap(), &end_point).length(64).timeout(PATIENCE)).unwrap();
     assert_eq!(side.event(Queue::MessageSend).status, Err(Errno::EHOSTUNREACH));
 }
@@ -176,7 +176,7 @@ fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
     assert_eq!(event.status, Err(Errno::ETIMEDOUT));
     assert!(event.after >= short, "{:?}", event.after);
     side.exchange(&witness);
-    // The answer that comes too late finds nothing, and harms nobody.
+    // The late answer matches no request, and has no effect.
     let mut control = judge.join().unwrap();
     let mut reply = lnet_message(peer, ours, 3, 4096, &[0; 16]);
     reply.extend([0xee; 4096]);
@@ -185,7 +185,7 @@ fn a_peer_that_never_answers_is_given_up_at_the_operations_timeout() {
     side.exchange(&witness);
 }
 
-// The judge and the library agree on what a descriptor is (MT-74).
+// The judge and the library encode a descriptor in the same way (MT-74).
 // Covers: S-417, MT-74, MT-210
 #[test]
 fn a_descriptor_is_what_motr_would_write() {

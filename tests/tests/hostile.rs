@@ -1,5 +1,6 @@
-//! Hostile peers against a running process while others have work for it: the node stays up, the others' traffic goes on
-//! without a failure, counters tell what happened, memory and descriptors are bounded and come back.
+//! Hostile peers against a running process that works with others at the same time: the node keeps
+//! running, the others' traffic continues without a failure, counters show what happened, and
+//! memory and descriptors are bounded and are released.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,22 +14,23 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use support::peer::{HUNG, PORT, Peer, Stream, Values, address, hung_unless};
 use support::{accept, connect, greeting, join, lnet_message, nid4, put, read, write};
 
-/// Handshakes of one address that a node lets begin at a time.
+/// The number of concurrent handshakes that a node allows for one address.
 const HANDSHAKES_PER_ADDRESS: u64 = 64;
 
-/// Connections that a node accepts from one address.
+/// The number of connections that a node accepts from one address.
 const CONNECTIONS_PER_ADDRESS: u64 = 1024;
 
-/// What one connection may cost: its buffer for receiving (64 KiB) and as much again for everything else.
+/// The limit of the memory of one connection: its receive buffer (64 KiB), and the same for
+/// everything else.
 const CONNECTION_BYTES: u64 = 128 << 10;
 
-/// What tables and the allocator may keep of any attack.
+/// The memory that tables and the allocator may keep after any attack.
 const SLACK_BYTES: u64 = 16 << 20;
 
-/// The portal and match bits of the memory that the victim lends to everybody.
+/// The portal and match bits of the victim's memory that all peers may use.
 const BOARD: (u32, u64) = (30, 77);
 
-/// A node that is attacked, and another one that works with it.
+/// An attacked node, and another one that works with it.
 struct Scene {
     victim: Peer,
     friend: Peer,
@@ -59,7 +61,7 @@ impl Scene {
         (Scene { victim, friend, work, before, resident, sockets }, road)
     }
 
-    /// Attacks; the friend's work goes on all the while.
+    /// Runs an attack while the friend works.
     #[track_caller]
     fn during<T: Send>(&mut self, attack: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
@@ -74,12 +76,12 @@ impl Scene {
         })
     }
 
-    /// How much a counter has grown.
+    /// Returns the increase of a counter.
     fn grown(&mut self, counter: &str) -> u64 {
         self.victim.counts(0).number(counter) - self.before.number(counter)
     }
 
-    /// Waits until a counter has grown by this much, and no more; the friend's work goes on.
+    /// Waits until a counter has increased by exactly this much, while the friend works.
     #[track_caller]
     fn counts(&mut self, counter: &str, wanted: u64) {
         let begun = Instant::now();
@@ -94,7 +96,7 @@ impl Scene {
         assert_eq!(self.grown(counter), wanted, "{counter}");
     }
 
-    /// Memory is bounded by what this many connections may cost.
+    /// Checks that memory is bounded by the limit for this many connections.
     #[track_caller]
     fn bounded(&self, connections: u64) {
         let grown = self.victim.resident_bytes().saturating_sub(self.resident);
@@ -102,7 +104,8 @@ impl Scene {
         assert!(grown <= most, "{grown} bytes more, and {most} were to be expected at most");
     }
 
-    /// The attack is over: the victim is as it was, and all work has been done.
+    /// Checks after the attack that the victim has released everything, and that all work has
+    /// succeeded.
     #[track_caller]
     fn ends_well(mut self) {
         hung_unless("the attacker's descriptors are given back", || {
@@ -116,7 +119,7 @@ impl Scene {
     }
 }
 
-/// Numbers that follow from a seed (xorshift).
+/// Numbers that derive from a seed (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -132,7 +135,7 @@ impl Random {
     }
 }
 
-/// Reads until the other side ends the connection, one way or the other; whether it did.
+/// Reads until the other side closes or resets the connection; returns whether it did.
 fn ends(wire: &mut TcpStream) -> bool {
     wire.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut buffer = [0; 4096];
@@ -145,7 +148,7 @@ fn ends(wire: &mut TcpStream) -> bool {
     }
 }
 
-/// What no LNet node sends, in place of the handshake or in it: each is turned away, and counted.
+/// Bytes that no LNet node sends as a handshake: each is rejected, and counted.
 #[test]
 fn handshakes_that_are_none() {
     let (mut scene, road) = Scene::new("");
@@ -162,7 +165,7 @@ fn handshakes_that_are_none() {
         with(16, &[0xff; 4]),
         with(20, &99u32.to_le_bytes()),
         with(24, &[0xff; 8]),
-        // The victim's own NID, and a network's.
+        // The victim's NID, and a broadcast address.
         with(24, &nid4(road.to).to_le_bytes()),
         with(24, &nid4(Ipv4Addr::BROADCAST).to_le_bytes()),
         with(64, &7u32.to_le_bytes()),
@@ -178,7 +181,7 @@ fn handshakes_that_are_none() {
         let mut random = Random(0x5eed);
         for _ in 0..200 {
             let mut wire = connect(road.own, road.to, PORT);
-            // It may have been closed before all was written.
+            // It may have been closed before everything was written.
             let _ = wire.write_all(&random.bytes(300));
             wire.shutdown(std::net::Shutdown::Write).unwrap_or_default();
             assert!(ends(&mut wire));
@@ -190,7 +193,7 @@ fn handshakes_that_are_none() {
     scene.ends_well();
 }
 
-/// What breaks the protocol after a handshake closes that peer's connections, and is counted.
+/// A violation of the protocol after a handshake closes that peer's connections, and is counted.
 #[test]
 fn connections_that_turn_into_garbage() {
     let (mut scene, road) = Scene::new("");
@@ -216,8 +219,8 @@ fn connections_that_turn_into_garbage() {
     scene.ends_well();
 }
 
-/// Answers to questions that were never asked: dropped and counted, and the connection stays, for such a thing happens
-/// to honest peers whose answer came too late.
+/// Answers without a request: dropped and counted. The connection remains, since honest peers send
+/// such answers when they are too late.
 #[test]
 fn answers_to_nobody() {
     let (mut scene, road) = Scene::new("");
@@ -239,7 +242,7 @@ fn answers_to_nobody() {
     scene.ends_well();
 }
 
-/// Reads so much of the victim's board: a GET, sent byte by byte, and its REPLY.
+/// Reads `length` bytes of the victim's board: sends a GET byte by byte, and reads its REPLY.
 fn read_board(wire: &mut TcpStream, road: Road, length: u32) -> Vec<u8> {
     wire.set_nodelay(true).unwrap();
     get(road, length).iter().for_each(|byte| write(wire, &[*byte]));
@@ -259,7 +262,7 @@ fn get(road: Road, length: u32) -> Vec<u8> {
     lnet_message(road.own, road.to, 2, 0, &rest)
 }
 
-/// A handshake and a message one byte at a time are a handshake and a message.
+/// A handshake and a message are accepted one byte at a time.
 #[test]
 fn one_byte_at_a_time() {
     let (mut scene, road) = Scene::new("");
@@ -274,7 +277,7 @@ fn one_byte_at_a_time() {
     scene.ends_well();
 }
 
-/// Handshakes that stall anywhere end at `accept_timeout`, and messages that stall at `sock_timeout`.
+/// A handshake that stalls at any byte ends after `accept_timeout`, a message after `sock_timeout`.
 #[test]
 fn what_stalls_is_given_up_in_time() {
     let (mut scene, road) = Scene::new("accept_timeout=1 sock_timeout=1");
@@ -298,15 +301,15 @@ fn what_stalls_is_given_up_in_time() {
     scene.ends_well();
 }
 
-/// A peer that asks for a mebibyte ten thousand times and reads nothing: no more than 2048 answers wait for it, and at
-/// `sock_timeout` it is given up.
+/// A peer requests a mebibyte ten thousand times and reads nothing: at most 2048 answers wait for
+/// it, and after `sock_timeout` its connections are closed.
 #[test]
 fn a_flood_of_gets_whose_replies_nobody_reads() {
     let (mut scene, road) = Scene::new("sock_timeout=1");
     let wire = scene.during(|| {
         let mut wire = join(road.own, road.to, PORT);
         let flood: Vec<u8> = (0..10_000).flat_map(|_| get(road, 1 << 20)).collect();
-        // It is closed before or after all is written.
+        // It is closed before or after everything is written.
         let _ = wire.write_all(&flood);
         wire
     });
@@ -317,15 +320,15 @@ fn a_flood_of_gets_whose_replies_nobody_reads() {
     scene.ends_well();
 }
 
-/// A host that falls silent after it has worked well: it neither reads nor writes nor closes. What is to go to it is given up
-/// at `sock_timeout`, and so are its connections.
+/// A host that falls silent after normal operation: it neither reads nor writes nor closes. After
+/// `sock_timeout` the messages for it end with an error, and its connections are closed.
 #[test]
 fn a_host_that_falls_silent() {
     let (mut scene, road) = Scene::new("sock_timeout=1 keepalive=1");
     let wire = scene.during(|| {
         let mut wire = join(road.own, road.to, PORT);
         assert_eq!(read_board(&mut wire, road, 300).len(), 300);
-        // More than the buffers of both sockets hold, and fewer than would be dropped.
+        // More than the buffers of both sockets hold, but fewer than would be dropped.
         (0..64).for_each(|_| write(&mut wire, &get(road, 1 << 20)));
         wire
     });
@@ -333,13 +336,13 @@ fn a_host_that_falls_silent() {
     scene.counts("peers_lost", 1);
     assert_eq!(scene.grown("dropped"), 0);
     scene.bounded(1);
-    // The host itself still holds its end.
+    // The host itself still has its end open.
     scene.ends_well();
     drop(wire);
 }
 
-/// A host that ends its own direction alone, between messages, inside one, and with answers that it has not read: the whole
-/// connection ends at once, and is not kept for what might still be sent to it.
+/// A host that closes only its direction: between messages, inside one, and with unread answers.
+/// The whole connection ends at once, and is not kept for outgoing messages.
 #[test]
 fn a_host_that_closes_half() {
     let (mut scene, road) = Scene::new("sock_timeout=1");
@@ -383,12 +386,12 @@ fn a_target_that_never_reads() {
     assert_eq!(done.number("rounds"), 0, "{done:?}");
     assert!(done.number("failed") >= 16, "{done:?}");
     drop(wire);
-    // The sixteen buffers of a mebibyte are the victim's own.
+    // The sixteen buffers of a mebibyte are the victim's.
     scene.bounded(2 * 16 * 8);
     scene.ends_well();
 }
 
-/// Ten thousand connections from one address that say nothing: no more than 64 are let in at a time.
+/// Ten thousand silent connections from one address: at most 64 are accepted at a time.
 #[test]
 fn ten_thousand_connections_from_one_address() {
     const COUNT: u64 = 10_000;
@@ -398,7 +401,8 @@ fn ten_thousand_connections_from_one_address() {
     let sockets = scene.sockets;
     let answered = |scene: &mut Scene| scene.grown("refusals") + scene.grown("handshake_timeouts");
     let mut wires = Vec::new();
-    // Fewer at a time than wait to be accepted, for a connection that finds no place there tries again after a second.
+    // Fewer at a time than the backlog, because a connection that does not fit there is retried
+    // after a second.
     while (wires.len() as u64) < COUNT {
         wires.extend((0..100).map(|_| connect(road.own, road.to, PORT)));
         hung_unless("all but those that are let in are turned away", || {
@@ -414,7 +418,7 @@ fn ten_thousand_connections_from_one_address() {
     scene.ends_well();
 }
 
-/// One address that calls itself by thousands of names: its connections are bounded, and so is what they cost.
+/// One address that claims thousands of NIDs: its connections are bounded, and so is their cost.
 #[test]
 fn a_host_of_many_names() {
     const NAMES: u32 = 1500;
@@ -439,13 +443,14 @@ fn a_host_of_many_names() {
     scene.ends_well();
 }
 
-/// Forty names of one address ask for more than all credits of the NI pay for, and read nothing: they hold their address's share of
-/// them, and others get their answers all the while, newcomers too.
+/// Forty NIDs at one address request more than all credits of the NI pay for, and read nothing:
+/// they hold their address's share of the credits, and others get their answers all the time,
+/// including newcomers.
 #[test]
 fn a_host_of_many_names_that_does_not_read() {
     const NAMES: u8 = 40;
     const GETS: usize = 32;
-    // What is stuck stays so for the whole test.
+    // Blocked messages remain blocked for the whole test.
     let (mut scene, road) = Scene::new("sock_timeout=600 tx_buffer_size=65536");
     let wires: Vec<TcpStream> = scene.during(|| {
         let names = (1..=NAMES).map(|name| Ipv4Addr::new(10, 99, 0, name));
@@ -471,7 +476,8 @@ fn a_host_of_many_names_that_does_not_read() {
     scene.ends_well();
 }
 
-/// A process that has no descriptors left: who is connected goes on, and when there are some again others come in.
+/// A process without free descriptors: connected peers continue, and others can connect once
+/// descriptors are free.
 #[test]
 fn no_descriptors_left() {
     let (mut scene, road) = Scene::new("descriptors=20 accept_timeout=1");
@@ -483,7 +489,7 @@ fn no_descriptors_left() {
     scene.ends_well();
 }
 
-/// Connections that are broken off at once, with a reset, at any place of the handshake or behind it.
+/// Connections that are aborted at once, with a reset, at any byte of the handshake or after it.
 #[test]
 fn a_storm_of_connections_that_are_aborted() {
     let (mut scene, road) = Scene::new("");

@@ -1,5 +1,5 @@
-//! Two nodes on two hosts, and what happens to networks: loss, disorder, a cable that is pulled. Needs root, so
-//! `./test namespaces` runs it.
+//! Two nodes on two hosts with network faults: loss, reordering, a disconnected cable. Needs root,
+//! so `./test namespaces` runs it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -9,10 +9,10 @@ use nix::sys::signal::Signal;
 use support::hosts::Hosts;
 use support::peer::{Stream, exchange, hung_unless};
 
-/// Short timeouts, where a test has to wait for them: a second without progress ends a connection.
+/// Short timeouts for tests that wait for them: a second without progress ends a connection.
 const SHORT: &str = "sock_timeout=1 transaction_timeout=2 min_reconnectms=50 max_reconnectms=200";
 
-/// Every operation and size, both ways at once, between hosts as real sites have them.
+/// Every operation and size, both ways at once, between hosts with settings of real sites.
 // Covers: S-205, S-206, S-208, S-210, S-307
 #[test]
 #[ignore = "needs root: ./test namespaces"]
@@ -29,7 +29,7 @@ fn lists_of_operations_between_hosts() {
     }
 }
 
-/// TCP repairs what the network loses; every byte arrives nevertheless, and no operation fails.
+/// TCP repairs the network's losses: every byte arrives, and no operation fails.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn lost_packets_lose_no_message() {
@@ -40,8 +40,8 @@ fn lost_packets_lose_no_message() {
     assert!(hosts.stop_losing() > 0);
 }
 
-/// A cable that is pulled while traffic runs: what is under way ends with an error at its timeout or is repaired, and
-/// traffic goes on when the cable is back.
+/// A cable is disconnected while traffic runs: outstanding operations end with an error at their
+/// timeout or are repaired, and traffic continues when the cable is back.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_cable_that_is_pulled_and_put_back() {
@@ -53,7 +53,7 @@ fn a_cable_that_is_pulled_and_put_back() {
         there.advance(&mut one, 50);
         back.advance(&mut other, 50);
         hosts.set_cable("down");
-        // The end of everything under way, and attempts to begin anew, in both nodes.
+        // Outstanding operations end, and attempts to reconnect fail, in both nodes.
         there.fail(&mut one, 20);
         back.fail(&mut other, 20);
         hosts.set_cable("up");
@@ -67,9 +67,9 @@ fn a_cable_that_is_pulled_and_put_back() {
     other.answers(&mut one);
 }
 
-/// lnet-wire 28: a cable that is pulled while nothing is to be sent is found out about by TCP's own probes, or by LNet's
-/// keepalives that are not acknowledged, whichever there are. Nothing else tells: the hosts say no word to each other any
-/// more. One of them has lost its network, the other one has not.
+/// lnet-wire 28: a cable is disconnected while no messages are sent. TCP's probes detect this, or
+/// LNet's keepalives that are not acknowledged, whichever is enabled. There is no other sign: the
+/// hosts exchange nothing. One of them has lost its carrier, the other has not.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_cable_that_is_pulled_from_idle_connections() {
@@ -84,7 +84,7 @@ fn a_cable_that_is_pulled_from_idle_connections() {
         hung_unless("a whole set of connections", || {
             one.counts(0).number("connects") == 3 && other.counts(0).number("accepts") == 3
         });
-        // Else that is what is found to be unanswered, and no keepalive is sent.
+        // Otherwise TCP would find unacknowledged data, and no keepalive would be sent.
         hung_unless("all is acknowledged", || sides.iter().all(|side| !side.awaits_acknowledgement()));
         let before = sides.each_mut().map(|side| side.counts(0));
         hosts.set_cable("down");
@@ -110,7 +110,7 @@ fn a_cable_that_is_pulled_from_idle_connections() {
     }
 }
 
-/// A peer that is killed while traffic runs and comes back as another incarnation.
+/// A peer is killed while traffic runs and returns with another incarnation.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_peer_that_is_killed_and_comes_back() {
@@ -122,7 +122,7 @@ fn a_peer_that_is_killed_and_comes_back() {
     there.fail(&mut one, 20);
     there.stop(&mut one);
     let mut other = hosts.peer(1, SHORT);
-    // The new life speaks first: the old one may still be in the back-off of its last attempt.
+    // The new incarnation sends first: the old peer's last attempt may still be in its back-off.
     one.answers(&mut other);
     exchange(&mut one, &mut other, 9, "count=60");
     one.kill();
@@ -132,7 +132,7 @@ fn a_peer_that_is_killed_and_comes_back() {
     one.answers(&mut other);
 }
 
-/// A peer that stands still for longer than every timeout, and goes on as if nothing had been.
+/// A peer is stopped for longer than every timeout, and then continues.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_peer_that_stands_still_and_goes_on() {

@@ -6,10 +6,10 @@ mod support;
 
 use support::peer::{Peer, Stream, address, exchange};
 
-/// Operations of a list: each size in each kind, and as many again of any length.
+/// Operations of a list: each size in each kind, and the same number of any length.
 const COUNT: u32 = 120;
 
-/// Two processes of one node each.
+/// Starts two processes with one node each.
 fn two(one: &str, other: &str) -> (Peer, Peer) {
     (Peer::start(address(), one), Peer::start(address(), other))
 }
@@ -30,8 +30,8 @@ fn lists_of_operations_both_ways_at_once() {
     }
 }
 
-/// More operations in flight than there are credits, all small: none is lost, none doubled. (A node drops the requests of
-/// a peer that has more than 2048 answers outstanding.)
+/// More small operations in flight than there are credits: none is lost or duplicated. (A node
+/// drops the requests of a peer that has more than 2048 answers outstanding.)
 #[test]
 fn many_small_operations_in_flight() {
     let (mut one, mut other) = two("partitions=2", "partitions=4 conns_per_peer=2");
@@ -40,7 +40,7 @@ fn many_small_operations_in_flight() {
     assert_eq!((counts.number("dropped"), counts.number("errors")), (0, 0), "{counts:?}");
 }
 
-/// What one process writes into the memory of another it reads back, both ways at once.
+/// A process reads back what it has written into the memory of another, both ways at once.
 #[test]
 fn what_is_written_is_read_back() {
     let (mut one, mut other) = two("", "partitions=2");

@@ -1,5 +1,6 @@
-//! A whole node against captured bytes: it answers what real nodes asked, and asks what real nodes answered. The peer is
-//! made of raw bytes (lnet-measured, the captures in `vectors/`).
+//! A whole node against captured bytes: it answers the requests of real nodes, and sends requests
+//! that real nodes answered. The peer is made of raw bytes (lnet-measured, the captures in
+//! `vectors/`).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,10 +13,10 @@ use lnet_nid::{Net, Nid};
 use lnet_node::{Node, NodeConfig};
 use support::{Capture, assert_same_meaning, connect, free_port, message, read, write};
 
-/// The incarnation in a hello: one life's own number (lnet-wire 22.2).
+/// The incarnation in a hello, which differs in each run (lnet-wire 22.2).
 const INCARNATION: std::ops::Range<usize> = 32..40;
-/// The receiver's PID in a hello: told to peers whose source port proves nothing, as those of these tests; the captured
-/// nodes used privileged ports.
+/// The receiver's PID in a hello: set for peers whose source port is unprivileged, as in these
+/// tests; the captured nodes used privileged ports.
 const RECEIVER_PID: std::ops::Range<usize> = 28..32;
 const PREFIX: usize = 24;
 const HEADER: usize = 72;
@@ -58,7 +59,8 @@ fn a_captured_push_is_acknowledged_as_the_real_node_acknowledged_it() {
     let capture = Capture::load("tcp-discover.json", peer, ours);
     let (asked, answered) = (capture.items("active", 0), capture.items("passive", 0));
     let mut connection = connect(peer, ours, port);
-    // All at once: request, hello, ping, push, and the selftest's messages, for which nothing is posted here.
+    // All at once: request, hello, ping, push, and the selftest's messages, for which no buffer is
+    // posted here.
     let everything: Vec<u8> =
         asked.iter().filter(|item| item.message != "ACK").flat_map(|item| item.bytes.clone()).collect();
     write(&mut connection, &everything);
@@ -68,7 +70,7 @@ fn a_captured_push_is_acknowledged_as_the_real_node_acknowledged_it() {
     assert_same_meaning(&read(&mut connection, reply.bytes.len()), &reply.bytes, &[SEQUENCE]);
     let ack = message(&answered, "ACK");
     assert_same_meaning(&read(&mut connection, ack.bytes.len()), &ack.bytes, &[]);
-    // The connection lives on: another ping is answered.
+    // The connection remains: another ping is answered.
     write(&mut connection, &message(&asked, "GET").bytes);
     assert_same_meaning(&read(&mut connection, reply.bytes.len()), &reply.bytes, &[SEQUENCE]);
 }
@@ -95,7 +97,8 @@ fn our_ping_asks_as_the_real_node_asked() {
             );
             let mut hello = answered[0].bytes.clone();
             if from.port() > 1023 {
-                // Not root: a node of today's policies would know us by our port, unless it says otherwise.
+                // Without root: a node with a kernel's policy would name this peer by its port,
+                // unless the hello has a receiver's PID.
                 hello[RECEIVER_PID].copy_from_slice(&12345u32.to_le_bytes());
             }
             write(&mut connection, &hello);
@@ -109,18 +112,20 @@ fn our_ping_asks_as_the_real_node_asked() {
     let target = Nid::new_v4(Net::TCP, peer);
     let answer = node.ping(target, None, Duration::from_secs(20)).unwrap();
     assert_eq!(answer.nids, [target]);
-    // The scheduler thread opens the other two; the judge keeps all three open until it has seen them.
+    // The scheduler thread opens the other two; the judge keeps all three open until it has
+    // accepted them.
     assert_eq!(judge.join().unwrap().len(), 3);
 }
 
-/// Reads a ping GET, compares it with a captured one, and gives the captured answer under the handle it asks for.
+/// Reads a ping GET, compares it with a captured one, and sends the captured answer with its
+/// handle.
 fn answer_ping(connection: &mut std::net::TcpStream, asked: &[u8], answered: &[u8]) {
     let get = read(connection, PREFIX + HEADER);
     let handle = PREFIX + 32..PREFIX + 48;
     let sink_length = PREFIX + 64..PREFIX + 68;
     assert_same_meaning(&get, asked, &[handle.clone(), sink_length.clone()]);
     let room = u32::from_le_bytes(get[sink_length].try_into().unwrap());
-    // The least that a real node asks for (lnet-wire 15).
+    // The minimum that a real node requests (lnet-wire 15).
     assert!(room >= 272, "room for {room} bytes");
     let mut reply = answered.to_vec();
     reply[handle.clone()].copy_from_slice(&get[handle]);

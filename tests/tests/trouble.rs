@@ -1,4 +1,5 @@
-//! Two processes with trouble between them: delays, pieces, cuts, both connecting at once, another life.
+//! Two processes with faults between them: delays, split data, cuts, simultaneous connects,
+//! restarts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,10 +11,10 @@ use std::time::Duration;
 use support::forwarder::{FAIR, Forwarder, Weather};
 use support::peer::{PORT, Peer, Stream, Values, address, exchange, hung_unless};
 
-/// Attempts to connect follow each other quickly, where a test makes many fail.
+/// Short pauses between attempts to connect, for tests that make many of them fail.
 const QUICK: &str = "sock_timeout=2 transaction_timeout=4 min_reconnectms=20 max_reconnectms=100";
 
-/// TCP keeps no boundaries: whatever the pieces, and however long they take, every message arrives whole.
+/// TCP preserves no boundaries: with pieces of any length and delay, every message arrives whole.
 #[test]
 fn messages_that_come_late_and_in_pieces() {
     let forwarder = Forwarder::new([address(), address()]);
@@ -27,8 +28,8 @@ fn messages_that_come_late_and_in_pieces() {
     }
 }
 
-/// Connections that break at any byte, handshakes among them: what was under way ends, nothing wrong is ever read, and
-/// traffic goes on.
+/// Connections that break at any byte, also during handshakes: outstanding operations end, no wrong
+/// byte is read, and traffic continues.
 #[test]
 fn connections_that_break_anywhere() {
     let forwarder = Forwarder::new([address(), address()]);
@@ -52,7 +53,7 @@ fn connections_that_break_anywhere() {
     exchange(&mut one, &mut other, 3, "count=60");
 }
 
-/// A node that ends and begins its next life while its peer sends to it.
+/// A node restarts while its peer sends to it.
 // Covers: S-202
 #[test]
 fn another_life_of_a_peer() {
@@ -61,10 +62,12 @@ fn another_life_of_a_peer() {
     let there = Stream::start(&mut one, &mut other, "lanes=4");
     for life in 0..3 {
         other.ask(0, "restart", "", "restarted");
-        // Its memory is gone: what is written there finds nobody, and ends at its timeout or with the connection.
+        // Its memory is gone: a write to it finds no buffer, and ends at its timeout or with the
+        // connection.
         there.fail(&mut one, 4);
-        // The stream may have begun to connect to the former life, whose end then resets the attempt, or to nobody: what
-        // waits for the attempt ends with it. In the pause after that messages end at once. So says LNet too.
+        // The stream may have begun to connect to the former incarnation, whose end resets the
+        // attempt, or while no node listens: messages that wait for the attempt end with it. During
+        // the pause after that, messages end at once, as in LNet.
         let pinged = one.ask(0, "ping", &format!("to={}", other.nid()), "pinged");
         for errno in pinged.words("failed") {
             assert!(["ECONNRESET", "ECONNREFUSED", "EHOSTUNREACH"].contains(&&*errno), "{pinged:?}");
@@ -75,14 +78,16 @@ fn another_life_of_a_peer() {
     there.stop(&mut one);
 }
 
-/// Pairs of nodes that begin to send to each other at the same moment, many times: both connect, the higher NID's attempts
-/// win, and it ends with one full set of connections and everything delivered (lnet-wire 24).
+/// Pairs of nodes that start to send to each other at the same moment, many times: both connect,
+/// the higher NID's attempts win, and at the end each pair has one full set of connections and has
+/// delivered everything (lnet-wire 24).
 // Covers: S-206
 #[test]
 fn both_connecting_at_once() {
     const PAIRS: usize = 20;
     const ROUNDS: u64 = 10;
-    // One node of each pair in either process; in every other pair the first process has the higher NID.
+    // One node of each pair in either process; in every second pair the first process has the
+    // higher NID.
     let mut addresses = [Vec::new(), Vec::new()];
     for pair in 0..PAIRS {
         addresses[pair % 2].push(address());
@@ -96,7 +101,7 @@ fn both_connecting_at_once() {
     let mut refusals = 0;
     for round in 0..ROUNDS {
         exchange_at_once(&mut sides, 1000 * round);
-        // Three connections each: whoever lost a race comes again for what is missing.
+        // Three connections each: the loser of a race connects again for what is missing.
         hung_unless("full sets of connections", || {
             let [one, other] = &mut sides;
             all(one, "ping", |pair| format!("to={}", other.nid_of(pair)), "pinged");
@@ -111,8 +116,8 @@ fn both_connecting_at_once() {
     assert!(refusals > 0, "no two of {} attempts met", PAIRS as u64 * ROUNDS);
 }
 
-/// Another `conns_per_peer` while streams run both ways: connections come, those that are there stay though fewer are
-/// wanted, and no message notices.
+/// `conns_per_peer` changes while streams run both ways: connections are added, existing ones
+/// remain even if fewer are wanted, and no message is affected.
 // Covers: S-208
 #[test]
 fn more_and_fewer_connections_under_load() {
@@ -120,7 +125,7 @@ fn more_and_fewer_connections_under_load() {
     let mut sides = [0; 2].map(|_| Peer::start(address(), options));
     let quiet = [0, 1].map(|side: usize| sides[side].descriptors("socket:"));
     let [one, other] = &mut sides;
-    // So it is the first that has opened the connections, and opens those that are missing.
+    // So that the first node has opened the connections, and opens the missing ones.
     other.answers(one);
     let streams = [Stream::start(one, other, "lanes=6"), Stream::start(other, one, "lanes=6")];
     let advance = |sides: &mut [Peer; 2], rounds| {
@@ -129,7 +134,7 @@ fn more_and_fewer_connections_under_load() {
     let connections =
         |sides: &[Peer; 2]| [0, 1].map(|side: usize| sides[side].descriptors("socket:") - quiet[side]);
     for (per_peer, wanted) in [(1, 3), (4, 9), (2, 9), (5, 11), (1, 11)] {
-        // Who takes connections first: they are offered once.
+        // The accepting node first: connections are offered once.
         for side in sides.iter_mut().rev() {
             side.ask(0, "conns", &format!("per_peer={per_peer}"), "changed");
         }
@@ -159,7 +164,7 @@ fn tell_all(side: &mut Peer, command: &str, values: impl Fn(usize) -> String) ->
     (0..side.addresses.len()).map(|node| side.tell(node, command, &values(node))).collect()
 }
 
-/// Each node runs a list with its partner, which has the same number on the other side.
+/// Each node runs a list with its partner, the node with the same index on the other side.
 fn exchange_at_once(sides: &mut [Peer; 2], seed: u64) {
     let nids = [0, 1].map(|side: usize| {
         (0..sides[side].addresses.len()).map(|node| sides[side].nid_of(node)).collect::<Vec<_>>()

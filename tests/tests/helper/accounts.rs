@@ -1,4 +1,5 @@
-//! What the clients of one user can take from those of others: ordinary users, each with a uid of its own.
+//! The resources that the clients of one user can take from others: ordinary users, each with a
+//! different uid.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,10 +17,10 @@ use nlx_tests::client::wire::{self, Entry, kind};
 use crate::scene::{Helper, Work, program};
 use crate::support::peer::{PORT, hung_unless};
 
-/// Three users of this host, of which the system need not know.
+/// The uids of three users, who need no entry on this host.
 const USERS: [u32; 3] = [47_001, 47_002, 47_003];
 
-/// Whether this test can be other users.
+/// Returns whether this test can act as other users.
 fn can_be_others(test: &str) -> bool {
     let is_root = Uid::effective().is_root();
     if !is_root {
@@ -28,11 +29,13 @@ fn can_be_others(test: &str) -> bool {
     is_root
 }
 
-/// Connects as another user. The system keeps credentials by thread: one of its own changes them, and ends.
+/// Connects as another user. The kernel keeps credentials per thread: a new thread changes its own,
+/// and ends.
 fn connect(socket: &Path, uid: u32) -> Result<Client, String> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // SAFETY: three numbers, no memory. Not the C library's call, which changes all threads.
+            // SAFETY: three numbers, no memory. Not the C library's call, which changes all
+            // threads.
             let set = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
             Errno::result(set).map_err(|errno| errno.to_string())?;
             Client::connect(socket, &format!("user {uid}"))
@@ -41,29 +44,29 @@ fn connect(socket: &Path, uid: u32) -> Result<Client, String> {
     })
 }
 
-/// A helper that every user may connect to.
+/// Starts a helper that every user may connect to.
 fn open_to_all(limits: &str, config: &str) -> Helper {
     let helper = Helper::limited_with(limits, &format!("[helper]\nmode = \"0666\"\n{config}"));
     helper.let_others_in();
     helper
 }
 
-/// A machine with a queue of one event, which this process does not map.
+/// Starts a machine with a queue of one event, which this process does not keep mapped.
 fn start_tm(helper: &Helper, client: &mut Client, portal: u32) -> Result<u64, Errno> {
     let start = wire::start_tm(helper.nid(), portal, 0, 1, 0);
     let reply = client.call(kind::START_TM, &start)?;
-    // What is not sealed takes a descriptor.
+    // An unsealed queue takes a descriptor.
     reply.fds.iter().try_for_each(|queue| Memory::map_and_seal(queue).map(drop))?;
     Ok(wire::u64_at(&reply.body, 0))
 }
 
-/// As many clients of a user as are let in.
+/// Connects clients of a user until one is refused, or `most` are connected.
 fn crowd(helper: &Helper, uid: u32, most: usize) -> Vec<Client> {
     std::iter::from_fn(|| connect(&helper.socket(), uid).ok()).take(most).collect()
 }
 
-/// 255 connections with 256 machines each would need more mappings than a process can have: another user, root, and the helper
-/// itself find some all the same.
+/// 255 connections with 256 machines each would need more mappings than a process can have: another
+/// user, root, and the helper itself still get some.
 #[test]
 fn mappings_do_not_run_out() {
     if !can_be_others("mappings_do_not_run_out") {
@@ -75,10 +78,10 @@ fn mappings_do_not_run_out() {
     assert_eq!(clients.len(), 255);
     let mut started = 0;
     let mut refused = 0;
-    // Portals that ordinary users may have: no one of them has ids for all.
+    // Portals that ordinary users may use: none of them has ids for all machines.
     let mut portals = (35..64).cycle();
     for client in &mut clients {
-        // Those beyond the share are refused one as the other.
+        // Requests beyond the share are all refused alike.
         for _ in 0..if refused > 1_000 { 1 } else { 256 } {
             match start_tm(&helper, client, portals.next().unwrap()) {
                 Ok(_) => started += 1,
@@ -110,7 +113,7 @@ fn mappings_do_not_run_out() {
     work.stop();
 }
 
-/// A portal has 4,095 ids: one user does not take all of them.
+/// A portal has 4,095 ids: one user does not get all of them.
 #[test]
 fn ids_of_a_portal_are_left_for_others() {
     if !can_be_others("ids_of_a_portal_are_left_for_others") {
@@ -128,7 +131,7 @@ fn ids_of_a_portal_are_left_for_others() {
     helper.is_clean();
 }
 
-/// Operations wait in LNet's tables: 64 connections of one user do not fill them.
+/// Operations occupy LNet's tables: 64 connections of one user do not fill them.
 #[test]
 fn match_entries_are_left_for_others() {
     if !can_be_others("match_entries_are_left_for_others") {
@@ -169,7 +172,8 @@ fn match_entries_are_left_for_others() {
     assert_eq!((held(USERS[0]), held(0)), (0, 0));
 }
 
-/// Tables, buffers and queues of clients take the helper's memory: no more than is there for them, and it comes back.
+/// Tables, buffers and queues of clients take the helper's memory: within its limit, and they are
+/// released.
 #[test]
 fn the_memory_of_the_helper_stays_bounded() {
     if !can_be_others("the_memory_of_the_helper_stays_bounded") {
@@ -181,7 +185,7 @@ fn the_memory_of_the_helper_stays_bounded() {
     let mut attackers: Vec<Client> = USERS.iter().flat_map(|&uid| crowd(&helper, uid, 64)).collect();
     for client in &mut attackers {
         let Ok(arena) = client.arena(4096, false) else { continue };
-        // The last place first: the table of buffers is then as long as it can be.
+        // The last index first: the table of buffers then has its maximum length.
         for place in [60_000, 30_000, 10_000].into_iter().chain(0..2_000) {
             client.submit(&Entry::register(handle(place), arena.number, 0, 8)).unwrap();
         }
@@ -202,8 +206,8 @@ fn the_memory_of_the_helper_stays_bounded() {
     hung_unless("all of it is back", || helper.number("/resources/heap_bytes/held") == 0);
 }
 
-/// A queue that its client has locked against the seal stays mapped, and counts for its user, when its machine and its client are gone:
-/// whoever does that again and again uses up what is theirs.
+/// A queue that its client has protected against sealing remains mapped, and counts for its user,
+/// after its machine and its client are gone: a user who repeats this uses up that user's share.
 #[test]
 fn queues_that_can_never_be_sealed_stay_counted() {
     let helper = Helper::start();
@@ -232,7 +236,7 @@ fn places_are_left_for_others_and_for_root() {
         return;
     }
     let helper = open_to_all("true", "clients_max = 48\n");
-    // 48 less 6 for root; each takes half of what is there.
+    // 48 less 6 for root; each user takes half of what is left.
     let crowds = USERS.map(|uid| crowd(&helper, uid, 48));
     assert_eq!(crowds.each_ref().map(Vec::len), [21, 10, 5]);
     let refused = connect(&helper.socket(), USERS[0]).unwrap_err();
@@ -243,7 +247,8 @@ fn places_are_left_for_others_and_for_root() {
     helper.is_clean_but_for(root.len() as u64);
 }
 
-/// Three users take all descriptors that they get: the network still has its part, and accepts connections.
+/// Three users take all descriptors that they get: the network keeps its part, and accepts
+/// connections.
 #[test]
 fn descriptors_are_left_for_the_network() {
     if !can_be_others("descriptors_are_left_for_the_network") {

@@ -1,4 +1,4 @@
-//! Clients that are cut off, or go, while LNet still has their memory.
+//! Clients that are cut off, or leave, while LNet still uses their memory.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use nlx_tests::client::{Client, PATIENCE};
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
 
-/// Bytes of an operation: more than the sockets of [`CONFIG`] have room for.
+/// The size of an operation in bytes: more than fits into the sockets of [`CONFIG`].
 const BULK: u64 = 1 << 20;
-/// Operations of a client: one is half sent, the others wait.
+/// Operations of a client: one is partly sent, the others wait.
 const SENDS: u64 = 48;
-/// Bytes on the wire that only an operation makes.
+/// Bytes on the wire that prove that an operation has started.
 const BEGUN: u64 = 32 << 10;
-/// Sockets with little room, and nobody who gives them up.
+/// Sockets with small buffers, and timeouts that never expire.
 const CONFIG: &str = "\
 [helper]
 quarantine = 0
@@ -26,10 +26,11 @@ sock_timeout = 600
 tx_buffer_size = 65536
 rx_buffer_size = 65536
 ";
-/// Operations of one arena.
+/// Operations per arena.
 const EACH: u64 = 16;
 
-/// A client whose memory is being sent to a node that does not read, and who breaks the rules.
+/// A client whose memory is being sent to a node that does not read, and that violates the
+/// protocol.
 fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     let before = helper.number("/door/cut_off");
     let sent = || helper.node_number("/tcp/wire_bytes_sent");
@@ -53,8 +54,9 @@ fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     client
 }
 
-/// The end of the stream tells a client that nobody touches its memory any more, however long that takes; until then it
-/// is not served, and has its place. One that hangs up gives that back.
+/// The end of the stream signals a client that its memory is no longer accessed, however long that
+/// takes; until then it is not served, and keeps its place. A client that hangs up releases its
+/// place.
 // Covers: S-404
 #[test]
 fn the_end_of_the_stream_comes_after_the_last_use() {
@@ -73,7 +75,7 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
             hung_unless("its place is free", || helper.number("/door/connected") == 2);
             elsewhere.signal(Signal::SIGCONT);
         } else {
-            // A packet more is not read, and changes nothing.
+            // A further packet is not read, and has no effect.
             client.socket.send(&[1], &[]).unwrap();
             assert!(!client.socket.is_readable(Duration::ZERO).unwrap());
             assert!(helper.number("/leftovers/arenas") > 0);
@@ -87,8 +89,8 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
     helper.is_clean();
 }
 
-/// Memory that its client has locked against the seal is never unmapped. Nothing else has it: the helper does not wait for it when it
-/// ends, not even for as long as it would wait for LNet.
+/// Memory that its client has protected against sealing is never unmapped. Nothing else uses it:
+/// the helper does not wait for it when it ends, not even for the time it would wait for LNet.
 #[test]
 fn memory_that_can_never_be_sealed_keeps_no_helper_from_ending() {
     let mut helper = Helper::configured("[helper]\nquarantine = 86400\n");

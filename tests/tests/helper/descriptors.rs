@@ -1,4 +1,4 @@
-//! Descriptors that are not what they should be.
+//! Invalid descriptors.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -29,7 +29,7 @@ fn memfd(bytes: i64) -> OwnedFd {
     fd
 }
 
-/// A helper to which descriptors come, as they do before Linux 6.16.
+/// A helper that receives descriptors, as before Linux 6.16.
 fn permissive() -> Helper {
     Helper::configured("[helper]\nlet_descriptors_pass = true\n")
 }
@@ -49,7 +49,7 @@ fn descriptors_that_nothing_asks_for() {
         (kind::HELLO, wire::hello("again", wire::VERSION)),
         (kind::TM_DESCRIPTOR, vec![0; 8]),
         (0x7fff, Vec::new()),
-        // Too long to be a packet.
+        // Too long for a packet.
         (kind::SYNC, vec![0; 8192]),
     ] {
         let cut_off = helper.number("/door/cut_off");
@@ -69,8 +69,8 @@ fn descriptors_that_nothing_asks_for() {
     helper.is_clean();
 }
 
-/// A listening socket of which clients inherit that descriptors may pass: as before Linux 6.16 of every one, and since then of one
-/// that `nlxd` has not told otherwise.
+/// A listening socket whose accepted connections let descriptors pass: before Linux 6.16 all do,
+/// since then those of a socket for which `nlxd` has not disabled it.
 fn permissive_listener(path: &Path) -> OwnedFd {
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
@@ -78,8 +78,9 @@ fn permissive_listener(path: &Path) -> OwnedFd {
     listener
 }
 
-/// What a client of an older kernel can do, by clients that connect before the helper that systemd starts for them: descriptors come
-/// before the hello, with it and behind it. They are not received, and their clients are cut off; others are served.
+/// The attacks of a client of an older kernel, with clients that connect before systemd starts the
+/// helper for them: descriptors come before the hello, with it and after it. They are not received,
+/// and their clients are cut off; others are served.
 #[test]
 fn descriptors_that_the_kernel_lets_pass() {
     let folder = tempfile::tempdir().unwrap();
@@ -91,7 +92,7 @@ fn descriptors_that_the_kernel_lets_pass() {
         packets.iter().for_each(|(packet, fds)| socket.send(packet, fds).unwrap());
         socket
     };
-    // A helper that received one of them would have a thread that sleeps in its close.
+    // A helper that received one of them would have a thread that blocks in its close.
     let mut sink = Sink::default();
     let lingering = [(); 4].map(|()| sink.lingering().unwrap());
     let [one, two, three, four] = lingering.each_ref().map(|fd| [fd.as_raw_fd()]);
@@ -119,7 +120,8 @@ fn descriptors_that_the_kernel_lets_pass() {
     helper.is_clean();
 }
 
-/// Newer kernels refuse them, before the hello and after it; with older ones their client is cut off.
+/// Newer kernels refuse them, before the hello and after it; with older ones their client is cut
+/// off.
 #[test]
 fn descriptors_that_the_kernel_refuses() {
     let helper = Helper::start();
@@ -135,7 +137,8 @@ fn descriptors_that_the_kernel_refuses() {
     }
 }
 
-/// The porter is killed, again and again: clients live on, new ones come, and nothing is left.
+/// The porter is killed again and again: clients remain connected, new ones connect, and nothing is
+/// left.
 #[test]
 fn the_porter_is_killed() {
     let helper = Helper::start();
@@ -156,8 +159,8 @@ fn the_porter_is_killed() {
     helper.is_clean();
 }
 
-/// The doorbell is filled, made blocking and drained: its client's submissions are served all the same, since every
-/// request serves them, and nobody else notices.
+/// The doorbell is filled, made blocking and drained: its client's submissions are served all the
+/// same, since every request serves them, and no other client is affected.
 // Covers: MT-219
 #[test]
 fn a_doorbell_that_is_abused() {
@@ -168,14 +171,14 @@ fn a_doorbell_that_is_abused() {
     let mut tm = client.start_tm(helper.nid(), PORTAL, 16).unwrap();
     client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).unwrap();
     let bell = client.ring.doorbell().try_clone().unwrap();
-    // As full as it can be, and blocking: one more would hold up whoever writes.
+    // Full and blocking: a further write would block.
     for bit in (0..64).rev() {
         while write(&bell, &(1u64 << bit).to_ne_bytes()).is_ok() {}
     }
     fcntl(&bell, FcntlArg::F_SETFL(nix::fcntl::OFlag::empty())).unwrap();
     work.advance(2);
     tm.events.provision(1, &mut client.points);
-    // Without ringing: that would block this client for ever.
+    // Without ringing, which would block this client.
     for entry in [Entry::receive(tm.handle, handle(0), 1, 1, 1), Entry::cancel(tm.handle, handle(0), 1)] {
         let filled = client.ring.fill(&entry.bytes());
         client.ring.stamp(filled);
@@ -184,7 +187,7 @@ fn a_doorbell_that_is_abused() {
     assert_eq!(Errno::from_raw(-client.event(&mut tm).unwrap().status), Errno::ECANCELED);
     work.advance(2);
     work.stop();
-    // Its memory outlives the client that has it.
+    // The memory outlives its client.
     let memory: Memory = arena.memory.clone();
     drop(client);
     memory.write(0, &[1; 8]);

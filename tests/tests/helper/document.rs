@@ -1,11 +1,11 @@
-//! The raw client writes what `docs/driver-protocol.md` shows, byte for byte.
+//! The raw client writes the examples of `docs/driver-protocol.md`, byte for byte.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
 use nlx_tests::client::wire::{self, Address, Entry, Reply, kind, queue};
 
-/// The examples of the document, by their names.
+/// The examples of the document, by name.
 fn examples() -> HashMap<String, Vec<u8>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/driver-protocol.md");
     let text = std::fs::read_to_string(path).unwrap();

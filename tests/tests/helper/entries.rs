@@ -7,7 +7,7 @@ use nlx_tests::client::{Arena, Client, PATIENCE, Tm};
 
 use crate::scene::{Helper, Random, Work};
 
-/// Bytes of each buffer.
+/// The size of each buffer in bytes.
 const BYTES: u64 = 4096;
 
 /// A client with buffers 0 to 3, the last of which receives, and a transfer machine.
@@ -33,7 +33,7 @@ impl Outfit {
     }
 }
 
-/// A right entry of each kind.
+/// A valid entry of each kind.
 fn right(tm: &Tm) -> Vec<Entry> {
     let (tm, own) = (tm.handle, tm.address);
     let there = |queue| Address { tmid: own.tmid ^ 1, ..own }.descriptor(9, queue, BYTES);
@@ -50,13 +50,13 @@ fn right(tm: &Tm) -> Vec<Entry> {
     ]
 }
 
-/// What is wrong, and how it is made so.
+/// The name of a fault, and the function that makes an entry have it.
 type Spoilt = (String, Box<dyn Fn(&mut Entry)>);
 
-/// What is wrong, and an entry that is so.
+/// The name of a fault, and the function that makes an entry with it.
 type Made = (&'static str, fn(&Outfit) -> Entry);
 
-/// What cannot be read ends that client's connection, and nobody else's.
+/// An entry that cannot be parsed ends only its client's connection.
 // Covers: MT-219, MT-232
 #[test]
 fn entries_that_end_the_connection() {
@@ -114,8 +114,8 @@ fn entries_that_end_the_connection() {
     helper.is_clean();
 }
 
-/// Operations that can be read but not be done end with an event that says why and gives back what was reserved; the
-/// client goes on.
+/// Operations that can be parsed but not executed end with an event that has the reason and returns
+/// the reserved resources; the client continues.
 // Covers: MT-232
 #[test]
 fn operations_that_are_refused() {
@@ -161,7 +161,7 @@ fn operations_that_are_refused() {
         assert_eq!((event.buffer, event.cookie, event.last), (entry.buffer, entry.cookie, true), "{event:?}");
         assert_eq!(event.released, 1, "{event:?}");
     }
-    // Cancelling what is not there is nothing.
+    // Cancelling an operation that does not exist has no effect.
     for (buffer, cookie) in [(0, 1), (3, 4), (77, 1)] {
         outfit.client.submit(&Entry::cancel(tm, handle(buffer), cookie)).unwrap();
     }
@@ -178,8 +178,9 @@ fn operations_that_are_refused() {
     helper.is_clean();
 }
 
-/// What nobody can be told of, since a correct client knows it by itself, is not done: another's or no
-/// transfer machine, a name that is taken, memory beyond the arena, no buffer, a buffer in flight.
+/// Entries without a possible reply, which a correct client never sends, have no effect: another
+/// client's or no transfer machine, a handle in use, memory beyond the arena, no buffer, a buffer
+/// in flight.
 // Covers: MT-232, MT-233, MT-235
 #[test]
 fn entries_that_do_nothing() {
@@ -207,7 +208,7 @@ fn entries_that_do_nothing() {
     assert_eq!([helper.number("/list/0/buffers"), helper.number("/list/0/operations")], [4, 1]);
 }
 
-/// Entries of random bytes and entries with random words, in a ring that is otherwise right.
+/// Entries of random bytes and entries with random words, in an otherwise valid ring.
 // Covers: MT-219
 #[test]
 fn random_entries() {
@@ -226,7 +227,7 @@ fn random_entries() {
                     [random.next(), random.below(300), 1 << random.below(64)][random.below(3) as usize];
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
-            // Room for whatever it may give, as long as it is sane.
+            // Room for the events that it may produce, if it is valid.
             outfit.tm.events.provision(4, &mut outfit.client.points);
             if outfit.client.submit_bytes(&bytes).is_err() || outfit.client.sync().is_err() {
                 break;

@@ -1,4 +1,4 @@
-//! Too much of everything: requests, entries, connections, silence.
+//! Floods: requests, entries, connections; and silence.
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -9,8 +9,9 @@ use nlx_tests::client::wire::{self, Entry, Reply, kind};
 
 use crate::scene::{Helper, Other, Random, Silence, Work};
 
-/// A client sends requests as fast as it can and reads no reply. The helper stops to read what it cannot answer, works
-/// for others meanwhile, and answers everything, in its order, once the client reads.
+/// A client sends requests as fast as it can and reads no reply. The helper stops reading requests
+/// that it cannot answer, serves others meanwhile, and answers everything, in order, once the
+/// client reads.
 // Covers: MT-219
 #[test]
 fn replies_that_nobody_reads() {
@@ -22,7 +23,7 @@ fn replies_that_nobody_reads() {
     let mut sent = 1000;
     let packet = |id| wire::packet(kind::NIDS, id, &[]);
     let mut refused = 0;
-    // Full many times in a row, while others work: the helper does not read any more.
+    // The socket is full many times in a row, while others work: the helper has stopped reading.
     while refused < 10 {
         match client.socket.try_send(&packet(sent)) {
             Ok(()) => (sent, refused) = (sent + 1, 0),
@@ -36,7 +37,7 @@ fn replies_that_nobody_reads() {
     }
     let grown = helper.resident_bytes().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes for one who does not listen");
-    // All of them, unless its silence took too long.
+    // All of them, unless the client did not read for too long.
     let mut next = 1000;
     while next < sent {
         let Ok(Some((packet, fds))) = client.socket.receive(client.patience) else { break };
@@ -46,7 +47,7 @@ fn replies_that_nobody_reads() {
     }
     assert!(next == sent || helper.number("/door/unread") == 1);
     client = helper.client("deaf");
-    // And one that goes without having read anything.
+    // Also a client that leaves without having read anything.
     for id in 0..100 {
         client.socket.send(&packet(id), &[]).unwrap();
     }
@@ -55,7 +56,7 @@ fn replies_that_nobody_reads() {
     helper.is_clean();
 }
 
-/// Requests and entries without end from several clients: an honest one gets on.
+/// Endless requests and entries from several clients: an honest client makes progress.
 // Covers: MT-219
 #[test]
 fn floods_of_requests_and_entries() {
@@ -89,7 +90,8 @@ fn floods_of_requests_and_entries() {
     helper.is_clean();
 }
 
-/// Hundreds of clients come, have something of everything, and are gone; some do not even say hello. Nothing is left.
+/// Hundreds of clients connect, use all kinds of resources, and die; some do not even send a hello.
+/// Nothing is left.
 // Covers: MT-234, MT-237
 #[test]
 fn hundreds_of_clients_come_and_die() {
@@ -128,7 +130,8 @@ fn hundreds_of_clients_come_and_die() {
     work.stop();
 }
 
-/// A client that is stopped in the middle of whatever it does holds up nobody, goes on when it may, and dies as well as any.
+/// A client that is stopped at any point delays no other client, continues when it may, and its
+/// death leaves nothing.
 #[test]
 fn a_client_that_is_stopped() {
     let helper = Helper::start();

@@ -1,4 +1,4 @@
-//! The helper ends: killed, or asked to.
+//! The helper ends: killed, or on request.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -18,8 +18,9 @@ use nlx_tests::client::wire::{self, Entry, kind, queue};
 use crate::scene::{Helper, Other, Silence, Work, exists};
 use crate::support::peer::hung_unless;
 
-/// The helper is killed while clients wait, have everything in flight and ask for things: each wait and each request
-/// ends; the next helper takes the socket over though its name is still there, and all can begin anew.
+/// The helper is killed while clients wait, have all kinds of operations in flight and make
+/// requests: each wait and each request ends. The next helper takes over the socket although its
+/// name still exists, and all clients can start again.
 // Covers: S-6, MT-234
 #[test]
 fn a_helper_that_is_killed() {
@@ -44,7 +45,7 @@ fn a_helper_that_is_killed() {
         assert_eq!(client.event(&mut tm).unwrap_err(), Errno::ENOTCONN);
         assert!(client.request(kind::SYNC, &[]).is_err());
         assert!(nlx_tests::client::Client::connect(&helper.socket(), "too early").is_err());
-        // The memory is the client's as long as it wants to have it.
+        // The client may use the memory for as long as it has it.
         arena.memory.write(0, &life_bytes(life));
         assert_eq!(arena.memory.read(0, 8), life_bytes(life));
         drop(hold);
@@ -60,8 +61,8 @@ fn life_bytes(life: u64) -> [u8; 8] {
     life.to_ne_bytes()
 }
 
-/// Asked to end, the helper lets what is under way come to its end, tells its clients by closing their connections, and
-/// takes its socket's name away.
+/// On a request to end, the helper lets outstanding operations finish, notifies its clients by
+/// closing their connections, and removes its socket's name.
 // Covers: S-6
 #[test]
 fn a_helper_that_is_asked_to_end() {
@@ -83,7 +84,8 @@ fn a_helper_that_is_asked_to_end() {
     work.stop();
 }
 
-/// Asked to end while an operation is under way, the helper waits for it: the client gets its event, then the end.
+/// On a request to end during an operation, the helper waits for it: the client gets its event,
+/// then the end.
 // Covers: S-6
 #[test]
 fn an_operation_that_ends_while_the_helper_does() {
@@ -113,7 +115,7 @@ fn an_operation_that_ends_while_the_helper_does() {
     assert_eq!(here.client.event(&mut here.tm).unwrap_err(), Errno::ENOTCONN);
 }
 
-/// There is one helper at a socket: a second one is refused and leaves the first alone.
+/// There is one helper per socket: a second one is refused and does not affect the first.
 // Covers: S-6
 #[test]
 fn a_second_helper_at_the_same_socket() {

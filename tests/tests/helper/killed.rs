@@ -6,11 +6,11 @@ use nlx_tests::client::points::POINTS;
 use crate::scene::{Helper, Other, Random, Silence, Work};
 use crate::ucore::Ucore;
 
-/// At which of its visits to a point a client dies: the first, and one in full swing.
+/// The visits to a point at which a client dies: the first, and one in full operation.
 const VISITS: [u32; 2] = [1, 7];
 
-/// A client is killed at each named point of its life, each proven hit. Another client notices nothing, and after
-/// all of them nothing is left.
+/// A client is killed at each named point, and each is proven to be hit. Another client is not
+/// affected, and after all of them nothing is left.
 // Covers: S-6, MT-234
 #[test]
 fn at_each_named_point() {
@@ -34,12 +34,13 @@ fn at_each_named_point() {
     helper.is_clean();
 }
 
-/// A client as programs link it, the code of `nlx-ucore`, is killed at each of its own named points, each proven
-/// hit. After each of them nothing is left of it, and another client has noticed nothing.
+/// A client as programs link it, the code of `nlx-ucore`, is killed at each of its named points,
+/// and each is proven to be hit. After each of them nothing of it is left, and another client is
+/// not affected.
 // Covers: S-6, MT-234
 #[test]
 fn a_program_at_each_named_point() {
-    // Short rings: a batch finds no room in one now and then.
+    // Short rings: sometimes a batch finds no room in one.
     let helper = Helper::configured("[helper.quotas]\nring_slots = 8\n");
     let silence = Silence::new();
     let work = Work::start(&helper);
@@ -61,13 +62,14 @@ fn a_program_at_each_named_point() {
     helper.is_clean();
 }
 
-/// Clients that are killed at once.
+/// The number of clients that are killed at once.
 const BATCH: usize = 10;
 
 /// Batches: a thousand clients in all.
 const BATCHES: usize = 100;
 
-/// A thousand clients are killed at any moment of their traffic, ten at a time; after each ten nothing is left.
+/// A thousand clients are killed at any moment of their traffic, ten at a time; after each ten
+/// nothing is left.
 // Covers: S-6, MT-234
 #[test]
 fn at_a_thousand_moments() {
@@ -97,8 +99,8 @@ fn at_a_thousand_moments() {
     helper.is_clean();
 }
 
-/// A client is killed that has one operation of each queue in flight towards a node that says nothing, and one that
-/// waits: what it had is free again, and its address can be had by the next.
+/// A client is killed that has one operation of each queue in flight towards a silent node, and one
+/// that waits: its resources are released, and the next client can use its address.
 // Covers: MT-234
 #[test]
 fn with_everything_in_flight() {

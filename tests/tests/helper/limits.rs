@@ -1,4 +1,4 @@
-//! How many clients there may be, how fast they may ask, and how long they may say nothing.
+//! Limits on the number of clients, on their request rate, and on their silence.
 
 use nix::errno::Errno;
 use nlx_tests::client::socket::Socket;
@@ -8,7 +8,8 @@ use nlx_tests::client::{Client, PATIENCE};
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
 
-/// One client more than there may be is told so, and comes in once another one has gone.
+/// One client more than the limit is refused with the reason, and is accepted once another one has
+/// left.
 // Covers: MT-237
 #[test]
 fn more_clients_than_there_may_be() {
@@ -30,7 +31,8 @@ fn more_clients_than_there_may_be() {
     helper.is_clean();
 }
 
-/// Whoever says no hello does not stay: neither one that says nothing, nor one that has been slowed down before.
+/// A client without a hello is disconnected: both one that sends nothing, and one that was
+/// throttled before.
 // Covers: MT-45
 #[test]
 fn no_hello() {
@@ -54,7 +56,7 @@ fn no_hello() {
     helper.is_clean();
 }
 
-/// A client that reads no reply is cut off in time; others do not notice.
+/// A client that reads no reply is cut off after the timeout; others are not affected.
 // Covers: MT-219
 #[test]
 fn replies_that_wait_too_long() {
@@ -75,7 +77,7 @@ fn replies_that_wait_too_long() {
     helper.is_clean();
 }
 
-/// More requests than a client may make in a second wait, in their order, and each is answered.
+/// Requests beyond the rate wait, in order, and each is answered.
 // Covers: MT-219
 #[test]
 fn requests_beyond_the_rate_wait() {
@@ -101,13 +103,14 @@ fn requests_beyond_the_rate_wait() {
     helper.is_clean();
 }
 
-/// Clients of several threads work for each other, and one that goes is noticed by nobody.
+/// Clients of several threads work for each other, and the departure of one does not affect others.
 #[test]
 fn several_threads() {
     for threads in [2, 4] {
         let helper = Helper::configured(&format!("[helper]\nthreads = {threads}\n"));
         assert_eq!(helper.number("/door/threads"), threads);
-        // The sides of each pair are clients of two threads: one more goes to the thread that has the fewest.
+        // The sides of each pair are clients of two threads: a new client is assigned to the thread
+        // with the fewest.
         let works: Vec<Work> = (0..3).map(|_| Work::start(&helper)).collect();
         works.iter().for_each(|work| work.advance(5));
         let crowd: Vec<Client> = (0..2 * threads).map(|_| helper.client("idle")).collect();

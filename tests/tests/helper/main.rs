@@ -1,6 +1,7 @@
-//! The helper process `nlxd` before clients that lie, scribble, hang and die: it lives on, an honest client beside them
-//! notices nothing, and nothing of theirs is left. The clients are made of raw bytes ([`nlx_tests::client`]), but for those that
-//! die where real ones do ([`ucore`]).
+//! The helper process `nlxd` against clients that send false data, overwrite shared memory, hang
+//! and die: it keeps running, an honest client beside them is not affected, and nothing of theirs
+//! is left. The clients are made of raw bytes ([`nlx_tests::client`]), except those that die at the
+//! points of real ones ([`ucore`]).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

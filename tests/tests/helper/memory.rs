@@ -1,4 +1,4 @@
-//! Memory that is taken away beneath the helper, and memory that there is none of.
+//! Memory whose pages are removed from under the helper, and exhausted memory.
 
 use std::process::Command;
 
@@ -14,7 +14,8 @@ use crate::scene::{Helper, Other, Work};
 const PAGE: usize = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// No page of an arena, a ring or an event queue can be taken away once its client has sealed it, and the work goes on.
+/// No page of an arena, a ring or an event queue can be removed once its client has sealed it, and
+/// the work continues.
 // Covers: MT-219
 #[test]
 fn pages_that_are_there_stay() {
@@ -28,7 +29,7 @@ fn pages_that_are_there_stay() {
         for memory in [&arena.memory, &ring.queue.memory, &tm.events.queue.memory] {
             assert_eq!(memory.punch(0, memory.len()), Err(Errno::EPERM));
         }
-        // Nor can anybody map it anew, so as to do it there.
+        // Nor can any process map it again to remove pages.
         assert_eq!(Memory::map(&arena.fd).err(), Some(Errno::EPERM));
     }
     work.advance(1);
@@ -37,7 +38,8 @@ fn pages_that_are_there_stay() {
     helper.is_clean();
 }
 
-/// Memory that its client has not sealed is not touched: requests are refused, and what is in the ring waits.
+/// The helper does not access memory that its client has not sealed: it refuses requests, and
+/// entries in the ring wait.
 // Covers: MT-219
 #[test]
 fn memory_that_is_not_sealed_is_not_touched() {
@@ -53,7 +55,7 @@ fn memory_that_is_not_sealed_is_not_touched() {
     for id in 2..5 {
         assert_eq!(ask(kind::SYNC, id, &[]).done().map(drop), Err(Errno::EPERM));
     }
-    // Its pages go, whenever: nobody waits for them.
+    // Removing its pages at any time does not delay the helper.
     let memory = Memory::map(&ring).unwrap();
     (0..100).for_each(|_| memory.punch(0, memory.len()).unwrap());
     assert_eq!(ask(kind::SYNC, 6, &[]).done().map(drop), Err(Errno::EPERM));
@@ -61,7 +63,7 @@ fn memory_that_is_not_sealed_is_not_touched() {
     helper.is_clean();
 }
 
-/// Huge pages that the system has for as long as this lives; where it gives none, those that there are.
+/// Huge pages that are reserved while this lives; if the system gives none, those that exist.
 struct HugePages {
     before: u64,
 }
@@ -71,7 +73,7 @@ impl HugePages {
 
     fn reserve(count: u64) -> HugePages {
         let before = HugePages::now();
-        // Only root may, and the system may have no such room.
+        // Needs root, and free memory.
         let _ = std::fs::write(HugePages::PATH, (before + count).to_string());
         HugePages { before }
     }
@@ -87,8 +89,8 @@ impl Drop for HugePages {
     }
 }
 
-/// A client takes huge pages until there are no more: what it gets then lies on small ones, and says so. It cannot give them
-/// back beneath the helper, for whom they would be missing.
+/// A client takes huge pages until there are no more: further arenas then lie on small ones, and
+/// report this. The client cannot free pages that the helper still needs.
 // Covers: MT-219
 #[test]
 fn huge_pages_that_are_exhausted() {
@@ -99,7 +101,7 @@ fn huge_pages_that_are_exhausted() {
     let mut arenas = Vec::new();
     loop {
         let arena = client.arena(HUGE_PAGE, true).unwrap();
-        // Now the pages are there, and nobody else's.
+        // The pages are now allocated to this client.
         (0..HUGE_PAGE as usize).step_by(PAGE).for_each(|at| arena.memory.write(at, &[7; 8]));
         if !arena.huge {
             break;
@@ -123,7 +125,7 @@ fn huge_pages_that_are_exhausted() {
     drop(pages);
 }
 
-/// Clients that may have little memory and few descriptors: what fails, fails in them.
+/// Clients that may have little memory and few descriptors: failures affect only them.
 #[test]
 fn clients_at_their_limits() {
     let helper = Helper::start();
@@ -132,7 +134,7 @@ fn clients_at_their_limits() {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("{limits} && exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_helper-client")]);
         let starved = Other::spawn(shell, "greedy", &helper, &[]);
-        // It says how far it came.
+        // It prints how far it came.
         starved.line();
         work.advance(1);
         starved.kill_if_alive();
@@ -141,7 +143,8 @@ fn clients_at_their_limits() {
     work.stop();
 }
 
-/// A client that is killed for the memory it uses: the pages of its arenas that it has touched are its own.
+/// A client is killed for its memory use: the pages of its arenas that it has touched count as its
+/// memory.
 #[test]
 fn a_client_is_killed_for_its_memory() {
     let helper = Helper::start();
@@ -163,7 +166,7 @@ fn a_client_is_killed_for_its_memory() {
     work.stop();
 }
 
-/// A control group with so much memory.
+/// A control group with a memory limit.
 struct Group(std::path::PathBuf);
 
 impl Group {
@@ -179,7 +182,7 @@ impl Group {
             let group = Group(path);
             let set = |name: &&str| std::fs::write(group.0.join(name), bytes.to_string()).is_ok();
             if limits.first().is_some_and(set) {
-                // Swap beside it, where that is counted.
+                // Swap as well, if the system counts it.
                 let _ = limits.iter().skip(1).all(set);
                 return Some(group);
             }
@@ -194,8 +197,8 @@ impl Drop for Group {
     }
 }
 
-/// The helper itself may have only so many descriptors: who comes when there are none left is refused, and all is well again
-/// afterwards.
+/// The helper's number of descriptors is limited: a client that connects when there are none left
+/// is refused, and the helper recovers afterwards.
 #[test]
 fn a_helper_without_descriptors() {
     let helper = Helper::limited("ulimit -n 80");
@@ -211,7 +214,8 @@ fn a_helper_without_descriptors() {
     });
     assert!(refused.is_some(), "60 clients with two descriptors each have room in 80");
     work.advance(2);
-    // Those that are in get one for the memory of their ring, which is sealed, and no more; and they stay.
+    // Connected clients get one descriptor for the memory of their ring, which is sealed, and no
+    // more; and they remain connected.
     let arenas: Vec<_> =
         crowd.iter_mut().flat_map(|client| [0; 2].map(|_| client.arena(4096, false))).collect();
     assert!(arenas.iter().any(Result::is_err), "there were descriptors left");

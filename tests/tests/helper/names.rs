@@ -1,4 +1,4 @@
-//! Names of what belongs to another client, or to nobody any more.
+//! Handles of objects of another client, or of objects that no longer exist.
 
 use nix::errno::Errno;
 use nlx_tests::client::Client;
@@ -7,12 +7,13 @@ use nlx_tests::client::wire::{self, Entry, kind};
 
 use crate::scene::{Helper, Work};
 
-/// The transfer machines of a client, their names.
+/// Starts transfer machines of a client, and returns their handles.
 fn machines(helper: &Helper, client: &mut Client, count: u32) -> Vec<u64> {
     (0..count).map(|_| client.start_tm(helper.nid(), PORTAL, 16).unwrap().handle).collect()
 }
 
-/// What another client has cannot be named: neither its transfer machines nor its arenas nor its buffers.
+/// A client cannot name objects of another one: neither its transfer machines nor its arenas nor
+/// its buffers.
 // Covers: MT-233
 #[test]
 fn names_of_another_client() {
@@ -36,14 +37,15 @@ fn names_of_another_client() {
         let register = wire::register(handle(0), &[(arena.number, 0, 64), (arena.number, 64, 64)]);
         assert_eq!(thief.call(kind::REGISTER, &register).unwrap_err(), Errno::ENOENT);
     }
-    // An operation of another's machine; one of its own with another's buffer.
+    // An operation on another client's machine; one on this client's machine with another client's
+    // buffer.
     thief.submit(&Entry::receive(tms[0], handle(5), 1, 1, 1)).unwrap();
     thief.sync().unwrap();
     let mut tm = thief.start_tm(helper.nid(), PORTAL, 16).unwrap();
     let receive = Entry::receive(tm.handle, handle(5), 1, 1, 1);
     thief.operate(&mut tm, &receive).unwrap();
     assert_eq!(Errno::from_raw(-thief.event(&mut tm).unwrap().status), Errno::ENOENT);
-    // The owner has everything still.
+    // The owner still has everything.
     tms.iter().for_each(|&tm| owner.stop_tm(tm).unwrap());
     owner.submit(&Entry::deregister(handle(5))).unwrap();
     for arena in &arenas {
@@ -54,8 +56,8 @@ fn names_of_another_client() {
     helper.is_clean();
 }
 
-/// Names of what is no more: of a machine that was stopped though another has its place, of an arena that was given
-/// back, of a buffer that was deregistered though its place is used again.
+/// Handles of objects that no longer exist: of a stopped machine whose slot is used again, of a
+/// released arena, of a deregistered buffer whose slot is used again.
 // Covers: MT-233, MT-235
 #[test]
 fn stale_names() {
@@ -86,18 +88,18 @@ fn stale_names() {
     assert_eq!(Errno::from_raw(-client.event(&mut tm).unwrap().status), Errno::ENOENT);
     let receive = Entry::receive(tm.handle, again(2), 2, 1, 1);
     client.operate(&mut tm, &receive).unwrap();
-    // A cancel by the old name, and by an old cookie, leaves it alone.
+    // A cancel with the old handle, or with an old cookie, does not affect it.
     client.submit(&Entry::cancel(tm.handle, again(1), 2)).unwrap();
     client.submit(&Entry::cancel(tm.handle, again(2), 1)).unwrap();
     client.sync().unwrap();
     assert_eq!(helper.number("/list/0/operations"), 1);
-    // MT-235: busy, and so neither stopped nor given back.
+    // MT-235: a busy object can be neither stopped nor released.
     assert_eq!(client.stop_tm(tm.handle), Err(Errno::EBUSY));
     assert_eq!(client.call(kind::RELEASE_ARENA, &wire::arena(arena.number)).unwrap_err(), Errno::EBUSY);
     client.submit(&Entry::cancel(tm.handle, again(2), 2)).unwrap();
     assert_eq!(Errno::from_raw(-client.event(&mut tm).unwrap().status), Errno::ECANCELED);
     client.stop_tm(tm.handle).unwrap();
-    // A machine that is no more.
+    // A machine that no longer exists.
     client.submit(&receive).unwrap();
     client.sync().unwrap();
     assert_eq!(helper.number("/list/0/operations"), 0);

@@ -7,7 +7,8 @@ use nlx_tests::client::points::Points;
 use nlx_tests::client::ring::{Queue, Ring};
 use nlx_tests::client::wire::{ENTRY, Entry};
 
-/// Entries that a raw client puts into a ring come out as they went in, over many rounds of a full and an empty ring.
+/// Entries that a raw client puts into a ring arrive unchanged, over many rounds of a full and an
+/// empty ring.
 #[test]
 fn a_submission_ring() {
     const SLOTS: u32 = 8;
@@ -27,12 +28,12 @@ fn a_submission_ring() {
     came.extend(helper.drain(usize::MAX));
     assert_eq!(came.len(), 1000);
     for (number, words) in (0..).zip(came) {
-        // The kind and no queue, transfer machine, buffer, cookie.
+        // The kind without a queue, transfer machine, buffer, cookie.
         assert_eq!(words[..4], [2, number, 2 * number, 3 * number]);
     }
 }
 
-/// Events come out as they went in, while the queue grows and though the raw client sleeps for each.
+/// Events arrive unchanged, while the queue grows and although the raw client sleeps before each.
 #[test]
 fn an_event_queue() {
     const EVENTS: u64 = 300;

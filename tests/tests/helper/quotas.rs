@@ -1,4 +1,4 @@
-//! How much one client may have, and two threads of one client.
+//! The limits of one client, and two threads of one client.
 
 use nix::errno::Errno;
 use nlx_tests::client::events::Event;
@@ -9,7 +9,7 @@ use nlx_tests::client::{Client, PATIENCE, Tm};
 
 use crate::scene::{Helper, Work};
 
-/// Few of everything.
+/// Small quotas.
 const FEW: &str = "[helper.quotas]
 tms = 3
 buffers = 40
@@ -24,8 +24,8 @@ fn cancelled(event: &Event) -> bool {
     Errno::from_raw(-event.status) == Errno::ECANCELED && event.last
 }
 
-/// Each limit that the welcome tells is kept, to the last one and not one further, and what is given back can be had
-/// again; another client has its own.
+/// Each limit in the welcome is enforced exactly, and released resources can be used again; another
+/// client has separate limits.
 // Covers: MT-237
 #[test]
 fn as_much_as_a_client_may_have() {
@@ -61,7 +61,7 @@ fn as_much_as_a_client_may_have() {
     }
     client.sync().unwrap();
 
-    // Ten operations are in flight; the eleventh is refused, on whatever machine.
+    // Ten operations are in flight; the eleventh is refused, on any machine.
     for number in 0..10 {
         let tm = &mut tms[number as usize % 3];
         let receive = Entry::receive(tm.handle, handle(number), number, 1, 1);
@@ -82,7 +82,7 @@ fn as_much_as_a_client_may_have() {
     let mut other = helper.client("modest");
     other.arena(8 << 20, false).unwrap();
     other.start_tm(helper.nid(), PORTAL, 32).unwrap();
-    // A registration beyond the limit, which a correct client does not push.
+    // A registration beyond the limit, which a correct client does not submit.
     client.submit(&Entry::register(handle(40), arena, 0, 64)).unwrap();
     client.sync().unwrap();
     assert_eq!(helper.number("/list/0/buffers"), 40);
@@ -90,8 +90,8 @@ fn as_much_as_a_client_may_have() {
     helper.is_clean();
 }
 
-/// An operation that may give more events than its machine was started for is refused, or its client cut off, before it
-/// starts.
+/// An operation that may produce more events than its machine was started for is refused, or its
+/// client cut off, before it starts.
 // Covers: MT-237
 #[test]
 fn more_events_than_a_machine_was_started_for() {
@@ -108,7 +108,7 @@ fn more_events_than_a_machine_was_started_for() {
     client.operate(&mut tm, &receive).unwrap();
     client.sync().unwrap();
     for count in [0, 1, 0xffff, u32::MAX] {
-        // Without room in the queue: a client that keeps to the protocol would have found that out by itself.
+        // Without room in the queue: a correct client would have refused this itself.
         client.submit(&Entry::receive(tm.handle, handle(1), 2, 1, count)).unwrap();
         if client.sync().is_err() {
             client = helper.client("events");
@@ -125,8 +125,8 @@ fn more_events_than_a_machine_was_started_for() {
     work.stop();
 }
 
-/// Two threads of one client ask for the same things at the same time on one connection: each request has its reply, in
-/// its order, and the outcome is that of some order.
+/// Two threads of one client make the same requests at the same time on one connection: each
+/// request has its reply, in order, and the result is that of some order.
 // Covers: MT-236
 #[test]
 fn two_threads_on_one_object() {
@@ -164,8 +164,8 @@ fn reply(socket: &Socket) -> Reply {
     Reply::read(&packet, fds).unwrap()
 }
 
-/// While one thread registers, operates and deregisters through the ring, another one asks on the socket for what is
-/// in use just then: nothing is freed under an operation.
+/// While one thread registers, operates and deregisters through the ring, another one makes
+/// requests on the socket for objects in use: nothing is freed under an operation.
 // Covers: MT-236
 #[test]
 fn requests_beside_the_ring() {

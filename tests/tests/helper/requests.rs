@@ -1,4 +1,4 @@
-//! Requests on the socket: anything at all, and valid ones with each field wrong.
+//! Requests on the socket: random bytes, and valid requests with each field wrong.
 
 use nix::errno::Errno;
 use nlx_tests::client::pair::{PORTAL, handle};
@@ -8,7 +8,7 @@ use nlx_tests::client::{Arena, Client, PATIENCE, Tm};
 
 use crate::scene::{Helper, Random, Work};
 
-/// Sends a packet as it is, and gives the reply; none if the helper closes the connection.
+/// Sends a packet, and returns the reply; `None` if the helper closes the connection.
 fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
     socket.send(packet, &[]).unwrap();
     match socket.receive(PATIENCE) {
@@ -18,8 +18,8 @@ fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
     }
 }
 
-/// Whatever bytes come, in whatever pieces, before a hello or after it: each packet is answered, or ends the
-/// connection; and an honest client notices nothing.
+/// Any bytes, in any pieces, before a hello or after it: each packet is answered, or ends the
+/// connection; an honest client is not affected.
 // Covers: MT-219, MT-232
 #[test]
 fn random_bytes() {
@@ -48,7 +48,8 @@ fn random_bytes() {
             };
             let Some(reply) = answer(socket, &packet) else { break };
             if reply.status == 0 {
-                // By chance a request that can be: one that has no body or whose body may say much.
+                // By chance a valid request: one without a body, or whose body may have many
+                // values.
                 assert!(welcome.is_some() && packet.len() >= wire::HEADER, "{packet:02x?}: {reply:?}");
             }
         }
@@ -58,7 +59,7 @@ fn random_bytes() {
     helper.is_clean();
 }
 
-/// A client with one of everything: an arena, a buffer in it, and a transfer machine.
+/// A client with one object of each kind: an arena, a buffer in it, and a transfer machine.
 struct Outfit {
     client: Client,
     arena: Arena,
@@ -75,7 +76,7 @@ impl Outfit {
         Outfit { client, arena, tm }
     }
 
-    /// The request is refused with one of these, and everything is as it was.
+    /// Checks that the request is refused with one of these errnos, and that nothing has changed.
     #[track_caller]
     fn refused(&mut self, packet: &[u8], errnos: &[Errno]) {
         let reply = answer(&self.client.socket, packet);
@@ -86,7 +87,7 @@ impl Outfit {
         assert_eq!(reply.id, wire::u64_at(packet, 8));
     }
 
-    /// The body with bytes written over some of it.
+    /// The same with some bytes of the body overwritten.
     #[track_caller]
     fn refused_with(&mut self, kind: u16, body: &[u8], at: usize, bytes: &[u8], errnos: &[Errno]) {
         let mut wrong = body.to_vec();
@@ -103,8 +104,8 @@ fn eight(value: u64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
 
-/// Every field of every request says what it must not. Each is refused with its errno, nothing changes, and the same
-/// request is carried out when it is right.
+/// Every field of every request is invalid in turn. Each is refused with its errno, nothing
+/// changes, and the same request is executed when it is valid.
 // Covers: MT-232
 #[test]
 fn every_field_wrong() {
@@ -170,7 +171,7 @@ fn every_field_wrong() {
 
     let start = wire::start_tm(helper.nid(), PORTAL + 1, 0, 16, 0);
     for (at, bytes, errno) in [
-        // A size code, a network's type, its number, an address, and what must be 0.
+        // A size code, a network's type, its number, an address, and bytes that must be 0.
         (0, vec![7], EBADR),
         (1, vec![0xff], EBADR),
         (1, vec![5], ENOENT),
@@ -198,7 +199,7 @@ fn every_field_wrong() {
     }
     assert_eq!(outfit_of(&helper), before, "something has changed");
 
-    // All of them when they are right.
+    // Each of them when it is valid.
     let right = [
         (kind::CREATE_ARENA, create),
         (kind::REGISTER, register),
@@ -215,14 +216,15 @@ fn every_field_wrong() {
     helper.is_clean();
 }
 
-/// What a helper's only client has.
+/// The numbers of objects of the helper's only client.
 fn outfit_of(helper: &Helper) -> [u64; 4] {
     let number = |name: &str| helper.number(&format!("/list/0/{name}"));
     let tms = helper.status().pointer("/list/0/tms").unwrap().as_array().unwrap().len();
     [tms as u64, number("buffers"), number("arenas"), number("bytes")]
 }
 
-/// What every packet has: its kind, its flags, its length; and bodies and descriptors that are too long and too short.
+/// The fields of every packet: its kind, its flags, its length; and bodies and descriptors that are
+/// too long and too short.
 // Covers: MT-232
 #[test]
 fn every_header_wrong() {
@@ -244,7 +246,7 @@ fn every_header_wrong() {
     assert_eq!(kind::ALL, bodies.each_ref().map(|(kind, _)| *kind));
     for (kind, body) in &bodies {
         let longer = [body.as_slice(), &[0]].concat();
-        // A second hello is refused for what it is, whatever it says.
+        // A second hello is refused, whatever it contains.
         outfit.refused(&wire::packet(*kind, 8, &longer), &[ENOTTY, EBADR]);
         if let Some(shorter) = body.len().checked_sub(1) {
             outfit.refused(&wire::packet(*kind, 8, &body[..shorter]), &[ENOTTY, EBADR]);
@@ -263,7 +265,8 @@ fn every_header_wrong() {
     }
     outfit.client.sync().unwrap();
     drop(outfit);
-    // What cannot be answered ends the connection: too short to have a number, or too long to be read whole.
+    // A packet that cannot be answered ends the connection: too short for a number, or too long to
+    // be read whole.
     let short = wire::packet(kind::SYNC, 12, &[])[..wire::HEADER - 1].to_vec();
     for packet in [short, wire::packet(kind::SYNC, 11, &vec![0; wire::PACKET_MAX])] {
         let client = helper.client("header");
@@ -272,7 +275,7 @@ fn every_header_wrong() {
     helper.is_clean();
 }
 
-/// Nothing is done before a hello, and a hello says what it must.
+/// No request is executed before a valid hello.
 // Covers: MT-232
 #[test]
 fn hellos_that_are_none() {
@@ -283,7 +286,7 @@ fn hellos_that_are_none() {
         (8, 3, Errno::EPROTONOSUPPORT),
         (10, 1, Errno::EPROTONOSUPPORT),
         (12, 1, Errno::EBADR),
-        // Behind the end of the name.
+        // After the end of the name.
         (24 + 31, 1, Errno::EBADR),
     ] {
         let socket = Socket::connect(&helper.socket()).unwrap();
@@ -297,7 +300,7 @@ fn hellos_that_are_none() {
         let reply = answer(&socket, &wire::packet(early, 1, &[0; 16])).unwrap();
         assert!(reply.status < 0 && reply.fds.is_empty(), "{early}: {reply:?}");
     }
-    // It may still say hello; versions to come are no matter.
+    // It may still send a hello; it may announce future versions.
     let mut newer = hello;
     newer[10] = 9;
     let reply = answer(&socket, &wire::packet(kind::HELLO, 2, &newer)).unwrap();

@@ -1,4 +1,4 @@
-//! Clients that write over all that they share with the helper.
+//! Clients that overwrite all memory that they share with the helper.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,9 @@ use nix::sys::signal::Signal;
 
 use crate::scene::{Helper, Other, Work, machine_to_itself};
 
-/// While a client writes anything anywhere in its arenas, rings and event queues, the data of another one stays right;
-/// the helper cuts off those that break their queues, and nothing is left of them.
+/// While a client writes arbitrary values into its arenas, rings and event queues, the data of
+/// another one remains correct; the helper cuts off clients that break their queues, and nothing of
+/// them is left.
 // Covers: MT-219
 #[test]
 fn a_client_that_scribbles_harms_itself_alone() {
@@ -25,18 +26,19 @@ fn a_client_that_scribbles_harms_itself_alone() {
     helper.is_clean();
 }
 
-/// Honest work between two looks at the clock.
+/// Honest rounds per measurement.
 const ROUNDS: u64 = 60;
 
-/// How often both are measured.
+/// The number of measurements of each kind.
 const TIMES: usize = 7;
 
-/// How much slower honest work may be beside one that scribbles than beside one that is as busy with memory of its own, in most
-/// pairs of measurements. They should be equal; a machine with other things to do makes that vary.
+/// The factor by which honest work may be slower beside a client that scribbles than beside one
+/// that is equally busy with private memory, in most pairs of measurements. They should be equal;
+/// other load of the machine makes them vary.
 const SLOWER: u32 = 2;
 
-/// The speed of an honest client beside one that scribbles over all that it shares equals that beside an equally busy
-/// harmless one: measured in turns, in the same minute, on the same helper.
+/// An honest client is as fast beside one that scribbles over all shared memory as beside an
+/// equally busy harmless one: measured in turns, in the same minute, on the same helper.
 // Covers: MT-219
 #[test]
 fn scribbling_slows_nobody_down() {
@@ -58,7 +60,7 @@ fn scribbling_slows_nobody_down() {
     }
     let [busy, scribble] = &times;
     println!("{ROUNDS} rounds take {busy:?} beside a busy client, {scribble:?} beside one that scribbles");
-    // What else the machine has to do comes and goes; the two of a pair have it in common.
+    // Other load of the machine varies; both measurements of a pair have it in common.
     let as_fast = busy.iter().zip(scribble).filter(|(busy, scribble)| **scribble <= **busy * SLOWER);
     assert!(
         as_fast.count() > TIMES / 2,

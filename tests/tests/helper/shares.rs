@@ -1,5 +1,5 @@
-//! Shares by user: what one user does, over however many connections, costs others one turn of it and no more. Counted in requests
-//! and in the helper's own units of work, not in time.
+//! Shares by user: the load of one user, over any number of connections, delays others by one turn
+//! at most. Counted in requests and in the helper's units of work, not in time.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -14,34 +14,36 @@ use nlx_tests::client::{Client, PATIENCE};
 
 use crate::scene::{Helper, Work};
 
-/// The most units of work in one user's turn: 64, and the dearest request (docs/operating.md).
+/// The maximum units of work in one user's turn: 64, and the most expensive request
+/// (docs/operating.md).
 const TURN_UNITS_MAX: u64 = 64 + 32;
 
-/// Connections of the user that floods, and requests that wait on each: so few that their answers fit into its socket unread.
+/// Connections of the user that floods, and the requests that wait on each: few enough that their
+/// answers fit into its socket unread.
 const CONNECTIONS: usize = 200;
 const WAITING: u64 = 12;
 
-/// Requests of the honest user that wait meanwhile: two turns of it.
+/// Requests of the honest user that wait meanwhile: two turns.
 const HONEST: u64 = 16;
 
-/// Anybody but root.
+/// Any uid but root's.
 const FLOODER: libc::uid_t = 12_100;
 
-/// Connections of another user, which do not even say hello.
+/// Makes connections of another user, which do not even send a hello.
 #[allow(unsafe_code, reason = "a thread of another user, which no safe call makes")]
 fn connections(helper: &Helper) -> Vec<Socket> {
     let path = helper.socket();
     let connect = move || {
-        // SAFETY: it names no memory. The system call itself changes the user of the calling thread alone, which ends below and
-        // does nothing before but connect.
+        // SAFETY: it names no memory. The system call changes the user only of the calling thread,
+        // which ends below and only connects before.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, FLOODER, FLOODER, FLOODER) }, 0);
         (0..CONNECTIONS).map(|_| Socket::connect(&path).unwrap()).collect()
     };
     std::thread::spawn(connect).join().unwrap()
 }
 
-/// Requests are put into all sockets while the helper stands still. It goes on until the honest user has had its answers; how
-/// many has the other had by then?
+/// Puts requests into all sockets while the helper is stopped, lets it continue until the honest
+/// user has its answers, and returns the number of answers that the other user has by then.
 fn flood_answers(helper: &Helper, honest: &Client, flood: &[Socket]) -> usize {
     helper.signal(Signal::SIGSTOP);
     let ask = |socket: &Socket, id| socket.send(&wire::packet(kind::SYNC, id, &[]), &[]).unwrap();
@@ -60,15 +62,16 @@ fn flood_answers(helper: &Helper, honest: &Client, flood: &[Socket]) -> usize {
     let counts: Vec<usize> =
         flood.iter().map(|socket| std::iter::repeat(socket).take_while(answered).count()).collect();
     helper.signal(Signal::SIGCONT);
-    // The rest, for the next time.
+    // Receives the remaining answers, for the next call.
     for (socket, count) in flood.iter().zip(&counts) {
         (*count as u64..WAITING).for_each(|_| drop(socket.receive(PATIENCE).unwrap().unwrap()));
     }
     counts.into_iter().sum()
 }
 
-/// 200 connections of one user have requests waiting, and one of another user's: while that one has two turns, the 200 have as
-/// many together, and not two each. (They go on while this test stops the helper; so if it is slow to do so, it tries again.)
+/// 200 connections of one user have requests waiting, and one connection of another user: while
+/// that one has two turns, the 200 have two turns together, not each. (They continue while this
+/// test stops the helper; so if it is slow to do so, it tries again.)
 #[test]
 fn a_flood_over_many_connections_has_the_share_of_one() {
     const TRIES: usize = 50;
@@ -80,7 +83,7 @@ fn a_flood_over_many_connections_has_the_share_of_one() {
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(helper.folder(), open).unwrap();
     let (honest, flood) = (helper.client("honest"), connections(&helper));
-    // With a share for each connection, each of them would have had a turn at least: 8 requests.
+    // With a share per connection, each of them would have had at least one turn: 8 requests.
     let one_turn_each = CONNECTIONS * 8;
     let served: Vec<usize> = (0..TRIES)
         .map(|_| flood_answers(&helper, &honest, &flood))
@@ -93,8 +96,8 @@ fn a_flood_over_many_connections_has_the_share_of_one() {
     helper.is_clean();
 }
 
-/// Ten clients that have thousands of operations and buffers depart at once: honest work goes on between the slices in which
-/// their sessions are closed, none of which is longer than a turn.
+/// Ten clients that have thousands of operations and buffers leave at once: honest work continues
+/// between the slices in which their sessions are closed, none of which is longer than a turn.
 #[test]
 fn clients_with_very_much_depart() {
     const OPERATIONS: u64 = 2048;
@@ -130,7 +133,8 @@ fn clients_with_very_much_depart() {
     helper.is_clean();
 }
 
-/// The requests of all connections of one user share a rate: each of them would be slow enough, and together they wait.
+/// The requests of all connections of one user share a rate: each connection alone is slow enough,
+/// but together they wait.
 #[test]
 fn a_rate_for_all_connections_of_a_user() {
     if !Uid::effective().is_root() {
@@ -141,7 +145,7 @@ fn a_rate_for_all_connections_of_a_user() {
     std::fs::set_permissions(helper.folder(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let (mut honest, flood) = (helper.client("honest"), connections(&helper));
     assert_eq!(helper.number("/door/throttled"), 0);
-    // More than all may ask for at once, and all of it is answered.
+    // More than all may request at once, and everything is answered.
     for socket in &flood {
         (0..WAITING).for_each(|id| socket.send(&wire::packet(kind::SYNC, id, &[]), &[]).unwrap());
     }

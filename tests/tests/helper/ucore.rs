@@ -1,5 +1,5 @@
-//! Clients as programs link them: the unit tests of `nlx-ucore`, one of which lives until it comes to a named point of its code.
-//! The points are there in that program alone.
+//! Clients as programs link them: the unit tests of `nlx-ucore`, one of which runs until it reaches
+//! a named point of its code. Only that program contains the points.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use crate::scene::{Helper, Other, Silence, program};
 
-/// What the test reads: `SOCKET ADDRESS SILENT POINT NTH`.
+/// The environment variable that the test reads: `SOCKET ADDRESS SILENT POINT NTH`.
 const WORDS: &str = "NLX_TEST_WORDS";
 
 /// The unit tests of `nlx-ucore`.
 pub(crate) struct Ucore(PathBuf);
 
 impl Ucore {
-    /// Where cargo has built them.
+    /// Builds them with cargo.
     pub(crate) fn build() -> Ucore {
         let args = "test --package nlx-ucore --lib --no-run --locked --offline --message-format=json";
         let mut cargo = Command::new(env!("CARGO"));
@@ -29,7 +29,7 @@ impl Ucore {
         Ucore(built.expect("cargo says what it has built"))
     }
 
-    /// The names of its points.
+    /// Returns the names of its points.
     pub(crate) fn points(&self) -> Vec<String> {
         let program = Other::spawn_in_harness(self.command("points"));
         let points: Vec<_> =
@@ -38,7 +38,7 @@ impl Ucore {
         points
     }
 
-    /// A client that kills itself at its so many-th visit to the point, and says so before.
+    /// Starts a client that prints a line and kills itself at its `nth` visit to the point.
     pub(crate) fn start(&self, helper: &Helper, silence: &Silence, point: &str, nth: u32) -> Other {
         let (socket, address) = (helper.socket(), helper.address);
         let words = format!("{} {address} {} {point} {nth}", socket.display(), silence.address);
@@ -54,7 +54,7 @@ impl Ucore {
     }
 }
 
-/// What is shipped cannot end at a point: none of their code is in there.
+/// Shipped programs cannot end at a point: they contain no code of it.
 #[test]
 fn programs_that_are_shipped_have_no_points() {
     let symbol = b"9nlx_ucore5tests6points";

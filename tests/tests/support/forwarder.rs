@@ -1,7 +1,8 @@
-//! A network between two nodes of this host, with weather: it delays, splits, joins and cuts what passes.
+//! A network between two nodes of this host, with faults: it delays, splits, joins and cuts data.
 //!
-//! Two nodes that have different ideas of the port on which all nodes listen meet nobody but the forwarder: it listens on
-//! each node's address at the port where the other one expects it, and connects in the other's name.
+//! The two nodes are configured with different ports for all nodes, so that each can only connect
+//! to the forwarder: it listens on each node's address at the port that the other node uses, and
+//! connects in the other's name.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,23 +12,23 @@ use std::time::{Duration, Instant};
 
 use super::peer::Peer;
 
-/// What the network does to what passes.
+/// The faults of the network.
 #[derive(Debug, Clone, Copy)]
 pub struct Weather {
-    /// How long each piece is under way.
+    /// The delay of each piece.
     pub delay: Duration,
-    /// The longest piece that arrives at once; the shortest is a byte.
+    /// The maximum size of a piece in bytes; the minimum is a byte.
     pub piece: usize,
-    /// Each connection breaks after so many bytes in one direction.
+    /// The number of bytes in one direction after which a connection breaks.
     pub cut_after: Option<u64>,
 }
 
 pub const FAIR: Weather = Weather { delay: Duration::ZERO, piece: 1 << 16, cut_after: None };
 
-/// The ports on which the one node and the other believe that all nodes listen.
+/// The ports that the two nodes use for all nodes.
 const PORTS: [u16; 2] = [21_901, 21_902];
 
-/// The network; it must be made before the nodes, and ends with the test's process.
+/// The network; it must be created before the nodes, and ends with the test's process.
 pub struct Forwarder {
     sky: Arc<Sky>,
     nodes: [Ipv4Addr; 2],
@@ -48,7 +49,8 @@ impl Forwarder {
             let sky = sky.clone();
             std::thread::spawn(move || {
                 for wire in listener.incoming().flatten() {
-                    // The other node may be gone: then the one that connects sees the end.
+                    // If the other node is gone, the connecting node gets the end of the
+                    // connection.
                     let _ = sky.join(wire, nodes[here], (nodes[there], PORTS[there]).into());
                 }
             });
@@ -70,7 +72,7 @@ impl Forwarder {
         self.sky.changed.notify_all();
     }
 
-    /// Breaks all connections that there are.
+    /// Breaks all current connections.
     pub fn cut(&self) {
         for wire in self.sky.wires.lock().unwrap().drain(..) {
             let _ = wire.shutdown(Shutdown::Both);
@@ -96,10 +98,10 @@ impl Sky {
         Ok(())
     }
 
-    /// Reads pieces, and notes when each is to arrive.
+    /// Reads pieces, and assigns each the time of its arrival.
     fn take_in(&self, mut source: TcpStream, pieces: &Sender<(Instant, Vec<u8>)>) {
         let mut buffer = vec![0; 1 << 16];
-        // Lengths of pieces that follow from nothing but their number.
+        // The lengths of pieces derive only from their number.
         let mut length = 1;
         let mut passed = 0;
         loop {
@@ -123,7 +125,7 @@ impl Sky {
         }
     }
 
-    /// Writes each piece when its time has come.
+    /// Writes each piece at its time of arrival.
     fn give_out(&self, mut sink: TcpStream, pieces: &Receiver<(Instant, Vec<u8>)>) {
         for (due, bytes) in pieces {
             let mut weather = self.weather.lock().unwrap();

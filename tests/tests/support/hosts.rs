@@ -8,7 +8,7 @@ use super::peer::Peer;
 
 pub const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 99, 8, 1), Ipv4Addr::new(10, 99, 8, 2)];
 
-/// A pair of hosts, gone with this value.
+/// A pair of hosts, removed when this is dropped.
 pub struct Hosts {
     names: [String; 2],
 }
@@ -32,19 +32,20 @@ impl Hosts {
         hosts
     }
 
-    /// A node of this host, as on a real site: port 988, privileged source ports, the policy `secure`.
+    /// Starts a node of this host, as on a real site: port 988, privileged source ports, the policy
+    /// `secure`.
     pub fn peer(&self, host: usize, options: &str) -> Peer {
         let mut program = Command::new("ip");
         program.args(["netns", "exec", &self.names[host], env!("CARGO_BIN_EXE_nlx-peer")]);
         Peer::spawn(program, &[ADDRESSES[host]], &format!("port=988 {options}"))
     }
 
-    /// `up` or `down`, at the second host.
+    /// Sets the second host's end of the cable `up` or `down`.
     pub fn set_cable(&self, state: &str) {
         run("ip", &["-n", &self.names[1], "link", "set", "veth0", state]);
     }
 
-    /// Both hosts lose this many of a hundred packets that come in, each independently.
+    /// Makes both hosts drop this percentage of incoming packets, each independently.
     pub fn lose(&self, percent: u32) {
         for name in &self.names {
             let chain = "add chain ip nlx input { type filter hook input priority 0 ; }";
@@ -56,7 +57,7 @@ impl Hosts {
         }
     }
 
-    /// Packets that were lost so; from now on all arrive.
+    /// Stops the loss; returns the number of packets dropped.
     pub fn stop_losing(&self) -> u64 {
         let lost = self.names.iter().map(|name| {
             let rules = run("ip", &["netns", "exec", name, "nft", "list table ip nlx"]);

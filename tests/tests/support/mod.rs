@@ -1,4 +1,4 @@
-//! A peer made of raw bytes: it knows captured streams and nothing of nlx.
+//! A peer made of raw bytes: it uses captured streams and no code of nlx.
 
 #![allow(
     dead_code,
@@ -34,7 +34,8 @@ impl Capture {
         Capture { streams: capture["streams"].as_array().unwrap().clone(), nodes: [active, passive] }
     }
 
-    /// The items of the `number`th connection in one direction, as bytes: "active" or "passive".
+    /// Returns the items of the `number`th connection in one direction, as bytes: "active" or
+    /// "passive".
     pub fn items(&self, role: &str, number: usize) -> Vec<Item> {
         let of_role = |stream: &&Value| stream["role"] == role;
         let stream = self.streams.iter().filter(of_role).nth(number).unwrap();
@@ -53,7 +54,8 @@ impl Capture {
         Item { kind: text("kind"), message: text("type"), bytes }
     }
 
-    /// Puts the nodes' NIDs (address in little-endian, network tcp) in place of the captured ones.
+    /// Replaces the captured NIDs (address in little-endian, network tcp) by those of the test's
+    /// nodes.
     fn readdress(&self, bytes: &mut [u8]) {
         let nid = |address: [u8; 4]| [address[3], address[2], address[1], address[0], 0, 0, 2, 0];
         for at in 0..bytes.len().saturating_sub(7) {
@@ -77,7 +79,7 @@ pub struct Item {
     pub bytes: Vec<u8>,
 }
 
-/// The first item of a message type.
+/// Returns the first item of a message type.
 pub fn message<'a>(items: &'a [Item], kind: &str) -> &'a Item {
     items.iter().find(|item| item.message == kind).unwrap()
 }
@@ -86,14 +88,14 @@ fn unhex(text: &str) -> Vec<u8> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }
 
-/// Reads exactly as many bytes.
+/// Reads exactly `count` bytes.
 pub fn read(peer: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     peer.read_exact(&mut bytes).unwrap();
     bytes
 }
 
-/// Bytes that must be equal but for the ranges that belong to one life of a node.
+/// Compares bytes, except for the ranges that differ in each run of a node.
 #[track_caller]
 pub fn assert_same_meaning(got: &[u8], captured: &[u8], free: &[std::ops::Range<usize>]) {
     assert_eq!(got.len(), captured.len());
@@ -118,12 +120,12 @@ pub fn connect(from: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
     TcpStream::from(fd)
 }
 
-/// A port that is free on an address at this moment.
+/// Returns a port that is free on an address at this moment.
 pub fn free_port(address: Ipv4Addr) -> u16 {
     TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 pub fn write(peer: &mut TcpStream, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
 }
@@ -133,7 +135,7 @@ pub fn nid4(address: Ipv4Addr) -> u64 {
     0x0002_0000 << 32 | u64::from(u32::from(address))
 }
 
-/// A handmade node that has accepted a connection: it has read the request and the hello, and answered.
+/// Accepts a connection as a handmade node: reads the request and the hello, and answers.
 pub fn accept(listener: &TcpListener, own: Ipv4Addr) -> (TcpStream, u32) {
     let (mut peer, _) = listener.accept().unwrap();
     let request = read(&mut peer, 16);
@@ -144,14 +146,14 @@ pub fn accept(listener: &TcpListener, own: Ipv4Addr) -> (TcpStream, u32) {
     answer[8..16].copy_from_slice(&hello[16..24]);
     answer[16..24].copy_from_slice(&hello[8..16]);
     answer[32..40].copy_from_slice(&7u64.to_le_bytes());
-    // BULK_IN and BULK_OUT are each other's view.
+    // BULK_IN and BULK_OUT are each other's inverse.
     let mirrored = [0, 1, 3, 2][conn_type as usize];
     answer[48..52].copy_from_slice(&u32::to_le_bytes(mirrored));
     write(&mut peer, &answer);
     (peer, conn_type)
 }
 
-/// A handmade node that has connected, as the type CONTROL.
+/// Connects as a handmade node, with the type CONTROL.
 pub fn join(own: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
     let mut peer = connect(own, to, port);
     write(&mut peer, &greeting(own, to));
@@ -204,7 +206,7 @@ pub fn put(portal: u32, match_bits: u64) -> Vec<u8> {
     bytes
 }
 
-/// The descriptor of a passive buffer (motr-transport 4.4); `queue` 2 takes data, 3 gives it.
+/// The descriptor of a passive buffer (motr-transport 4.4); `queue` 2 receives data, 3 sends it.
 pub fn descriptor(address: Ipv4Addr, portal: u32, tmid: u32, counter: u64, queue: u32, size: u64) -> Vec<u8> {
     let words = [
         u64::from(tmid) << 52 | counter,

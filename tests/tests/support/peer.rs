@@ -1,4 +1,5 @@
-//! Nodes in other processes: `nlx-peer`, told what to do line by line. Nothing here sleeps: each step waits for a word.
+//! Nodes in other processes: `nlx-peer`, controlled line by line. Nothing here sleeps: each step
+//! waits for an answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// Far beyond what anything here takes; an answer that has not come by then never will.
+/// Far longer than any answer here takes; a test that waits longer has failed.
 pub const HUNG: Duration = Duration::from_secs(60);
 
-/// Where the nodes of these tests listen: each has an address of its own.
+/// The port of the nodes of these tests, each of which has a different address.
 pub const PORT: u16 = 21_900;
 
-/// An address of this host that no other test uses, in this process or in one that runs at the same time.
+/// Returns an address of this host that no other test uses, in this process or in a concurrent one.
 pub fn address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id() % (50 << 8);
@@ -25,7 +26,7 @@ pub fn address() -> Ipv4Addr {
     Ipv4Addr::new(127, 200 + (process >> 8) as u8, process as u8, number as u8)
 }
 
-/// Does something again and again until it says that what the test waits for is so.
+/// Calls `done` repeatedly until it returns true; panics after [`HUNG`].
 #[track_caller]
 pub fn hung_unless(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -39,7 +40,7 @@ pub struct Peer {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Answers that nobody has waited for yet.
+    /// Answers that no call has waited for yet.
     early: Vec<String>,
     next_job: u32,
     pub addresses: Vec<Ipv4Addr>,
@@ -50,7 +51,7 @@ pub struct Peer {
 pub struct Values(pub String);
 
 impl Values {
-    /// The words of a list, `key=word,word…`.
+    /// Returns the words of a list, `key=word,word…`.
     pub fn words(&self, key: &str) -> Vec<String> {
         let value = self.0.split(' ').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='));
         let words = value.unwrap_or_else(|| panic!("no list {key} in {self:?}")).split(',');
@@ -64,13 +65,13 @@ impl Values {
 }
 
 impl Peer {
-    /// One node on this host, at `PORT`.
+    /// Starts one node on this host, at `PORT`.
     pub fn start(address: Ipv4Addr, options: &str) -> Peer {
         let program = Command::new(env!("CARGO_BIN_EXE_nlx-peer"));
         Peer::spawn(program, &[address], &format!("port={PORT} {options}"))
     }
 
-    /// One node for each address, in a process that `program` starts.
+    /// Starts one node for each address, in a process that `program` starts.
     pub fn spawn(mut program: Command, addresses: &[Ipv4Addr], options: &str) -> Peer {
         let nodes = addresses.iter().map(|address| format!("node=tcp({address})"));
         program.args(options.split_whitespace().map(str::to_string).chain(nodes));
@@ -92,7 +93,7 @@ impl Peer {
         peer
     }
 
-    /// Gives a node a command; the number of the job.
+    /// Gives a node a command; returns the number of the job.
     pub fn tell(&mut self, node: usize, command: &str, values: &str) -> u32 {
         let job = self.next_job;
         self.next_job += 1;
@@ -100,7 +101,7 @@ impl Peer {
         job
     }
 
-    /// Gives a node a command for a job that it has.
+    /// Gives a node a command for an existing job.
     pub fn tell_job(&mut self, node: usize, command: &str, job: u32, values: &str) {
         writeln!(self.input.as_mut().unwrap(), "{node} {command} {job} {values}").unwrap();
     }
@@ -135,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// What a process has to say that does not answer: what it said before, its counters, its sockets.
+    /// The unread output of a process: earlier lines, its counters, its sockets.
     fn last_words(&mut self) -> Vec<String> {
         let _ = writeln!(self.input.as_mut().unwrap(), "all counts 0");
         let count = self.addresses.len();
@@ -163,7 +164,7 @@ impl Peer {
         self.ask(node, "counts", "", "counts")
     }
 
-    /// The node answers a ping of another one.
+    /// Waits until the node answers a ping of another one.
     #[track_caller]
     pub fn answers(&mut self, asking: &mut Peer) {
         asking.ask(0, "ping", &format!("to={}", self.nid()), "pinged");
@@ -173,20 +174,21 @@ impl Peer {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Ends it from one moment to the next.
+    /// Kills the process.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Open descriptors of the process whose target begins with this.
+    /// Returns the number of the process's descriptors whose target begins with `kind`.
     pub fn descriptors(&self, kind: &str) -> usize {
         let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         let targets = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
         targets.filter(|target| target.to_string_lossy().starts_with(kind)).count()
     }
 
-    /// Whether a peer's TCP has not acknowledged all that was sent from the process's network namespace.
+    /// Returns whether a peer's TCP has not acknowledged everything sent from the process's network
+    /// namespace.
     pub fn awaits_acknowledgement(&self) -> bool {
         let sockets = std::fs::read_to_string(format!("/proc/{}/net/tcp", self.pid())).unwrap();
         // The fifth column is `SENT:RECEIVED`, bytes in hexadecimal digits.
@@ -196,7 +198,7 @@ impl Peer {
             .any(|sent| sent.bytes().any(|digit| digit != b'0'))
     }
 
-    /// Bytes of memory that are the process's and in use.
+    /// The resident memory of the process in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -211,7 +213,8 @@ impl Drop for Peer {
     }
 }
 
-/// Runs seeded lists both ways at once: every operation succeeds, and both ends find what they should.
+/// Runs seeded lists both ways at once: every operation succeeds, and both ends find the expected
+/// content.
 #[track_caller]
 pub fn exchange(one: &mut Peer, other: &mut Peer, seed: u64, list: &str) {
     let lists =
@@ -234,13 +237,13 @@ pub fn exchange(one: &mut Peer, other: &mut Peer, seed: u64, list: &str) {
     one.wait(0, "done", expected[1]);
 }
 
-/// Traffic between two nodes that goes on until it is stopped, verified byte by byte.
+/// Traffic between two nodes that runs until it is stopped, verified byte by byte.
 pub struct Stream {
     job: u32,
 }
 
 impl Stream {
-    /// The first node writes to and reads from the second one.
+    /// Makes the first node write to and read from the second one.
     #[track_caller]
     pub fn start(from: &mut Peer, to: &mut Peer, values: &str) -> Stream {
         let bits = from.pid();
@@ -251,21 +254,21 @@ impl Stream {
         Stream { job }
     }
 
-    /// Waits until so many more rounds have succeeded.
+    /// Waits until `rounds` further rounds have succeeded.
     #[track_caller]
     pub fn advance(&self, from: &mut Peer, rounds: u32) -> Values {
         from.tell_job(0, "advance", self.job, &format!("by={rounds}"));
         from.wait(0, "advanced", self.job)
     }
 
-    /// Waits until so many more operations have failed.
+    /// Waits until `operations` further operations have failed.
     #[track_caller]
     pub fn fail(&self, from: &mut Peer, operations: u32) -> Values {
         from.tell_job(0, "fail", self.job, &format!("by={operations}"));
         from.wait(0, "failed", self.job)
     }
 
-    /// Ends it when all that is under way has ended; what became of it all.
+    /// Ends the stream after its outstanding operations; returns its results.
     #[track_caller]
     pub fn stop(self, from: &mut Peer) -> Values {
         from.tell_job(0, "stop", self.job, "");

@@ -28,37 +28,38 @@ use tempfile::TempDir;
 
 use crate::support::peer::{HUNG, PORT, address, hung_unless};
 
-/// Whoever measures has the machine to himself.
+/// A test that measures takes it for writing, so that no other test runs.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 pub(crate) fn machine_to_itself() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The programs that cargo builds, beside this one.
+/// Builds the workspace's programs, and returns the path of one.
 pub(crate) fn program(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         // The guest has no cargo: the programs are built before it starts.
         if std::env::var_os("NLX_GUEST").is_none() {
-            // Nothing to do, where the tests of the whole workspace are run.
+            // Does nothing when the tests of the whole workspace are run.
             let args = "build --profile test --locked --offline --package nlx-cli --bins";
             let cargo = Command::new(env!("CARGO")).args(args.split(' ')).output().unwrap();
             assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
         }
-        // This program lies in `deps`.
+        // This program is in `deps`.
         std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
     });
     built.join(name)
 }
 
-/// Where the packaged unit listens.
+/// The socket of the packaged unit.
 const UNIT_SOCKET: &str = "/run/nlx/nlxd.sock";
 
-/// Shell commands that hand a process its standard input as systemd hands a listening socket over (sd_listen_fds(3)).
+/// Shell commands that pass a process its standard input as systemd passes a listening socket
+/// (sd_listen_fds(3)).
 const HANDED_OVER: &str = "exec 3<&0 0</dev/null && export LISTEN_PID=$$ LISTEN_FDS=1 && ";
 
-/// How a helper is started.
+/// The parameters of a helper.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
     /// Further lines of its configuration file.
@@ -67,11 +68,13 @@ pub(crate) struct Launch {
     pub(crate) limits: String,
     /// Further arguments.
     pub(crate) args: Vec<String>,
-    /// The user that it runs as: this process's, or another one, which only root can start.
+    /// The user that it runs as: this process's user if `None`; only root can start it as another
+    /// one.
     pub(crate) uid: Option<u32>,
-    /// It is the packaged unit of the systemd that `tests/systemd/run` has started: with that unit's user, limits and sandbox.
+    /// Whether it is the packaged unit of the systemd that `tests/systemd/run` has started, with
+    /// that unit's user, limits and sandbox.
     pub(crate) unit: bool,
-    /// The listening socket that it is handed, as systemd does it, and its path.
+    /// The listening socket that it is passed, as systemd does it, and its path.
     pub(crate) listener: Option<(Arc<OwnedFd>, PathBuf)>,
     /// The network type of its NID, `tcp` or `o2ib`.
     pub(crate) net: &'static str,
@@ -79,7 +82,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// A helper with the defaults, at an address of its own.
+    /// A helper with the defaults, at an unused address.
     pub(crate) fn new() -> Launch {
         Launch {
             config: String::new(),
@@ -93,7 +96,7 @@ impl Launch {
         }
     }
 
-    /// The process, not yet started; its socket and configuration are in `dir`.
+    /// The command of the process; its socket and configuration are in `dir`.
     fn command(&self, dir: &Path) -> Command {
         let program = match self.uid {
             Some(_) => dir.join("nlxd"),
@@ -116,7 +119,7 @@ impl Launch {
         };
         command.arg("--config").arg(dir.join("nlxd.toml"));
         command.args(["--net", &format!("{}({})", self.net, self.address)]);
-        // Ordinary users have no ports below 1024.
+        // Ordinary users may not use ports below 1024.
         let port = if self.net == "o2ib" { "--service" } else { "--accept-port" };
         command.args([port, &PORT.to_string()]).args(&self.args);
         command
@@ -130,8 +133,9 @@ impl Launch {
         }
     }
 
-    /// A folder for the socket, the configuration and the log, owned by the helper's user. That user and the clients' may not
-    /// be able to reach cargo's target folder, so the program is copied.
+    /// Makes a folder for the socket, the configuration and the log, owned by the helper's user.
+    /// That user and the clients' users may not be able to access cargo's target folder, so the
+    /// program is copied.
     fn new_dir(&self) -> Arc<TempDir> {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("nlxd.toml"), &self.config).unwrap();
@@ -153,55 +157,55 @@ pub(crate) fn install(program: &Path, folder: &Path) -> PathBuf {
 
 /// A running `nlxd`; it is killed when the test ends.
 pub(crate) struct Helper {
-    /// The helper, or what waits for its unit.
+    /// The helper, or the process that waits for its unit.
     child: Child,
     pid: u32,
     dir: Arc<TempDir>,
     launch: Launch,
     pub(crate) address: Ipv4Addr,
-    /// Somebody measures, or nobody does.
+    /// The lock that excludes tests that measure.
     _machine: Option<RwLockReadGuard<'static, ()>>,
 }
 
 impl Helper {
-    /// One with the defaults.
+    /// Starts a helper with the defaults.
     pub(crate) fn start() -> Helper {
         Helper::configured("")
     }
 
-    /// One with more lines in its configuration.
+    /// Starts a helper with further lines in its configuration.
     pub(crate) fn configured(more: &str) -> Helper {
         Helper::launch(Launch { config: more.to_string(), ..Launch::new() }, Some(machine()))
     }
 
-    /// One that is handed the listening socket at this path.
+    /// Starts a helper that is passed the listening socket at this path.
     pub(crate) fn at(listener: OwnedFd, path: PathBuf) -> Helper {
         let listener = Some((Arc::new(listener), path));
         Helper::launch(Launch { listener, ..Launch::new() }, Some(machine()))
     }
 
-    /// One that a shell starts after these words.
+    /// Starts a helper from a shell that executes these commands first.
     pub(crate) fn limited(limits: &str) -> Helper {
         Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
     }
 
-    /// The same with more lines in its configuration.
+    /// The same with further lines in its configuration.
     pub(crate) fn limited_with(limits: &str, more: &str) -> Helper {
         let (limits, config) = (limits.to_string(), more.to_string());
         Helper::launch(Launch { limits, config, ..Launch::new() }, Some(machine()))
     }
 
-    /// Other users reach the socket, as far as its mode says.
+    /// Lets other users access the socket, as far as its mode permits.
     pub(crate) fn let_others_in(&self) {
         std::fs::set_permissions(self.dir.path(), Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// For a test that has the machine to itself.
+    /// Starts a helper for a test that has the machine to itself.
     pub(crate) fn start_alone(_: &RwLockWriteGuard<'static, ()>) -> Helper {
         Helper::launch(Launch::new(), None)
     }
 
-    /// A second one, on another host as far as they know.
+    /// Starts a second helper, which acts as one on another host.
     pub(crate) fn another(&self) -> Helper {
         Helper::launch(Launch::new(), None)
     }
@@ -211,7 +215,7 @@ impl Helper {
         Helper::launch(Launch { config: self.launch.config.clone(), ..Launch::new() }, None)
     }
 
-    /// Any helper; `machine` keeps tests that measure away.
+    /// Starts any helper; `machine` excludes tests that measure.
     pub(crate) fn launch(launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
         Helper::launch_in(launch.new_dir(), launch, machine)
     }
@@ -231,21 +235,21 @@ impl Helper {
         if helper.launch.unit {
             helper.pid = systemctl("show -P MainPID nlxd.service").trim().parse().unwrap();
         }
-        // Beside clients that have connected before.
+        // There may be clients that have connected before.
         if helper.launch.listener.is_none() {
             helper.is_clean();
         }
         helper
     }
 
-    /// Another one in the place of this one, which has ended or is about to.
+    /// Starts another helper in the place of this one, which has ended or is about to.
     pub(crate) fn restart(mut self) -> Helper {
         let _ = self.child.wait();
         let machine = self._machine.take();
         Helper::launch_in(self.dir.clone(), self.launch.clone(), machine)
     }
 
-    /// What becomes of another one at the same socket.
+    /// Returns the output of another helper started at the same socket.
     pub(crate) fn rival(&self) -> Output {
         Launch::new().command(self.dir.path()).output().unwrap()
     }
@@ -258,7 +262,7 @@ impl Helper {
         wire::nid_on(self.launch.net, self.address)
     }
 
-    /// Its NID as the programs of these tests take it.
+    /// Its NID in the form of these tests' programs.
     pub(crate) fn nid_text(&self) -> String {
         format!("{}@{}", self.address, self.launch.net)
     }
@@ -276,7 +280,7 @@ impl Helper {
         kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
     }
 
-    /// Waits for its end; whether it went well.
+    /// Waits for its end; returns whether it succeeded.
     pub(crate) fn ends(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
@@ -285,20 +289,20 @@ impl Helper {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
-    /// A client that asks nothing yet.
+    /// Connects a client without further requests.
     pub(crate) fn client(&self, name: &str) -> Client {
         Client::connect(&self.socket(), name).unwrap()
     }
 
-    /// How things stand, as the operator sees it.
+    /// Returns the helper's status as the operator sees it.
     pub(crate) fn status(&self) -> Value {
         self.node_status()["helper"].take()
     }
 
-    /// The same of its node, with the network.
+    /// Returns the status of its node, including the network.
     fn node_status(&self) -> Value {
         let mut command = Command::new(program("nlx"));
-        // On a busy machine it may take long to answer.
+        // On a busy machine the answer may take long.
         let args = ["status", "--json", "--timeout", "60", &self.pid().to_string()];
         let output = command.args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -306,7 +310,7 @@ impl Helper {
         status["nodes"][0].take()
     }
 
-    /// A number of its node's status.
+    /// Returns a number of its node's status.
     #[track_caller]
     pub(crate) fn node_number(&self, pointer: &str) -> u64 {
         let status = self.node_status();
@@ -314,7 +318,7 @@ impl Helper {
         value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
     }
 
-    /// A number of its status.
+    /// Returns a number of its status.
     #[track_caller]
     pub(crate) fn number(&self, pointer: &str) -> u64 {
         let status = self.status();
@@ -322,7 +326,7 @@ impl Helper {
         value.unwrap_or_else(|| panic!("no number at {pointer} in {status:#}"))
     }
 
-    /// The process of its porter: its child that has not ended.
+    /// Returns the process of its porter: its child that has not ended.
     pub(crate) fn porter(&self) -> Pid {
         let helper = self.pid();
         let children =
@@ -339,8 +343,8 @@ impl Helper {
         Pid::from_raw(porter.parse().unwrap())
     }
 
-    /// What it holds of clients, as the system sees it: sockets, shared memory, doorbells. Connections to other nodes are the
-    /// network's, and come and go.
+    /// Counts its resources for clients, as the kernel shows them: sockets, shared memory,
+    /// doorbells. Connections to other nodes belong to the network, and change at any time.
     pub(crate) fn holdings(&self) -> Holdings {
         let links = std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         let targets = links.filter_map(|link| std::fs::read_link(link.ok()?.path()).ok());
@@ -361,8 +365,9 @@ impl Helper {
         }
     }
 
-    /// Waits until it holds no more than it held before. It may be less: sockets of clients that have gone are closed by a thread
-    /// of their own, some time after they have left the status, and may have counted before.
+    /// Waits until it has no more resources than before. It may have fewer: a separate thread
+    /// closes sockets of departed clients, some time after they have left the status, so `before`
+    /// may include them.
     #[track_caller]
     pub(crate) fn holds_again(&self, before: Holdings) {
         let begun = Instant::now();
@@ -372,20 +377,20 @@ impl Helper {
         }
     }
 
-    /// Bytes of memory that it uses.
+    /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    /// Waits until no client is connected and nothing is left of any.
+    /// Waits until no client is connected and no resource of any is left.
     #[track_caller]
     pub(crate) fn is_clean(&self) {
         self.is_clean_but_for(0);
     }
 
-    /// The same beside clients that are to be there.
+    /// The same with `clients` connected clients.
     #[track_caller]
     pub(crate) fn is_clean_but_for(&self, clients: u64) {
         let begun = Instant::now();
@@ -408,7 +413,7 @@ fn machine() -> RwLockReadGuard<'static, ()> {
     MACHINE.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Asks systemd; what it answers.
+/// Runs systemctl; returns its output.
 fn systemctl(args: &str) -> String {
     let output = Command::new("systemctl").args(args.split(' ')).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -428,14 +433,14 @@ impl Drop for Helper {
     }
 }
 
-/// What a helper has open and mapped.
+/// The open descriptors and mappings of a helper.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holdings {
     pub(crate) descriptors: usize,
     pub(crate) mappings: usize,
 }
 
-/// Two honest clients that work for each other all the time, each byte looked at.
+/// Two honest clients that work for each other all the time, with each byte checked.
 pub(crate) struct Work {
     over: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -443,12 +448,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Between two clients of one helper.
+    /// Starts two clients of one helper.
     pub(crate) fn start(helper: &Helper) -> Work {
         Work::between([helper; 2])
     }
 
-    /// Between a client of one helper and one of another.
+    /// Starts a client of one helper and one of another.
     pub(crate) fn between(helpers: [&Helper; 2]) -> Work {
         let paths = helpers.map(Helper::socket);
         let nids = helpers.map(Helper::nid);
@@ -472,7 +477,7 @@ impl Work {
         self.rounds.load(Relaxed)
     }
 
-    /// Waits until so many more rounds have succeeded.
+    /// Waits until `rounds` further rounds have succeeded.
     #[track_caller]
     pub(crate) fn advance(&self, rounds: u64) {
         let goal = self.rounds() + rounds;
@@ -485,7 +490,7 @@ impl Work {
         }
     }
 
-    /// Ends it: all of it went well.
+    /// Ends the work; all of it must have succeeded.
     #[track_caller]
     pub(crate) fn stop(mut self) {
         self.over.store(true, Relaxed);
@@ -502,7 +507,7 @@ impl Drop for Work {
     }
 }
 
-/// A node that takes connections and says nothing.
+/// A node that accepts connections and sends nothing.
 pub(crate) struct Silence {
     _listener: TcpListener,
     pub(crate) address: Ipv4Addr,
@@ -515,19 +520,19 @@ impl Silence {
     }
 }
 
-/// A client in a process of its own; it is killed when the test ends.
+/// A client in a separate process; it is killed when the test ends.
 pub(crate) struct Other {
     child: Child,
     lines: Receiver<String>,
 }
 
 impl Other {
-    /// Starts it, and waits until it has begun.
+    /// Starts the client, and waits until it is ready.
     pub(crate) fn start(role: &str, helper: &Helper, more: &[&str]) -> Other {
         Other::spawn(Command::new(env!("CARGO_BIN_EXE_helper-client")), role, helper, more)
     }
 
-    /// The same by a program that is to start it.
+    /// The same with a program that starts the client.
     pub(crate) fn spawn(mut program: Command, role: &str, helper: &Helper, more: &[&str]) -> Other {
         program.arg(role).arg(helper.socket()).arg(helper.address.to_string()).args(more);
         let mut child = program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -535,7 +540,8 @@ impl Other {
         Other::listen(child, output)
     }
 
-    /// One that speaks by another descriptor, because its test harness has the usual one.
+    /// Starts a client that writes to standard error, because its test harness uses standard
+    /// output.
     pub(crate) fn spawn_in_harness(mut program: Command) -> Other {
         let mut child =
             program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -543,7 +549,7 @@ impl Other {
         Other::listen(child, output)
     }
 
-    /// Starts any program that says `ready`, and gives the pipe to its input.
+    /// Starts any program that prints `ready`, and returns the pipe to its input.
     pub(crate) fn converse(mut program: Command) -> (Other, ChildStdin) {
         let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -565,13 +571,13 @@ impl Other {
         other
     }
 
-    /// What it says next.
+    /// Returns its next line of output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("it says nothing: {error}"))
     }
 
-    /// All else that it says until it ends.
+    /// Returns the rest of its output, until it ends.
     pub(crate) fn last_words(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
@@ -580,7 +586,7 @@ impl Other {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Fails the test if it has ended: it has found something wrong.
+    /// Fails the test if it has ended: it has found a fault.
     #[track_caller]
     pub(crate) fn lives(&mut self) {
         if self.child.try_wait().unwrap().is_some() {
@@ -588,7 +594,7 @@ impl Other {
         }
     }
 
-    /// Kills it; it was alive until then.
+    /// Kills it; it must have run until then.
     #[track_caller]
     pub(crate) fn kill(mut self) {
         self.lives();
@@ -602,7 +608,7 @@ impl Other {
         self.child.wait().unwrap();
     }
 
-    /// Waits until a signal has ended it.
+    /// Waits until a signal has ended it, and returns the signal.
     pub(crate) fn died_of(mut self) -> Option<i32> {
         use std::os::unix::process::ExitStatusExt;
         self.child.wait().unwrap().signal()
@@ -616,7 +622,7 @@ impl Drop for Other {
     }
 }
 
-/// Numbers that follow from a seed.
+/// Numbers that derive from a seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -634,7 +640,7 @@ impl Random {
     }
 }
 
-/// Whether a socket's path exists: what a helper that was killed leaves.
+/// Returns whether a socket's path exists: a killed helper leaves it.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }

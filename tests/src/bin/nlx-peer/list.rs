@@ -47,7 +47,7 @@ impl List {
     }
 }
 
-/// `posted` once every buffer is posted, `done` when all of them have been used.
+/// Answers `posted` once every buffer is posted, `done` when all of them have been used.
 pub(crate) struct Expect(List);
 
 impl Expect {
