@@ -24,15 +24,15 @@ impl OpKey {
         self.0
     }
 
-    fn new(tenancy: u32, index: u32) -> OpKey {
-        OpKey(u64::from(tenancy) << 32 | u64::from(index))
+    fn new(generation: u32, index: u32) -> OpKey {
+        OpKey(u64::from(generation) << 32 | u64::from(index))
     }
 
     fn index(self) -> usize {
         self.0 as u32 as usize
     }
 
-    fn tenancy(self) -> u32 {
+    fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
@@ -94,7 +94,7 @@ impl Flight {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
             // Generation 0 is skipped, so that no key is 0.
-            let key = OpKey::new(slot.key.tenancy().checked_add(1).unwrap_or(1), index);
+            let key = OpKey::new(slot.key.generation().checked_add(1).unwrap_or(1), index);
             *slot = make(key)?;
             self.free.pop();
             return Ok(key);
@@ -141,15 +141,15 @@ impl Flight {
         live.map(|slot| slot.counter)
     }
 
-    /// Searches up to `looks` slots from `at` for an operation in flight, and returns the first
+    /// Searches up to `most` slots from `at` for an operation in flight, and returns the first
     /// one. Sets `at` to the slot after the last one that was searched.
-    pub(crate) fn live_from(&mut self, at: &mut usize, looks: usize) -> Option<&mut OpRecord> {
+    pub(crate) fn live_from(&mut self, at: &mut usize, most: usize) -> Option<&mut OpRecord> {
         let first = (*at).min(self.slots.len());
-        let end = first.saturating_add(looks).min(self.slots.len());
-        let looked_at = &mut self.slots[first..end];
-        let found = looked_at.iter().position(|slot| slot.live);
-        *at = first + found.map_or(looked_at.len(), |found| found + 1);
-        found.map(|found| &mut looked_at[found])
+        let end = first.saturating_add(most).min(self.slots.len());
+        let searched = &mut self.slots[first..end];
+        let found = searched.iter().position(|slot| slot.live);
+        *at = first + found.map_or(searched.len(), |found| found + 1);
+        found.map(|found| &mut searched[found])
     }
 
     /// Returns the number of slots, in use or not.
@@ -159,7 +159,7 @@ impl Flight {
 
     /// Frees up to `most` unused slots from the end of the table and returns their number. Only
     /// valid once no operation is entered any more.
-    pub(crate) fn shed(&mut self, most: usize) -> usize {
+    pub(crate) fn free_unused(&mut self, most: usize) -> usize {
         // No operation takes a free slot again.
         self.free.clear();
         let unused = self.slots.iter().rev().take(most).take_while(|slot| !slot.live).count();

@@ -18,7 +18,7 @@ use crate::buffers::Buffers;
 use crate::lnet_tm::LnetTm;
 use crate::machine::Machine;
 use crate::network::{Faults, Network};
-use crate::notices::Notices;
+use crate::notices::LocalSink;
 
 /// The Core interface of an LNet node: a domain. A node can have several domains, each with its
 /// buffers and transfer machines; ids of transfer machines are unique across all of them (S-404).
@@ -56,12 +56,12 @@ impl Kcore {
         // One slot more than events: the ring's divider holds no event.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
         let random = options.match_counters.random()?;
-        let notices = Notices::new(options.spin.unwrap_or(network.drive.spin()));
+        let local_sink = LocalSink::new(options.spin.unwrap_or(network.drive.spin()));
         let mut consuming = None;
         let lnet_tm = LnetTm::start(network, wanted, options.lazy, random, |address| {
             let (producer, consumer) = event_queue(network, address, slots)?;
             consuming = Some(consumer);
-            Ok((producer, TryArc::new(notices)))
+            Ok((producer, TryArc::new(local_sink)))
         })?;
         let consumer = consuming.unwrap_or_else(|| unreachable!("a machine has started with its queue"));
         Ok(Machine::new(self.domain.clone(), lnet_tm, consumer, options.descriptors))

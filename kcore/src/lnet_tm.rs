@@ -15,21 +15,21 @@ use nlx_sync::Mutex;
 use crate::buffers::Buffer;
 use crate::event_sink::{EventSink, LossSink};
 use crate::network::{Network, no_memory, transport_error};
-use crate::remains::Remains;
-use crate::shared::Shared;
+use crate::remains::PendingTeardown;
+use crate::shared::TmShared;
 
 /// Slots searched in one unit of work: searching one costs a sixteenth of cancelling an operation.
-const LOOKS_PER_UNIT: usize = 16;
+const SEARCHED_PER_UNIT: usize = 16;
 
 /// Slots freed in one unit of work.
-const SHED_PER_UNIT: usize = 4;
+const FREED_PER_UNIT: usize = 4;
 
 /// A transfer machine over LNet: its address, its event queue and its operations in flight. Its
 /// events go to an [`EventSink`]. Dropping it cancels the operations in flight. If LNet still holds
 /// some of them afterwards, the address and the event queue stay taken until the last event,
 /// because a message for them may be on its way.
 pub struct LnetTm<T: EventSink> {
-    pub(crate) shared: TryArc<Shared<T>>,
+    pub(crate) shared: TryArc<TmShared<T>>,
     pub(crate) network: Arc<Network>,
     pub(crate) eq: EqHandle,
     /// The portal that it wants lazy, if any.
@@ -47,7 +47,7 @@ enum Ending {
     /// All operations in slots below this one are cancelled.
     Cancelling(usize),
     /// All operations are cancelled; free slots are being freed.
-    Shedding,
+    FreeingSlots,
     Over,
 }
 
@@ -76,7 +76,7 @@ impl<T: EventSink> LnetTm<T> {
         let portal = usable_portal(wanted.portal)?;
         let address = network.node.registry.lock().take(wanted)?;
         let made = make_queue(&address).and_then(|(producer, sink)| {
-            let shared = Shared::new(address, network, producer, sink.clone(), random);
+            let shared = TmShared::new(address, network, producer, sink.clone(), random);
             let shared = TryArc::try_new(shared).map_err(no_memory)?;
             network.node.enter(address, unsize!(sink => dyn LossSink))?;
             let handler = Handler::Fallible(unsize!(shared.clone() => dyn EventHandler));
@@ -204,18 +204,18 @@ impl<T: EventSink> LnetTm<T> {
         while units < budget {
             match &mut self.ending {
                 Ending::Cancelling(at) => {
-                    let (md, more) = self.shared.abandon_next(at, LOOKS_PER_UNIT);
+                    let (md, more) = self.shared.abandon_next(at, SEARCHED_PER_UNIT);
                     if let Some(md) = md {
                         // ENOENT means that the operation has ended first: its last event is on the
                         // way.
                         let _ = self.shared.lnet.md_unlink(md);
                     }
                     if !more {
-                        self.ending = Ending::Shedding;
+                        self.ending = Ending::FreeingSlots;
                     }
                 }
-                Ending::Shedding => {
-                    if self.shared.shed(SHED_PER_UNIT) == 0 {
+                Ending::FreeingSlots => {
+                    if self.shared.free_unused(FREED_PER_UNIT) == 0 {
                         self.ending = Ending::Over;
                     }
                 }
@@ -238,7 +238,7 @@ impl<T: EventSink> LnetTm<T> {
 
 /// The parts of a transfer machine that LNet may still use: its event queue, and everything that
 /// its callback touches.
-pub struct TmLeftover<T: EventSink>(WeakArc<Shared<T>>);
+pub struct TmLeftover<T: EventSink>(WeakArc<TmShared<T>>);
 
 impl<T: EventSink> TmLeftover<T> {
     /// Returns whether LNet has released all of it, and the transfer machine is dropped.
@@ -262,7 +262,7 @@ impl<T: EventSink> Drop for LnetTm<T> {
         self.cancel_some(usize::MAX);
         self.leave();
         let address = self.shared.address;
-        let cleared = self.shared.leave_behind(Remains::new(self.network.clone(), self.eq, address));
+        let cleared = self.shared.set_teardown(PendingTeardown::new(self.network.clone(), self.eq, address));
         if let Err(error) = cleared {
             tracing::debug!(%address, %error, "a transfer machine dropped in use");
         }

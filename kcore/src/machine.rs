@@ -14,13 +14,13 @@ use nlx_sync::{AtomicBool, Mutex, Ordering, uncounted};
 use crate::agreed::STOP;
 use crate::kcore::Domain;
 use crate::lnet_tm::{LnetTm, Naming};
-use crate::notices::{Notices, wait_without_sleeper};
+use crate::notices::{LocalSink, wait_without_sleeper};
 use crate::ring::Ring;
-use crate::shared::Shared;
+use crate::shared::TmShared;
 
 /// A started transfer machine.
 pub(crate) struct Machine {
-    lnet_tm: LnetTm<Notices>,
+    lnet_tm: LnetTm<LocalSink>,
     domain: Arc<Domain>,
     ring: Mutex<Ring>,
     /// The form of the descriptors of its passive buffers.
@@ -28,7 +28,7 @@ pub(crate) struct Machine {
     /// [`CoreTm::wake`] was called, and no wait has consumed it yet.
     pub(crate) woken: WakeUp,
     /// The ring of events points outside its memory: no event can be taken any more.
-    spoilt: AtomicBool,
+    corrupt: AtomicBool,
     /// Set once a program has asked for a descriptor.
     loop_handle: OnceLock<EventLoopHandle>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(
         domain: Arc<Domain>,
-        lnet_tm: LnetTm<Notices>,
+        lnet_tm: LnetTm<LocalSink>,
         consumer: Consumer<BufferEvent, Heap>,
         descriptors: DescriptorForm,
     ) -> Machine {
@@ -46,16 +46,16 @@ impl Machine {
             ring: Mutex::new(Ring::new(consumer)),
             descriptors,
             woken: WakeUp::default(),
-            spoilt: AtomicBool::new(false),
+            corrupt: AtomicBool::new(false),
             loop_handle: OnceLock::new(),
         }
     }
 
-    pub(crate) fn shared(&self) -> &Shared<Notices> {
+    pub(crate) fn shared(&self) -> &TmShared<LocalSink> {
         &self.lnet_tm.shared
     }
 
-    pub(crate) fn notices(&self) -> &Notices {
+    pub(crate) fn local_sink(&self) -> &LocalSink {
         &self.shared().sink
     }
 
@@ -93,22 +93,22 @@ impl Machine {
     /// Marks the ring as corrupt: this process has overwritten it. Waiters then return; otherwise
     /// they would search for ever for an event that the ring seems to hold.
     #[cold]
-    fn give_up(&self, corruption: Corruption) -> CoreError {
+    fn mark_corrupt(&self, corruption: Corruption) -> CoreError {
         let address = self.shared().address;
-        if !self.spoilt.swap(true, Ordering::Relaxed) {
+        if !self.corrupt.swap(true, Ordering::Relaxed) {
             tracing::error!(%address, %corruption, "the events of a transfer machine are lost");
         }
         CoreError::QueueCorrupt { address, reason: corruption.to_string() }
     }
 
-    fn is_spoilt(&self) -> bool {
-        self.spoilt.load(Ordering::Relaxed)
+    fn is_corrupt(&self) -> bool {
+        self.corrupt.load(Ordering::Relaxed)
     }
 
     /// Returns whether anything other than an event ends a wait. A wake-up and news end one wait
     /// each.
     fn is_woken(&self) -> bool {
-        self.woken.take() || self.notices().take_news() || self.is_spoilt()
+        self.woken.take() || self.local_sink().take_news() || self.is_corrupt()
     }
 
     /// Returns the CPU partition in which its entries lie and its events are produced.
@@ -125,7 +125,7 @@ impl Machine {
                 self.loop_handle.get_or_init(|| made)
             }
         };
-        self.notices().waiters.set_event_loop(loop_handle.sleeper());
+        self.local_sink().waiters.set_event_loop(loop_handle.sleeper());
         Ok(loop_handle)
     }
 
@@ -208,7 +208,7 @@ impl CoreTm for Machine {
         }
         if taken == 0 {
             // A corruption behind some events is reported after these events.
-            return ring.consumer.corruption().map_or(Ok(0), |corruption| Err(self.give_up(corruption)));
+            return ring.consumer.corruption().map_or(Ok(0), |corruption| Err(self.mark_corrupt(corruption)));
         }
         self.release_in(&mut ring, released);
         debug_assert!(uncounted(|| self.invariant(&ring.consumer)));
@@ -216,9 +216,9 @@ impl CoreTm for Machine {
     }
 
     fn event_wait(&self, deadline_ns: Option<u64>) -> bool {
-        let (drive, notices) = (&self.shared().drive, self.notices());
+        let (drive, local_sink) = (&self.shared().drive, self.local_sink());
         let ready = || self.pending() || self.is_woken();
-        match notices.waiters.sleeper() {
+        match local_sink.waiters.sleeper() {
             Ok(sleeper) => wait_until(&**drive, sleeper, deadline_ns, ready),
             Err(_) => wait_without_sleeper(&**drive, deadline_ns, ready),
         };
@@ -234,17 +234,17 @@ impl CoreTm for Machine {
     }
 
     fn has_ended(&self) -> bool {
-        self.is_spoilt() || self.shared().drive.has_ended()
+        self.is_corrupt() || self.shared().drive.has_ended()
     }
 
     fn pending(&self) -> bool {
-        !self.ring.lock().consumer.is_empty() && !self.is_spoilt()
+        !self.ring.lock().consumer.is_empty() && !self.is_corrupt()
     }
 
     fn poll(&self) {
         if let Some(loop_handle) = self.loop_handle.get() {
             loop_handle.disarm(&*self.shared().drive);
-            self.notices().take_news();
+            self.local_sink().take_news();
         }
         self.shared().drive.poll_free_shards();
     }
@@ -260,11 +260,11 @@ impl CoreTm for Machine {
 
     fn wake(&self) {
         self.woken.ask();
-        self.notices().waiters.wake();
+        self.local_sink().waiters.wake();
     }
 
     fn dropped(&self) -> u64 {
-        self.notices().dropped()
+        self.local_sink().dropped()
     }
 
     fn needed(&self) -> usize {

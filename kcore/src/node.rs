@@ -46,9 +46,9 @@ pub(crate) fn of(lnet: &Arc<dyn LNet>) -> Arc<Node> {
 }
 
 /// The nodes of this process that have domains. Each lookup drops those that are gone.
-struct Nodes(Vec<Known>);
+struct Nodes(Vec<KnownNode>);
 
-struct Known {
+struct KnownNode {
     /// As long as this exists, no other node gets the same address in memory.
     lnet: Weak<dyn LNet>,
     /// Kept while the node lives, even without domains: LNet may still hold leftovers of a transfer
@@ -67,7 +67,7 @@ impl Nodes {
                 if let Err(error) = lnet.watch_drops(node.clone()) {
                     tracing::warn!(%error, "messages without a receive buffer will not be counted");
                 }
-                self.0.push(Known { lnet: Arc::downgrade(lnet), node: node.clone() });
+                self.0.push(KnownNode { lnet: Arc::downgrade(lnet), node: node.clone() });
                 node
             }
         }

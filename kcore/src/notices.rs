@@ -15,7 +15,7 @@ use crate::network::FaultCounters;
 
 /// Poll interval of a waiter that could not get a descriptor to sleep on; long enough to leave the
 /// processor to other threads.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// The waiters of a transfer machine: a thread, and the event loop of a program. Each has a
 /// sleeper, so that one thread may wait while another runs the event loop.
@@ -70,7 +70,7 @@ impl Waiters {
 /// The sink of a transfer machine's events and losses. It outlives the transfer machine as long as
 /// a thread that drops messages for it needs it.
 #[derive(Default)]
-pub(crate) struct Notices {
+pub(crate) struct LocalSink {
     pub(crate) waiters: Waiters,
     /// Messages that were lost for want of a receive buffer (X13).
     dropped: AtomicU64,
@@ -78,11 +78,11 @@ pub(crate) struct Notices {
     news: AtomicBool,
 }
 
-impl EventSink for Notices {
+impl EventSink for LocalSink {
     type Memory = Heap;
 
     #[inline]
-    fn ring(this: &TryArc<Notices>, _: News) {
+    fn ring(this: &TryArc<LocalSink>, _: News) {
         this.waiters.wake();
     }
 
@@ -94,7 +94,7 @@ impl EventSink for Notices {
     }
 }
 
-impl LossSink for Notices {
+impl LossSink for LocalSink {
     /// Wakes the waiter once for all losses until it has taken notice.
     fn lost(&self) {
         // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only
@@ -106,10 +106,10 @@ impl LossSink for Notices {
     }
 }
 
-impl Notices {
+impl LocalSink {
     /// Creates it for waiters with this spin limit.
-    pub(crate) fn new(spin: Duration) -> Notices {
-        Notices { waiters: Waiters { spin, ..Waiters::default() }, ..Notices::default() }
+    pub(crate) fn new(spin: Duration) -> LocalSink {
+        LocalSink { waiters: Waiters { spin, ..Waiters::default() }, ..LocalSink::default() }
     }
 
     /// Returns whether messages were lost since the last call; for the waiter alone.
@@ -141,7 +141,7 @@ pub(crate) fn wait_without_sleeper(
         }
         if work == 0 {
             let left = deadline_ns.map(|deadline_ns| Duration::from_nanos(drive.sleep_ns(deadline_ns)));
-            std::thread::sleep(left.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL));
+            std::thread::sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL));
         }
     }
 }

@@ -9,15 +9,15 @@ use crate::network::Network;
 
 /// An event queue and its address. The address must not be assigned again while the queue exists: a
 /// message for it may be on its way.
-pub(crate) struct Remains {
+pub(crate) struct PendingTeardown {
     network: Arc<Network>,
     eq: EqHandle,
     address: Address,
 }
 
-impl Remains {
-    pub(crate) fn new(network: Arc<Network>, eq: EqHandle, address: Address) -> Remains {
-        Remains { network, eq, address }
+impl PendingTeardown {
+    pub(crate) fn new(network: Arc<Network>, eq: EqHandle, address: Address) -> PendingTeardown {
+        PendingTeardown { network, eq, address }
     }
 
     /// Frees the queue and the address, if LNet has released them. Of all attempts one succeeds,

@@ -18,31 +18,31 @@ use crate::event_sink::{EventSink, News};
 use crate::flight::{Flight, OpKey, OpRecord};
 use crate::lnet_tm::Naming;
 use crate::network::{FaultCounters, Network};
-use crate::remains::Remains;
+use crate::remains::PendingTeardown;
 use crate::rules::{Outcome, Verdict, decide};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
 /// that a callback touches lives while LNet can call it (S-415).
-pub(crate) struct Shared<T: EventSink> {
+pub(crate) struct TmShared<T: EventSink> {
     pub(crate) address: Address,
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) sink: TryArc<T>,
     faults: Arc<FaultCounters>,
     /// The producer lock: it serialises the many threads from which LNet calls.
-    side: Mutex<Side<T>>,
+    producer_state: Mutex<ProducerState<T>>,
     /// Some operation has [`OpRecord::doomed`] set.
     doomed: AtomicBool,
     /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a
     /// needless wake-up is expensive. Raised under the producer lock.
     news: AtomicU32,
     /// Set once the transfer machine has been dropped.
-    remains: OnceLock<Remains>,
-    /// The source of match bits of passive buffers, if not [`Side::counters`].
+    teardown: OnceLock<PendingTeardown>,
+    /// The source of match bits of passive buffers, if not [`ProducerState::counters`].
     random: Option<Random>,
 }
 
-struct Side<T: EventSink> {
+struct ProducerState<T: EventSink> {
     producer: Producer<BufferEvent, T::Memory>,
     flight: Flight,
     counters: Sequential,
@@ -50,7 +50,7 @@ struct Side<T: EventSink> {
 }
 
 /// The producer, under its lock.
-struct HeldProducer<'a, T: EventSink>(MutexGuard<'a, Side<T>>);
+struct HeldProducer<'a, T: EventSink>(MutexGuard<'a, ProducerState<T>>);
 
 impl<T: EventSink> Deref for HeldProducer<'_, T> {
     type Target = Producer<BufferEvent, T::Memory>;
@@ -66,36 +66,36 @@ impl<T: EventSink> DerefMut for HeldProducer<'_, T> {
     }
 }
 
-impl<T: EventSink> Shared<T> {
+impl<T: EventSink> TmShared<T> {
     pub(crate) fn new(
         address: Address,
         network: &Network,
         producer: Producer<BufferEvent, T::Memory>,
         sink: TryArc<T>,
         random: Option<Random>,
-    ) -> Shared<T> {
-        let side = Side {
+    ) -> TmShared<T> {
+        let state = ProducerState {
             producer,
             flight: Flight::default(),
             counters: Sequential::up_to(MatchCounter::LAST),
             stopped: false,
         };
-        Shared {
+        TmShared {
             address,
             lnet: network.lnet.clone(),
             drive: network.drive.clone(),
             sink,
             faults: network.faults.clone(),
-            side: Mutex::new(side),
+            producer_state: Mutex::new(state),
             doomed: AtomicBool::new(false),
             news: AtomicU32::new(News::None as u32),
-            remains: OnceLock::default(),
+            teardown: OnceLock::default(),
             random,
         }
     }
 
     /// Enters an operation: associates its buffer and, if it is passive, chooses its match bits.
-    /// From here on its events may come; the event that ends it may come before [`Shared::set_md`].
+    /// From here on its events may come; the event that ends it may come before [`TmShared::set_md`].
     pub(crate) fn enter(
         &self,
         operation: &Operation,
@@ -106,11 +106,11 @@ impl<T: EventSink> Shared<T> {
         let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
         let is_named_here = queue.is_passive() && matches!(naming, Naming::Here(_));
         let random = self.random.as_ref().filter(|_| is_named_here).map(Random::number).transpose()?;
-        let mut side = self.side.lock();
-        if side.stopped {
+        let mut state = self.producer_state.lock();
+        if state.stopped {
             return Err(CoreError::Stopped { address: self.address });
         }
-        let Side { flight, counters, .. } = &mut *side;
+        let ProducerState { flight, counters, .. } = &mut *state;
         let counter = match (naming, random) {
             _ if !queue.is_passive() => MatchCounter::UNSOLICITED,
             (Naming::Client(counter), _) => counter,
@@ -143,12 +143,12 @@ impl<T: EventSink> Shared<T> {
     /// Stores the MD of an operation, unless the operation is over. Returns whether the MD is to be
     /// unlinked: the operation was cancelled or doomed before its MD was known.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
-        let mut side = self.side.lock();
+        let mut state = self.producer_state.lock();
         let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.doomed);
-        let unwanted = side.flight.find(key).is_some_and(is_unwanted);
+        let unwanted = state.flight.find(key).is_some_and(is_unwanted);
         // SYNC kcore.note
-        let mut side = NOTE.hold(&self.side, side);
-        if let Some(op) = side.flight.find(key) {
+        let mut state = NOTE.hold(&self.producer_state, state);
+        if let Some(op) = state.flight.find(key) {
             op.md = Some(md);
         }
         unwanted
@@ -157,17 +157,17 @@ impl<T: EventSink> Shared<T> {
     /// Removes an operation that LNet refused and that has no MD. Returns false if an event has
     /// ended it already.
     pub(crate) fn withdraw(&self, key: OpKey) -> bool {
-        let mut side = self.side.lock();
-        let live = side.flight.find(key).is_some();
-        self.leave(&mut side.flight, key);
+        let mut state = self.producer_state.lock();
+        let live = state.flight.find(key).is_some();
+        self.leave(&mut state.flight, key);
         live
     }
 
     /// Marks an operation as cancelled. Returns its MD, if LNet has returned one yet.
     pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
         let gone = CoreError::NoSuchOperation { buffer: buffer.handle(), cookie };
-        let mut side = self.side.lock();
-        let op = buffer.operation().and_then(|key| side.flight.find(key));
+        let mut state = self.producer_state.lock();
+        let op = buffer.operation().and_then(|key| state.flight.find(key));
         match op.filter(|op| TryArc::ptr_eq(&op.buffer, buffer) && op.cookie == cookie && !op.abandoned) {
             Some(op) => {
                 op.cancelled = true;
@@ -186,39 +186,39 @@ impl<T: EventSink> Shared<T> {
 
     /// Refuses new operations, or accepts them again.
     pub(crate) fn set_stopped(&self, stopped: bool) {
-        self.side.lock().stopped = stopped;
+        self.producer_state.lock().stopped = stopped;
     }
 
     /// Abandons the next operation in flight from slot `at` on, and refuses new ones: the client
-    /// gets no more events of it. Searches up to `looks` slots. Returns its MD, to be unlinked, and
+    /// gets no more events of it. Searches up to `most` slots. Returns its MD, to be unlinked, and
     /// whether slots remain to be searched.
-    pub(crate) fn abandon_next(&self, at: &mut usize, looks: usize) -> (Option<MdHandle>, bool) {
-        let mut side = self.side.lock();
-        side.stopped = true;
-        let md = side.flight.live_from(at, looks).and_then(|op| {
+    pub(crate) fn abandon_next(&self, at: &mut usize, most: usize) -> (Option<MdHandle>, bool) {
+        let mut state = self.producer_state.lock();
+        state.stopped = true;
+        let md = state.flight.live_from(at, most).and_then(|op| {
             op.abandoned = true;
             op.md
         });
-        (md, *at < side.flight.slots())
+        (md, *at < state.flight.slots())
     }
 
     /// Frees up to `most` slots of finished operations, once all others are abandoned. Returns
     /// their number.
-    pub(crate) fn shed(&self, most: usize) -> usize {
-        self.side.lock().flight.shed(most)
+    pub(crate) fn free_unused(&self, most: usize) -> usize {
+        self.producer_state.lock().flight.free_unused(most)
     }
 
     /// Called when the transfer machine is dropped. Its leftovers are cleared at once, or by the
     /// callback of the last event.
-    pub(crate) fn leave_behind(&self, remains: Remains) -> Result<(), LNetError> {
+    pub(crate) fn set_teardown(&self, teardown: PendingTeardown) -> Result<(), LNetError> {
         // SYNC kcore.remains
-        let set = |remains| self.remains.get_or_init(|| remains);
+        let set = |teardown| self.teardown.get_or_init(|| teardown);
         rule!(
             REMAINS,
-            set(remains).clear(),
+            set(teardown).clear(),
             broken = {
-                let cleared = remains.clear();
-                set(remains);
+                let cleared = teardown.clear();
+                set(teardown);
                 cleared
             }
         )
@@ -227,21 +227,21 @@ impl<T: EventSink> Shared<T> {
     /// Returns the number of event slots reserved by the operations in flight, without those whose
     /// last event is in the queue.
     pub(crate) fn reserved(&self) -> usize {
-        self.side.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
+        self.producer_state.lock().flight.live().filter(|op| !op.abandoned).map(|op| op.events as usize).sum()
     }
 
     /// Shrinks the ring of events, unless an event has just come. This needs both halves: the
     /// caller has the consumer's lock, and this takes the producer's lock for a few stores.
     pub(crate) fn shrink(&self, consumer: &mut Consumer<BufferEvent, T::Memory>, slots: u32) {
-        let shrunk = consumer.shrink_with(slots, || HeldProducer(self.side.lock()));
+        let shrunk = consumer.shrink_with(slots, || HeldProducer(self.producer_state.lock()));
         debug_assert!(matches!(shrunk, Ok(()) | Err(Error::InUse { .. })), "{}: {shrunk:?}", self.address);
     }
 
     /// Handles an event of LNet: decides what it means, and produces the client's event.
     fn produce(&self, event: &Event, now_ns: u64) {
         let key = OpKey::from_value(event.user_ptr);
-        let mut side = self.side.lock();
-        let Side { producer, flight, .. } = &mut *side;
+        let mut state = self.producer_state.lock();
+        let ProducerState { producer, flight, .. } = &mut *state;
         let Some(op) = flight.find(key) else {
             // An ACK's fields mean nothing to operations that do not ask for one (MT-21).
             if event.kind == EventKind::Ack && !event.unlinked {
@@ -312,15 +312,15 @@ impl<T: EventSink> Shared<T> {
 
     /// Delivers an event that is not LNet's: that of a refused operation.
     pub(crate) fn deliver(&self, event: BufferEvent) {
-        self.push(&mut self.side.lock().producer, event);
+        self.push(&mut self.producer_state.lock().producer, event);
         T::ring(&self.sink, News::Messages);
     }
 
     /// Refuses new operations, unless some are in flight. Returns whether they are refused.
     pub(crate) fn stop_if_idle(&self) -> bool {
-        let mut side = self.side.lock();
-        side.stopped |= side.flight.is_empty();
-        side.stopped
+        let mut state = self.producer_state.lock();
+        state.stopped |= state.flight.is_empty();
+        state.stopped
     }
 
     /// Unlinks the MDs of doomed operations, which only an unlink can end.
@@ -339,10 +339,10 @@ impl<T: EventSink> Shared<T> {
     }
 
     fn next_doomed(&self) -> Option<MdHandle> {
-        let mut side = self.side.lock();
+        let mut state = self.producer_state.lock();
         // SYNC kcore.unnamed
         let is_due = |op: &&mut OpRecord| op.doomed && rule!(UNNAMED, op.md.is_some(), broken = true);
-        let op = side.flight.live().find(is_due)?;
+        let op = state.flight.live().find(is_due)?;
         op.doomed = false;
         op.md
     }
@@ -350,11 +350,11 @@ impl<T: EventSink> Shared<T> {
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn set_counter(&self, counter: MatchCounter) {
-        self.side.lock().counters.set_next(counter);
+        self.producer_state.lock().counters.set_next(counter);
     }
 }
 
-impl<T: EventSink> EventHandler for Shared<T> {
+impl<T: EventSink> EventHandler for TmShared<T> {
     fn event(&self, event: &Event) {
         self.produce(event, self.drive.now_ns());
     }
@@ -366,10 +366,10 @@ impl<T: EventSink> EventHandler for Shared<T> {
             News::None => {}
             news => T::ring(&self.sink, news),
         }
-        if let Some(remains) = self.remains.get() {
+        if let Some(teardown) = self.teardown.get() {
             // EBUSY means that the last event is yet to come, ENOENT that another attempt has
             // cleared them.
-            let _ = remains.clear();
+            let _ = teardown.clear();
         }
     }
 }

@@ -30,7 +30,7 @@ const MDS: usize = 2;
 pub(super) struct ScriptedLnet {
     eqs: [Mutex<Eq>; EQS],
     eqs_made: AtomicU64,
-    mds: [Mutex<Slot>; MDS],
+    mds: [Mutex<MdSlot>; MDS],
     mds_made: AtomicU64,
     sending: Sending,
 }
@@ -54,14 +54,14 @@ struct Eq {
 }
 
 #[derive(Default)]
-enum Slot {
+enum MdSlot {
     #[default]
     Free,
-    Live(Live),
+    Live(LiveMd),
     Gone,
 }
 
-struct Live {
+struct LiveMd {
     md: Md,
     /// Messages that it may still receive or send.
     left: u32,
@@ -104,7 +104,7 @@ impl ScriptedLnet {
 
     /// Sends a PUT or GET, or fails to. Returns false if none waits.
     pub(super) fn leave(&self, number: u64, status: Result<(), Errno>) -> bool {
-        let waits = matches!(&*self.slot(number).lock().unwrap(), Slot::Live(live) if live.busy);
+        let waits = matches!(&*self.slot(number).lock().unwrap(), MdSlot::Live(live) if live.busy);
         if waits {
             self.finalise(number, EventKind::Send, status);
         }
@@ -120,7 +120,7 @@ impl ScriptedLnet {
 
     /// Checks that no MD is live and no event queue is left.
     pub(super) fn assert_empty(&self) {
-        assert!(self.mds.iter().all(|slot| !matches!(&*slot.lock().unwrap(), Slot::Live(_))));
+        assert!(self.mds.iter().all(|slot| !matches!(&*slot.lock().unwrap(), MdSlot::Live(_))));
         for eq in &self.eqs {
             let eq = eq.lock().unwrap();
             assert!(eq.handler.is_none() && eq.users == 0);
@@ -130,7 +130,7 @@ impl ScriptedLnet {
     fn begin(&self, number: u64) -> bool {
         match &mut *self.slot(number).lock().unwrap() {
             // An unlinked MD takes no more messages.
-            Slot::Live(live) if !live.aborted => {
+            MdSlot::Live(live) if !live.aborted => {
                 live.busy = true;
                 live.left -= 1;
                 true
@@ -142,7 +142,7 @@ impl ScriptedLnet {
     /// Ends the message of a busy MD, and the MD if it is exhausted or was unlinked.
     fn finalise(&self, number: u64, kind: EventKind, status: Result<(), Errno>) {
         let mut slot = self.slot(number).lock().unwrap();
-        let Slot::Live(live) = &mut *slot else { panic!("a busy MD has gone") };
+        let MdSlot::Live(live) = &mut *slot else { panic!("a busy MD has gone") };
         live.busy = false;
         let status = if live.aborted { status.and(Err(Errno::ETIMEDOUT)) } else { status };
         let unlinked = live.left == 0 || live.aborted;
@@ -154,13 +154,13 @@ impl ScriptedLnet {
     /// Passes an event to the callback under the MD's lock.
     fn deliver(
         &self,
-        slot: &mut Slot,
+        slot: &mut MdSlot,
         number: u64,
         kind: EventKind,
         status: Result<(), Errno>,
         unlinked: bool,
     ) -> Handler {
-        let Slot::Live(live) = slot else { panic!("an event of an MD that has gone") };
+        let MdSlot::Live(live) = slot else { panic!("an event of an MD that has gone") };
         let eq = self.eq(live.md.eq);
         let handler = eq.lock().unwrap().handler.clone().expect("its event queue is not free");
         handler.event(&Event {
@@ -172,7 +172,7 @@ impl ScriptedLnet {
             ..Event::blank(kind, ProcessId::ANY)
         });
         if unlinked {
-            *slot = Slot::Gone;
+            *slot = MdSlot::Gone;
             eq.lock().unwrap().users -= 1;
         }
         handler
@@ -189,7 +189,7 @@ impl ScriptedLnet {
         let Threshold::Limited(left) = md.threshold else { panic!("an MD without a limit") };
         let number = self.mds_made.fetch_add(1, Ordering::Relaxed);
         let left = left - u32::from(sends);
-        *self.slot(number).lock().unwrap() = Slot::Live(Live { md, left, busy: sends, aborted: false });
+        *self.slot(number).lock().unwrap() = MdSlot::Live(LiveMd { md, left, busy: sends, aborted: false });
         Ok(MdHandle(number))
     }
 
@@ -198,7 +198,7 @@ impl ScriptedLnet {
         &self.eqs[number as usize]
     }
 
-    fn slot(&self, number: u64) -> &Mutex<Slot> {
+    fn slot(&self, number: u64) -> &Mutex<MdSlot> {
         &self.mds[number as usize]
     }
 }
@@ -255,11 +255,11 @@ impl LNet for ScriptedLnet {
     fn md_unlink(&self, MdHandle(number): MdHandle) -> Result<(), LNetError> {
         let mut slot = self.slot(number).lock().unwrap();
         match &mut *slot {
-            Slot::Live(live) if live.busy && !live.aborted => {
+            MdSlot::Live(live) if live.busy && !live.aborted => {
                 live.aborted = true;
                 Ok(())
             }
-            Slot::Live(live) if !live.busy => {
+            MdSlot::Live(live) if !live.busy => {
                 let wake = self.deliver(&mut slot, number, EventKind::Unlink, Ok(()), true);
                 drop(slot);
                 wake.wake();

@@ -4,13 +4,13 @@ use super::waking::wait;
 use super::*;
 use crate::agreed::LOSS;
 use crate::event_sink::LossSink;
-use crate::notices::Notices;
+use crate::notices::LocalSink;
 
 /// Two threads lose a message each. The waiter sleeps until it has seen both; a missed notification
 /// would make it sleep for ever.
 fn no_loss_goes_unnoticed() {
     check_bounded(4, || {
-        let notices = Arc::new(Notices::default());
+        let notices = Arc::new(LocalSink::default());
         let losing = [(); 2].map(|()| {
             let notices = notices.clone();
             thread::spawn(move || notices.lost())

@@ -36,7 +36,7 @@ fn waits_spin_for_as_long_as_was_asked_for() {
     let limit = |options| {
         let rig = Rig::with(options);
         assert_eq!(rig.drive.spin(), Duration::ZERO);
-        rig.tm.notices().waiters.sleeper().unwrap().spin_limit()
+        rig.tm.local_sink().waiters.sleeper().unwrap().spin_limit()
     };
     let asked = Duration::from_micros(20);
     // With one processor, nothing spins.
