@@ -155,15 +155,15 @@ fn a_stop_elsewhere_ends_the_loop() {
     let domain = loopback();
     let tm = machine(&domain);
     post(&domain, &tm, None);
-    let (told, tell) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let event = next(&tm).unwrap();
-            told.send((event.status, next(&tm).err())).unwrap();
+            tx.send((event.status, next(&tm).err())).unwrap();
         });
         tm.stop(Stop::Abort, None).unwrap();
     });
-    let (status, error) = tell.recv().unwrap();
+    let (status, error) = rx.recv().unwrap();
     assert_eq!((status, error.map(|error| error.errno())), (Err(Errno::ECANCELED), Some(Errno::ESHUTDOWN)));
     assert!(!tm.arm().unwrap(), "a poll would tell of the end");
 }

@@ -79,15 +79,15 @@ fn event_threads_run_on_the_node_of_their_machine() {
     let (domain, peer) = (domain("127.47.0.6"), domain("127.47.0.7"));
     let sender: TransferMachine = peer.transfer_machine(&address(&peer, 0), TmOptions::default()).unwrap();
     for home in [0, 1] {
-        let (tell, told) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let called = move |_: &nlx::Machine, _| {
-            let _ = tell.send(Topology::machine().unwrap().cpus().clone());
+            let _ = tx.send(Topology::machine().unwrap().cpus().clone());
         };
         let tm = domain.machine().callbacks(called).start(&address(&domain, home)).unwrap();
         tm.start(Op::receive(tm.allocate(64).unwrap())).unwrap();
         let to = sender.end_point(&tm.address().to_string()).unwrap();
         sender.start(Op::send(sender.allocate(64).unwrap(), &to)).unwrap();
         sender.wait(None).unwrap();
-        assert_eq!(told.recv().unwrap(), *domain.node().unwrap().partitions().cpumask(home));
+        assert_eq!(rx.recv().unwrap(), *domain.node().unwrap().partitions().cpumask(home));
     }
 }

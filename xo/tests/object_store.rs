@@ -142,13 +142,13 @@ fn objects_are_replaced_and_deleted_and_nothing_else_is_reached() {
 
     store.succeeds(10, &["delete", "name"]);
     for arguments in [["get", "name", text(&copy)].as_slice(), &["delete", "name"]] {
-        let why = store.fails(10, arguments);
-        assert!(why.contains("name: No such file or directory"), "{why}");
+        let stderr = store.fails(10, arguments);
+        assert!(stderr.contains("name: No such file or directory"), "{stderr}");
     }
     assert!(!copy.exists(), "nothing is left of what could not be fetched");
     for name in ["../file", "/etc/passwd", ".upload-1", "a/b", "", "a\n"] {
-        let why = store.fails(10, &["put", text(&file), name]);
-        assert!(why.contains("names no object"), "{why}");
+        let stderr = store.fails(10, &["put", text(&file), name]);
+        assert!(stderr.contains("names no object"), "{stderr}");
     }
     assert_eq!(store.objects(), Vec::<String>::new());
 }
@@ -185,6 +185,6 @@ fn a_client_without_a_server_says_so() {
     let mut command = Command::new(program());
     command.args(["--net=tcp(127.62.4.10)", "--port=21774", &server, "list"]);
     let Output { status, stderr, .. } = command.output().unwrap();
-    let why = String::from_utf8(stderr).unwrap();
-    assert!(!status.success() && why.contains("127.62.4.9@tcp:12345:41:1"), "{why}");
+    let stderr = String::from_utf8(stderr).unwrap();
+    assert!(!status.success() && stderr.contains("127.62.4.9@tcp:12345:41:1"), "{stderr}");
 }

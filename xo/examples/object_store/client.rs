@@ -210,11 +210,11 @@ impl Client {
 
 /// The error for a refused request, or an unexpected answer.
 fn unexpected(
-    what: impl Display,
+    object: impl Display,
     (reply, _): (Reply, Option<Buffer>),
 ) -> Box<dyn std::error::Error + Send + Sync> {
     match reply {
-        Reply::Failed { why, .. } => format!("{what}: {why}").into(),
-        other => format!("{what}: an answer to another question: {other:?}").into(),
+        Reply::Failed { message, .. } => format!("{object}: {message}").into(),
+        other => format!("{object}: unexpected answer: {other:?}").into(),
     }
 }

@@ -70,7 +70,7 @@ pub(crate) enum Reply {
     Upload { upload: u64 },
     Stat { length: u64, version: u64 },
     Objects { objects: Vec<Object>, more: bool },
-    Failed { errno: i32, why: String },
+    Failed { errno: i32, message: String },
 }
 
 /// An entry of the list.
@@ -124,8 +124,8 @@ impl fmt::Display for Name {
 }
 
 impl Reply {
-    pub(crate) fn failed(errno: Errno, why: impl ToString) -> Reply {
-        Reply::Failed { errno: errno as i32, why: why.to_string() }
+    pub(crate) fn failed(errno: Errno, message: impl ToString) -> Reply {
+        Reply::Failed { errno: errno as i32, message: message.to_string() }
     }
 }
 

@@ -56,10 +56,10 @@ struct Piece {
     client: EndPoint,
     number: u64,
     offer: Offer,
-    what: What,
+    transfer: Transfer,
 }
 
-enum What {
+enum Transfer {
     Write { upload: u64, offset: u64 },
     Read { name: Name, version: u64, offset: u64 },
 }
@@ -133,24 +133,29 @@ impl Server {
     }
 
     fn request(&self, client: EndPoint, request: Numbered<Request>, offer: Option<Offer>) {
-        let (who, number) = (client.address(), request.number);
+        let (address, number) = (client.address(), request.number);
         let result = match (request.body, offer) {
             (Request::Write { upload, offset }, Some(offer)) => {
-                return self.queue(Piece { client, number, offer, what: What::Write { upload, offset } });
+                return self.queue(Piece {
+                    client,
+                    number,
+                    offer,
+                    transfer: Transfer::Write { upload, offset },
+                });
             }
             (Request::Read { name, version, offset }, Some(offer)) => {
                 return self.queue(Piece {
                     client,
                     number,
                     offer,
-                    what: What::Read { name, version, offset },
+                    transfer: Transfer::Read { name, version, offset },
                 });
             }
             (Request::Write { .. } | Request::Read { .. }, None) => Err(Errno::EINVAL),
             (Request::Create { name, length }, _) => {
-                self.disk.create(who, name, length).map(|upload| Reply::Upload { upload })
+                self.disk.create(address, name, length).map(|upload| Reply::Upload { upload })
             }
-            (Request::Commit { upload }, _) => self.disk.commit(who, upload).map(|()| Reply::Done),
+            (Request::Commit { upload }, _) => self.disk.commit(address, upload).map(|()| Reply::Done),
             (Request::Stat { name }, _) => {
                 self.disk.stat(&name).map(|(length, version)| Reply::Stat { length, version })
             }
@@ -186,7 +191,7 @@ impl Server {
     fn begin(&self, piece: Piece, mut buffer: Buffer) {
         // The length was checked when the piece was queued.
         let length = piece.offer.length() as usize;
-        if let What::Read { name, version, offset } = &piece.what
+        if let Transfer::Read { name, version, offset } = &piece.transfer
             && let Err(errno) = self.fill(&mut buffer, length, name, *version, *offset)
         {
             return self.end(piece, buffer, Err(errno));
@@ -196,9 +201,9 @@ impl Server {
         let tag = work.last_tag;
         // The event carries the tag, and may come before this returns, in another thread.
         buffer.set_tag(tag);
-        let op = match piece.what {
-            What::Write { .. } => Op::active_receive(buffer, &piece.offer),
-            What::Read { .. } => Op::active_send(buffer, &piece.offer).length(length),
+        let op = match piece.transfer {
+            Transfer::Write { .. } => Op::active_receive(buffer, &piece.offer),
+            Transfer::Read { .. } => Op::active_send(buffer, &piece.offer).length(length),
         };
         work.moving.insert(tag, piece);
         drop(work);
@@ -226,9 +231,9 @@ impl Server {
     fn moved(&self, event: Event) {
         let Some(piece) = lock(&self.work).moving.remove(&event.tag) else { return };
         let Some(buffer) = event.buffer else { return };
-        let result = event.status.and_then(|()| match piece.what {
-            What::Read { .. } => Ok(()),
-            What::Write { upload, offset } => {
+        let result = event.status.and_then(|()| match piece.transfer {
+            Transfer::Read { .. } => Ok(()),
+            Transfer::Write { upload, offset } => {
                 let bytes = buffer.read().map_err(|error| error.errno())?;
                 self.disk.write(piece.client.address(), upload, offset, &bytes[..event.length])
             }

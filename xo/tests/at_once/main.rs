@@ -72,10 +72,10 @@ struct Target {
 
 impl Target {
     fn start(domain: &Domain, nid: Nid, id: usize, by: By) -> Target {
-        let (tell, called) = channel();
+        let (tx, called) = channel();
         let builder = domain.machine().options(TmOptions::default());
         let builder = match by {
-            By::Callbacks => builder.callbacks(move |_, event| drop(tell.send(event))),
+            By::Callbacks => builder.callbacks(move |_, event| drop(tx.send(event))),
             By::Waiting(_) | By::Helper => builder,
         };
         let tm = builder.start(&address(nid, id)).unwrap();

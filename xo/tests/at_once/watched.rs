@@ -127,13 +127,13 @@ impl Watched {
 }
 
 /// The handler of a machine's events.
-struct Held {
+struct HeldHandler {
     handler: Handler,
     gate: Arc<Gate>,
     machine: usize,
 }
 
-impl EventHandler for Held {
+impl EventHandler for HeldHandler {
     fn event(&self, event: &Event) {
         if event.kind == EventKind::Put {
             self.gate.pass(self.machine);
@@ -149,7 +149,7 @@ impl EventHandler for Held {
 impl LNet for Watched {
     fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         let mut state = self.gate.state.lock();
-        let held = Held { handler, gate: self.gate.clone(), machine: state.machines };
+        let held = HeldHandler { handler, gate: self.gate.clone(), machine: state.machines };
         state.machines += 1;
         drop(state);
         self.lnet.eq_alloc(Arc::new(held))

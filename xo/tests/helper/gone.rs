@@ -21,8 +21,8 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
     let (helper, other) = (Helper::over(&node), Helper::over(&node));
     let (domain, bystander) = (helper.domain(), other.domain());
     let (tm, witness) = (machine(&domain), machine(&bystander));
-    let (tell, told) = std::sync::mpsc::channel();
-    let states = tell.clone();
+    let (tx, rx) = std::sync::mpsc::channel();
+    let states = tx.clone();
     let called = domain
         .machine()
         .observer(move |_, event| {
@@ -30,7 +30,7 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
                 let _ = states.send(format!("{state:?}"));
             }
         })
-        .callbacks(move |_, event| drop(tell.send(format!("{:?} {}", event.status, event.buffer.is_some()))))
+        .callbacks(move |_, event| drop(tx.send(format!("{:?} {}", event.status, event.buffer.is_some()))))
         .start("0@lo:12345:41:7")
         .unwrap();
     called.start(Op::receive(domain.allocate(64).unwrap())).unwrap();
@@ -64,9 +64,9 @@ fn a_helper_that_goes_ends_everything_of_its_clients_and_nothing_else() {
     tm.stop(Stop::Abort, HUNG).unwrap();
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
     // Its event thread delivers the event, and then finds the machine ended.
-    let mut heard: Vec<_> = (0..3).map(|_| told.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
-    heard.sort();
-    assert_eq!(heard, ["Err(ENOTCONN) true", "Failed", "Started"]);
+    let mut reports: Vec<_> = (0..3).map(|_| rx.recv_timeout(HUNG.unwrap()).expect("it hangs")).collect();
+    reports.sort();
+    assert_eq!(reports, ["Err(ENOTCONN) true", "Failed", "Started"]);
     called.stop(Stop::Abort, HUNG).unwrap();
     drop((refused, tm, called, domain));
 

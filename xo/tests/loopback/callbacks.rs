@@ -10,15 +10,15 @@ use super::domain;
 /// The observer gets each change of state once, the last one after the last callback.
 #[test]
 fn the_observer_hears_of_each_state() {
-    let (tell, told) = mpsc::channel();
-    let called = tell.clone();
+    let (tx, rx) = mpsc::channel();
+    let called = tx.clone();
     let domain = domain();
     let tm = domain
         .machine()
         .observer(move |tm, event| match event {
             TmEvent::State { state, status, end_point } => {
                 assert_eq!(end_point.is_some(), *state == TmState::Started);
-                let _ = tell.send((format!("{state}"), *status, tm.state()));
+                let _ = tx.send((format!("{state}"), *status, tm.state()));
             }
             other => panic!("{other:?}"),
         })
@@ -28,11 +28,11 @@ fn the_observer_hears_of_each_state() {
     tm.start(Op::receive(domain.allocate(4096).unwrap())).unwrap();
     tm.stop(Stop::Abort, None).unwrap();
     drop(tm);
-    let heard: Vec<_> = told.iter().collect();
-    assert_eq!(heard.first(), Some(&("started".into(), Ok(()), TmState::Started)));
-    assert_eq!(heard.last(), Some(&("stopped".into(), Ok(()), TmState::Stopped)));
-    assert_eq!(heard.len(), 3);
-    assert_eq!((heard[1].0.as_str(), heard[1].1), ("message receive", Err(Errno::ECANCELED)));
+    let reports: Vec<_> = rx.iter().collect();
+    assert_eq!(reports.first(), Some(&("started".into(), Ok(()), TmState::Started)));
+    assert_eq!(reports.last(), Some(&("stopped".into(), Ok(()), TmState::Stopped)));
+    assert_eq!(reports.len(), 3);
+    assert_eq!((reports[1].0.as_str(), reports[1].1), ("message receive", Err(Errno::ECANCELED)));
 }
 
 // Covers: S-416, MT-94
@@ -63,15 +63,15 @@ fn an_event_thread_runs_where_its_machine_lies() {
         let table = Arc::new(CptTable::create(machine.clone(), partitions).unwrap());
         let domain = Domain::in_process(&NodeConfig::new().partitions(table.clone())).unwrap();
         for tmid in 1..=2 * partitions {
-            let (tell, told) = mpsc::channel();
+            let (tx, rx) = mpsc::channel();
             let called =
-                move |_: &nlx::Machine, _| drop(tell.send(Topology::machine().unwrap().cpus().clone()));
+                move |_: &nlx::Machine, _| drop(tx.send(Topology::machine().unwrap().cpus().clone()));
             let tm =
                 domain.machine().callbacks(called).start(&format!("0@lo:12345:{PORTAL}:{tmid}")).unwrap();
             tm.start(Op::receive(tm.allocate(4096).unwrap())).unwrap();
             tm.start(Op::send(tm.allocate(64).unwrap(), tm.own_end_point())).unwrap();
             let expected = if partitions == 1 { all } else { table.cpumask((PORTAL + tmid) % partitions) };
-            assert_eq!(told.recv().unwrap(), *expected, "machine {tmid} of {partitions} partitions");
+            assert_eq!(rx.recv().unwrap(), *expected, "machine {tmid} of {partitions} partitions");
         }
     }
 }

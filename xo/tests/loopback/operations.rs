@@ -101,8 +101,8 @@ fn converse(
     let to = tm.end_point(&peer.address().to_string()).unwrap();
     tm.start(Op::receive(domain.allocate(4096).unwrap())).unwrap();
     let mut idle = Some(domain.allocate(8).unwrap());
-    let (mut due, mut hears) = (first, true);
-    while hears || due.is_some() || idle.is_none() {
+    let (mut due, mut expects_more) = (first, true);
+    while expects_more || due.is_some() || idle.is_none() {
         if let Some(number) = due
             && let Some(mut buffer) = idle.take()
         {
@@ -117,11 +117,11 @@ fn converse(
             idle = event.buffer;
             continue;
         };
-        let heard = u64::from_le_bytes(message[..].try_into().unwrap());
+        let number = u64::from_le_bytes(message[..].try_into().unwrap());
         drop(message);
-        due = answer(heard);
-        hears = heard < ROUNDS - 2;
-        if hears {
+        due = answer(number);
+        expects_more = number < ROUNDS - 2;
+        if expects_more {
             tm.start(Op::receive(event.buffer.unwrap())).unwrap();
         }
     }
@@ -134,7 +134,7 @@ const ROUNDS: u64 = 4000;
 #[test]
 fn two_threads_answer_each_other() {
     let Pair { domain, a, b } = &Pair::new();
-    let answer = |heard| Some(heard + 1).filter(|number| *number < ROUNDS);
+    let answer = |number| Some(number + 1).filter(|number| *number < ROUNDS);
     std::thread::scope(|scope| {
         scope.spawn(|| converse(domain, [b, a], None, answer));
         // The first message must find a buffer.

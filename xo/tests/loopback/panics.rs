@@ -38,21 +38,21 @@ fn a_callback_that_panics_when_it_is_dropped_has_ended() {
 /// The payload of a panic is a value of the client too.
 #[test]
 fn a_panic_whose_payload_panics_is_contained() {
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let domain = domain();
     let tm = domain
         .machine()
         .observer(move |_, event| {
             if let TmEvent::State { state, .. } = event {
-                let _ = tell.send(*state);
+                let _ = tx.send(*state);
             }
         })
         .callbacks(|_, _| std::panic::panic_any(Bomb))
         .start("0@lo:12345:31:*")
         .unwrap();
     tm.start(Op::send(domain.allocate(64).unwrap(), tm.own_end_point()).length(5)).unwrap();
-    assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Started));
-    assert_eq!(told.recv_timeout(HUNG), Ok(TmState::Failed));
+    assert_eq!(rx.recv_timeout(HUNG), Ok(TmState::Started));
+    assert_eq!(rx.recv_timeout(HUNG), Ok(TmState::Failed));
     tm.stop(Stop::Abort, Some(HUNG)).unwrap();
     assert_eq!(tm.state(), TmState::Failed);
 }
@@ -61,8 +61,8 @@ fn a_panic_whose_payload_panics_is_contained() {
 #[test]
 fn a_pool_contains_a_panic_whose_payload_panics() {
     let domain = domain();
-    let told = |_: &BufferPool| std::panic::panic_any(Bomb);
-    let pool = domain.pool(PoolOptions::new(64).below_threshold(told)).unwrap();
+    let callback = |_: &BufferPool| std::panic::panic_any(Bomb);
+    let pool = domain.pool(PoolOptions::new(64).below_threshold(callback)).unwrap();
     pool.provision(2).unwrap();
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     drop(buffer);

@@ -48,12 +48,12 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     // Over a helper the node belongs to the helper, whose loss has a separate test.
     let Some(node) = domain.node() else { return };
     let waited = machine(&domain);
-    let (tell, told) = std::sync::mpsc::channel();
-    let states = tell.clone();
+    let (tx, rx) = std::sync::mpsc::channel();
+    let states = tx.clone();
     let called = domain
         .machine()
         .observer(move |_, event| drop(states.send(format!("{event:?}"))))
-        .callbacks(move |_, event| drop(tell.send(format!("{:?} {}", event.status, event.is_last()))))
+        .callbacks(move |_, event| drop(tx.send(format!("{:?} {}", event.status, event.is_last()))))
         .start("0@lo:12345:31:7")
         .unwrap();
     for tm in [&*waited, &*called] {
@@ -71,14 +71,14 @@ fn a_node_that_is_shut_down_leaves_nobody_waiting() {
     waited.stop(Stop::Abort, None).unwrap();
     assert_eq!((waited.state(), waited.in_flight()), (TmState::Stopped, 0));
     // Its event thread notices the end by itself.
-    let mut heard = vec![told.recv().unwrap(), told.recv().unwrap()];
+    let mut reports = vec![rx.recv().unwrap(), rx.recv().unwrap()];
     called.stop(Stop::Abort, None).unwrap();
     assert_eq!((called.state(), called.in_flight()), (TmState::Failed, 0));
     drop(called);
-    heard.extend(told.iter());
+    reports.extend(rx.iter());
     // It fails once its operations have ended; their events are delivered all the same.
-    assert_eq!(heard.len(), 3, "{heard:?}");
-    assert!(heard[0].contains("Started"), "{heard:?}");
-    assert!(heard[1].contains("Failed") && heard[1].contains("ESHUTDOWN"), "{heard:?}");
-    assert_eq!(heard[2], "Err(ECANCELED) true");
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert!(reports[0].contains("Started"), "{reports:?}");
+    assert!(reports[1].contains("Failed") && reports[1].contains("ESHUTDOWN"), "{reports:?}");
+    assert_eq!(reports[2], "Err(ECANCELED) true");
 }

@@ -189,15 +189,15 @@ fn callbacks_tell_of_shortage_and_of_its_end() {
     };
     let options = PoolOptions::new(BYTES).below_threshold(count(&short)).not_empty(count(&not_empty));
     let pool = domain().pool(options).unwrap();
-    let told = || (short.load(Ordering::Relaxed), not_empty.load(Ordering::Relaxed));
+    let calls = || (short.load(Ordering::Relaxed), not_empty.load(Ordering::Relaxed));
     pool.provision(3).unwrap();
-    assert_eq!(told(), (0, 1));
+    assert_eq!(calls(), (0, 1));
     let mut out: Vec<_> = (0..3).map(|_| pool.get(Colour::Any).unwrap().unwrap()).collect();
-    assert_eq!(told(), (2, 1));
+    assert_eq!(calls(), (2, 1));
     out.pop();
-    assert_eq!(told(), (2, 2));
+    assert_eq!(calls(), (2, 2));
     out.pop();
-    assert_eq!(told(), (2, 2));
+    assert_eq!(calls(), (2, 2));
 }
 
 #[test]

@@ -31,15 +31,15 @@ fn colours_and_lengths_are_set_and_read_back() {
 #[test]
 fn the_queue_is_full_when_the_machine_has_started() {
     let (domain, pool) = with_pool(8);
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let seen = pool.clone();
     let observer = move |machine: &Machine, event: &TmEvent| {
         if let TmEvent::State { state: TmState::Started, .. } = event {
-            tell.send((posted(machine), free(&seen))).unwrap();
+            tx.send((posted(machine), free(&seen))).unwrap();
         }
     };
     let tm = provisioned(&domain, &pool, Colour::Any).observer(observer).start(ADDRESS).unwrap();
-    assert_eq!(told.recv(), Ok((2, 6)));
+    assert_eq!(rx.recv(), Ok((2, 6)));
     assert_eq!((posted(&tm), free(&pool)), (2, 6));
 }
 
@@ -48,11 +48,11 @@ fn the_queue_is_full_when_the_machine_has_started() {
 #[test]
 fn what_a_pool_lacks_follows_when_it_comes() {
     let domain = domain();
-    let (tell, told) = mpsc::channel();
-    let not_empty = move |_: &BufferPool| tell.send(()).unwrap();
+    let (tx, rx) = mpsc::channel();
+    let not_empty = move |_: &BufferPool| tx.send(()).unwrap();
     let pool = domain.pool(PoolOptions::new(BYTES).not_empty(not_empty)).unwrap();
     pool.provision(8).unwrap();
-    assert_eq!(told.try_iter().count(), 1);
+    assert_eq!(rx.try_iter().count(), 1);
     let first = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     let state = |tm: &Machine| (posted(tm), tm.deficit());
 
@@ -64,7 +64,7 @@ fn what_a_pool_lacks_follows_when_it_comes() {
 
     assert_eq!(pool.provision(2), Ok(2));
     assert_eq!((state(&first), free(&pool)), ((10, 0), 0));
-    assert_eq!(told.try_iter().count(), 2);
+    assert_eq!(rx.try_iter().count(), 2);
 
     let second = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     assert_eq!((state(&second), failures(&second)), ((0, 2), 2));
@@ -151,12 +151,12 @@ fn a_stop_refills_another_machine() {
 #[test]
 fn provisioned_buffers_are_as_asked_for() {
     let (domain, pool) = with_pool(3);
-    let (tell, told) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let provision =
         Provision { min_receive_size: BYTES / 4, max_messages: 3, buffers: 2, colour: Colour::Of(5) };
     let callback = move |machine: &Machine, event: Event| {
         // Before a last event is delivered, another buffer is posted.
-        tell.send((posted(machine), event)).unwrap();
+        tx.send((posted(machine), event)).unwrap();
     };
     let tm = domain.machine().pool(&pool, provision).callbacks(callback).start(ADDRESS).unwrap();
     let mut sender = Sender::new(&domain);
@@ -164,7 +164,7 @@ fn provisioned_buffers_are_as_asked_for() {
         // A message longer than `min_receive_size` does not match, and is lost.
         sender.send(&[0; BYTES / 4 + 1], &tm);
         sender.send(&[number; BYTES / 8], &tm);
-        let (posted, event) = told.recv().unwrap();
+        let (posted, event) = rx.recv().unwrap();
         assert_eq!((posted, event.queue, event.is_last()), (2, Queue::MessageReceive, number == 2));
         assert_eq!(event.message.as_deref(), Some(&[number; BYTES / 8][..]));
         assert_eq!(event.offset, usize::from(number) * BYTES / 8);

@@ -16,9 +16,9 @@ pub(crate) fn arrives() -> Fate {
 }
 
 #[derive(Clone)]
-pub(crate) struct Lossy(Arc<Mutex<State>>);
+pub(crate) struct Lossy(Arc<Mutex<NetworkState>>);
 
-struct State {
+struct NetworkState {
     now_ns: u64,
     buffers: Vec<IoVec>,
     machines: Vec<Machine>,
@@ -54,7 +54,7 @@ struct Posted {
 impl Lossy {
     /// A network in which `fate` decides about every message.
     pub(crate) fn new(fate: impl FnMut(&Sent) -> Fate + Send + 'static) -> Lossy {
-        Lossy(Arc::new(Mutex::new(State {
+        Lossy(Arc::new(Mutex::new(NetworkState {
             now_ns: 0,
             buffers: Vec::new(),
             machines: Vec::new(),
@@ -96,12 +96,12 @@ impl Lossy {
         state.deliver();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NetworkState> {
         self.0.lock().expect("no test panics while it holds the network")
     }
 }
 
-impl State {
+impl NetworkState {
     fn send(&mut self, from: Address, to: Address, buffer: BufferHandle, length: u64) {
         let memory = &self.buffers[buffer.0 as usize];
         let bytes = memory.outgoing(0..length as usize).unwrap().to_vec();

@@ -45,10 +45,10 @@ fn many_events_are_one_call_of_the_transport() {
 fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
     let rig = Arc::new(Rig::new());
     let (ops, events) = endings(&rig, 2);
-    let (tell, told) = channel();
+    let (tx, rx) = channel();
     let waiter = std::thread::spawn({
         let rig = rig.clone();
-        move || tell.send(rig.tm.wait(None).unwrap().map(|event| event.op))
+        move || tx.send(rig.tm.wait(None).unwrap().map(|event| event.op))
     });
     while rig.script.asleep() == 0 {
         std::thread::yield_now();
@@ -56,7 +56,7 @@ fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
     rig.script.inject_silently(events);
     let taken = rig.tm.take().unwrap().expect("there is an event");
     rig.script.wake_all();
-    assert_eq!(told.recv_timeout(HUNG), Ok(Some(ops[1])));
+    assert_eq!(rx.recv_timeout(HUNG), Ok(Some(ops[1])));
     assert_eq!(taken.op, ops[0]);
     waiter.join().unwrap().unwrap();
 }

@@ -161,11 +161,11 @@ fn a_large_operation_of_a_batch_starts_in_its_turn() {
     batch.push(Op::passive_receive(rig.large(2)).length(0));
     batch.push(Op::passive_receive(rig.buffer()));
     batch.push(Op::passive_receive(rig.large(2)));
-    let told = |outcome: Result<Started, Refused>| match outcome {
+    let parts_or_error = |outcome: Result<Started, Refused>| match outcome {
         Ok(started) => Ok(started.offer.parts()),
         Err(refused) => Err((refused.error.errno(), refused.buffer.len())),
     };
-    let outcomes: Vec<_> = rig.tm.submit(&mut batch).map(told).collect();
+    let outcomes: Vec<_> = rig.tm.submit(&mut batch).map(parts_or_error).collect();
     assert_eq!(outcomes, [Ok(1), Ok(3), Err((Errno::EINVAL, 2 * PART)), Ok(1), Ok(2)]);
     let asked: Vec<_> = rig.script.operations().map(|operation| operation.kind.queue()).collect();
     let (receive, send) = (Queue::PassiveBulkReceive, Queue::PassiveBulkSend);

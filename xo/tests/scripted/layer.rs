@@ -216,18 +216,18 @@ fn pending_is_what_the_transport_says() {
 #[test]
 fn several_machines_of_several_domains_call_back() {
     let rigs = [(); 3].map(|()| Rig::new());
-    let (tell, told) = channel();
+    let (tx, rx) = channel();
     let machines: Vec<(usize, TransferMachine)> = rigs
         .iter()
         .enumerate()
         .map(|(number, rig)| {
-            let tell = tell.clone();
+            let tx = tx.clone();
             let builder = rig.domain.machine().confine(&[0]);
-            let builder = builder.callbacks(move |_, event| drop(tell.send((number, event))));
+            let builder = builder.callbacks(move |_, event| drop(tx.send((number, event))));
             (number, builder.start(&format!("0@lo:12345:31:{}", number + 1)).unwrap())
         })
         .collect();
-    drop(tell);
+    drop(tx);
     for (number, tm) in &machines {
         let rig = &rigs[*number];
         let foreign = rigs[(number + 1) % 3].buffer();
@@ -243,7 +243,7 @@ fn several_machines_of_several_domains_call_back() {
             rig.script.inject(if offset == 200 { last(event) } else { event });
         }
         for offset in [0, 100, 200] {
-            let (of, event) = told.recv_timeout(HUNG).unwrap();
+            let (of, event) = rx.recv_timeout(HUNG).unwrap();
             assert_eq!((of, event.op, event.offset, event.is_last()), (*number, op, offset, offset == 200));
             assert_eq!(event.message.map(|message| message.len()), Some(100));
         }
@@ -252,7 +252,7 @@ fn several_machines_of_several_domains_call_back() {
     for (_, tm) in &machines {
         tm.stop(Stop::Drain, Some(HUNG)).unwrap();
     }
-    assert!(told.recv().is_err(), "each callback has been dropped");
+    assert!(rx.recv().is_err(), "each callback has been dropped");
     drop(machines);
     for rig in rigs {
         let script = rig.script.clone();

@@ -77,8 +77,8 @@ impl Side {
     pub(crate) fn on(world: &World, place: usize, id: &str) -> Side {
         let (domain, address) = (world.domain(place), wanted(world, place, id));
         if world.is_called() {
-            let (tell, called) = channel();
-            let builder = domain.machine().callbacks(move |_, event| drop(tell.send(event)));
+            let (tx, called) = channel();
+            let builder = domain.machine().callbacks(move |_, event| drop(tx.send(event)));
             let tm = builder.start(&address).unwrap();
             return Side { tm, domain, called: Some(called) };
         }

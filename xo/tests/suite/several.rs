@@ -13,12 +13,12 @@ const MACHINES: usize = 4;
 
 /// A barrier that counts: `join` blocks until all machines' threads are in it.
 #[derive(Default)]
-struct Meeting {
+struct Rendezvous {
     there: Mutex<usize>,
     met: Condvar,
 }
 
-impl Meeting {
+impl Rendezvous {
     /// The number of threads that were in it at a time; less than all if it hangs.
     fn join(&self) -> usize {
         let mut there = self.there.lock().unwrap();
@@ -36,16 +36,16 @@ impl Meeting {
 fn messages_of_several_machines_are_handled_at_once() {
     let world = world().with_threads();
     let client = Side::on(&world, 0, "*");
-    let (meeting, (tell, told)) = (Arc::new(Meeting::default()), channel());
+    let (rendezvous, (tx, rx)) = (Arc::new(Rendezvous::default()), channel());
     let machines: Vec<Side> = (0..MACHINES)
         .map(|_| {
             if !world.is_called() {
                 return Side::on(&world, 1, "*");
             }
-            let (domain, meeting, tell) = (world.domain(1), meeting.clone(), tell.clone());
+            let (domain, rendezvous, tx) = (world.domain(1), rendezvous.clone(), tx.clone());
             let builder = domain.machine().callbacks(move |_, event| {
                 if event.message.is_some() {
-                    let _ = tell.send(meeting.join());
+                    let _ = tx.send(rendezvous.join());
                 }
             });
             let tm = builder.start(&wanted(&world, 1, "*")).unwrap();
@@ -59,19 +59,19 @@ fn messages_of_several_machines_are_handled_at_once() {
     std::thread::scope(|scope| {
         if !world.is_called() {
             for machine in &machines {
-                let (tm, meeting, tell) = (&machine.tm, &meeting, tell.clone());
+                let (tm, rendezvous, tx) = (&machine.tm, &rendezvous, tx.clone());
                 scope.spawn(move || {
                     let event = tm.wait(HUNG).unwrap().expect("it hangs");
                     assert_eq!(
                         (event.status, event.message.as_deref()),
                         (Ok::<(), Errno>(()), Some(&b"come"[..]))
                     );
-                    tell.send(meeting.join()).unwrap();
+                    tx.send(rendezvous.join()).unwrap();
                 });
             }
         }
         for _ in &machines {
-            assert_eq!(told.recv_timeout(2 * HUNG.unwrap()), Ok(MACHINES), "those who were there at a time");
+            assert_eq!(rx.recv_timeout(2 * HUNG.unwrap()), Ok(MACHINES), "those who were there at a time");
         }
     });
     for _ in &machines {

@@ -63,7 +63,7 @@ fn a_buffer_with_messages_is_cancelled() {
 #[test]
 fn between_two_events_anything_is_started_and_cancelled() {
     let pair = pair();
-    let mut doomed = pair.b.tm.start(Op::passive_receive(pair.b.empty(64))).unwrap().op;
+    let mut to_cancel = pair.b.tm.start(Op::passive_receive(pair.b.empty(64))).unwrap().op;
     pair.b.receive_one(64);
     for round in 0..32_u8 {
         pair.send(&[round]);
@@ -72,11 +72,11 @@ fn between_two_events_anything_is_started_and_cancelled() {
         drop(event.message);
         pair.b.tm.start(Op::receive(event.buffer.unwrap())).unwrap();
         let next = pair.b.tm.start(Op::passive_receive(pair.b.empty(64))).unwrap().op;
-        assert!(pair.b.tm.cancel(doomed));
-        pair.b.tm.cancel(doomed);
-        assert_eq!(pair.b.end_of(doomed).status, Err(Errno::ECANCELED));
-        assert!(!pair.b.tm.cancel(doomed));
-        doomed = next;
+        assert!(pair.b.tm.cancel(to_cancel));
+        pair.b.tm.cancel(to_cancel);
+        assert_eq!(pair.b.end_of(to_cancel).status, Err(Errno::ECANCELED));
+        assert!(!pair.b.tm.cancel(to_cancel));
+        to_cancel = next;
     }
     assert_eq!(pair.b.counts(Queue::MessageReceive), (33, 0, 32, 0));
 }

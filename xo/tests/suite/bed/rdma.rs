@@ -17,7 +17,7 @@ impl Alone {
     /// The NID of a node with a fixed neighbour entry, to which all packets are lost.
     pub(super) fn silent(&self) -> Nid {
         const NOWHERE: &str = "10.77.0.99";
-        let netdev = told("NLX_GUEST_NETDEVS").remove(0);
+        let netdev = variable("NLX_GUEST_NETDEVS").remove(0);
         let neighbour = ["lladdr", "02:00:00:00:00:99", "nud", "permanent"];
         let mut ip = Command::new("ip");
         ip.args(["neighbour", "replace", NOWHERE, "dev", &netdev]).args(neighbour);
@@ -28,7 +28,7 @@ impl Alone {
 
 /// The NIDs of the guest's two addresses.
 pub(super) fn nids() -> [Nid; 2] {
-    let nids: Vec<Nid> = told("NLX_GUEST_ADDRESSES").iter().map(|address| nid(address)).collect();
+    let nids: Vec<Nid> = variable("NLX_GUEST_ADDRESSES").iter().map(|address| nid(address)).collect();
     nids.try_into().unwrap()
 }
 
@@ -36,7 +36,7 @@ fn nid(address: &str) -> Nid {
     format!("{address}@o2ib").parse().unwrap()
 }
 
-fn told(name: &str) -> Vec<String> {
-    let words = std::env::var(name).unwrap_or_else(|_| panic!("{name} is what tests/guest/run tells"));
+fn variable(name: &str) -> Vec<String> {
+    let words = std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: tests/guest/run sets it"));
     words.split(' ').map(str::to_owned).collect()
 }

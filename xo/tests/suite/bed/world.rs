@@ -62,8 +62,8 @@ impl World {
         let (rest, partitions) = name.rsplit_once('_').unwrap();
         let partitions = partitions.parse().unwrap();
         let called = rest.starts_with("called_");
-        let way = rest.trim_start_matches("called_");
-        let network = way.trim_start_matches("helper_");
+        let network_name = rest.trim_start_matches("called_");
+        let network = network_name.trim_start_matches("helper_");
         let world = match network {
             "lo" => World::loopback(partitions),
             "tcp" => World::tcp(partitions),
@@ -72,7 +72,7 @@ impl World {
             "sim" => World::simulated(partitions),
             _ => panic!("there is no network {rest}"),
         };
-        let world = if network == way { world } else { world.helped() };
+        let world = if network == network_name { world } else { world.helped() };
         if called { World { called, ..world }.with_threads() } else { world }
     }
 
