@@ -112,7 +112,7 @@ pub struct Limits {
     /// Peers with which messages are exchanged; 131,072, more than the largest clusters have nodes.
     /// Idle peers are evicted for new ones.
     pub peers: usize,
-    /// Messages waiting on one lazy portal; 32,768, equal to what LNDs of two kinds take into
+    /// Messages waiting on one lazy portal; 32,768, which two kinds of LNDs together take into
     /// memory by default. Further messages are dropped.
     pub delayed: usize,
     /// Messages that fault rules delay at a time, all partitions together; 4,096. Each blocks a

@@ -52,17 +52,17 @@ impl fmt::Display for DropReason {
         f.write_str(match self {
             DropReason::NoMatch => "no entry matches",
             DropReason::NoPortal => "the portal does not exist",
-            DropReason::TooLong => "longer than the entry that matches",
-            DropReason::Busy => "the memory of the entry that matches is in use",
+            DropReason::TooLong => "longer than the matching entry",
+            DropReason::Busy => "the memory of the matching entry is in use",
             DropReason::NoRoom => "a table of messages is full",
-            DropReason::NoMemory => "no memory is left for it to wait for a buffer in",
-            DropReason::Unexpected => "no operation waits for it",
+            DropReason::NoMemory => "no memory to keep it until a buffer is posted",
+            DropReason::Unexpected => "no operation expects this answer",
             DropReason::OtherNode => "addressed to another node",
             DropReason::BadSource => "the source is this node or no node",
             DropReason::TooManyAnswers => "too many answers to this peer are under way",
             DropReason::NiStopping => "the NI is being stopped",
             DropReason::ConnectionLost => "its connection was lost while it waited",
-            DropReason::NotLazy => "the portal is lazy no more",
+            DropReason::NotLazy => "the portal is no longer lazy",
             DropReason::FaultRule => "a fault rule",
         })
     }

@@ -45,7 +45,7 @@ impl EventQueue {
     }
 
     fn as_polled(&self, eq: EqHandle) -> Result<&Arc<PolledQueue>, LNetError> {
-        let rule = "only a queue with a count keeps events to be polled";
+        let rule = "only a queue with a count can be polled";
         self.polled.as_ref().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })
     }
 

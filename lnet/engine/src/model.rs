@@ -239,7 +239,9 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     // buffer.
     let delivery = match verdict {
         Verdict::Deliver(delivery) => delivery,
-        Verdict::Delay(_) => node.lnd.resumed.lock().unwrap().pop().flatten().expect("it goes on"),
+        Verdict::Delay(_) => {
+            node.lnd.resumed.lock().unwrap().pop().flatten().expect("the message is resumed")
+        }
         other => panic!("a PUT that matches is not dropped: {other:?}"),
     };
     let token = delivery.token;
@@ -295,7 +297,7 @@ fn attach_spread_against_block() {
 /// A poster without its fence checks for messages before its entry is visible and misses one; loom
 /// finds it.
 #[test]
-#[should_panic(expected = "it goes on")]
+#[should_panic(expected = "the message is resumed")]
 fn a_poster_without_its_fence_misses_a_message() {
     weakened(PLACED, End::Store, || check(attach_masked_against_block));
 }
@@ -303,7 +305,7 @@ fn a_poster_without_its_fence_misses_a_message() {
 /// A message without its fence decides where to search before its announcement is visible; loom
 /// finds it.
 #[test]
-#[should_panic(expected = "it goes on")]
+#[should_panic(expected = "the message is resumed")]
 fn a_message_without_its_fence_misses_a_buffer() {
     weakened(PLACED, End::Load, || check(attach_spread_against_block));
 }
@@ -311,7 +313,7 @@ fn a_message_without_its_fence_misses_a_buffer() {
 /// With the announcement after the last search the two can miss each other; loom finds it.
 // Covers: S-109
 #[test]
-#[should_panic(expected = "it goes on")]
+#[should_panic(expected = "the message is resumed")]
 fn announced_too_late_they_miss_each_other() {
     broken(ANNOUNCED, || check(|| attach_against_block(2)));
 }
@@ -354,7 +356,7 @@ fn nothing_overtakes_what_waits() {
         let second = node.arrive();
         let md = poster.join().unwrap();
         assert!(matches!(second, Verdict::Delay(_)), "the buffer takes one message: the first");
-        let delivery = node.lnd.resumed.lock().unwrap().pop().flatten().expect("the first goes on");
+        let delivery = node.lnd.resumed.lock().unwrap().pop().flatten().expect("the first is resumed");
         let token = delivery.token;
         drop(delivery);
         node.engine.finalize_rx(token, Ok(()));
@@ -506,7 +508,7 @@ fn a_message_that_is_taken_back_ends_once() {
         let finalizer = node.beside(|node| node.finalize(Ok(())));
         node.engine.md_unlink(queued).unwrap();
         finalizer.join().unwrap();
-        assert!(node.lnd.handed.lock().unwrap().is_empty(), "it waits for nobody");
+        assert!(node.lnd.handed.lock().unwrap().is_empty(), "no message is left");
         node.assert_ended_once(first);
         node.assert_ended_once(queued);
         node.assert_quiet();
@@ -554,7 +556,7 @@ fn a_call_that_makes_its_md_waits_for_a_credit() {
         let made = node.bind_put().expect("there is a way").expect("nothing is done with it");
         node.engine.md_unlink(made).expect("it is there");
         finalizer.join().unwrap();
-        assert!(node.lnd.handed.lock().unwrap().is_empty(), "it waits for nobody");
+        assert!(node.lnd.handed.lock().unwrap().is_empty(), "no message is left");
         node.assert_ended_once(first);
         node.assert_ended_once(made);
         node.assert_quiet();

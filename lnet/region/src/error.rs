@@ -12,7 +12,7 @@ pub enum RegionError {
         max: usize,
     },
     /// The range does not lie within the memory.
-    #[error("bytes {start}..{end} lie outside of the {length} bytes there are")]
+    #[error("bytes {start}..{end} are outside of the memory of {length} bytes")]
     OutOfBounds {
         /// First byte of the range.
         start: usize,
@@ -38,19 +38,19 @@ pub enum RegionError {
         end: usize,
     },
     /// Too many ranges of one region are leased.
-    #[error("{max} ranges of the region are in use already, and there is no room for another")]
+    #[error("cannot lease another range of the region: {max} are in use")]
     TooManyLeases {
         /// The limit: 4,096, or fewer if there is no memory for further entries.
         max: usize,
     },
     /// The memory has no descriptor that could be shared: it is on the heap, or part of an arena.
-    #[error("memory of {bytes} bytes on the heap or of an arena cannot be shared")]
+    #[error("cannot share memory of {bytes} bytes: it is on the heap or part of an arena")]
     NotShareable {
         /// Length of the region.
         bytes: usize,
     },
     /// The descriptor does not name the memory of a region.
-    #[error("the descriptor names no memory of fixed size: {what} ({errno})")]
+    #[error("the descriptor is not a memfd of fixed size, because of {what} ({errno})")]
     NotRegion {
         /// The property that is wrong.
         what: &'static str,

@@ -333,7 +333,7 @@ fn seals(fd: BorrowedFd<'_>) -> SealFlag {
 
 /// Returns the length of another process's memory. It is sealed, so it does not change.
 fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
-    let refused = |errno| RegionError::NotRegion { what: "what it is", errno };
+    let refused = |errno| RegionError::NotRegion { what: "its type", errno };
     // Only memfds support seals: any other descriptor is refused here.
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(refused)?;
     if !SealFlag::from_bits_retain(seals).contains(SEALS) {

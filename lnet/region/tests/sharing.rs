@@ -96,7 +96,7 @@ fn what_is_no_sealed_memory_is_refused() {
     assert!(matches!(Region::attach(memfd(endless, all)), Err(RegionError::Length { .. })));
     let null = File::open("/dev/null").unwrap();
     let error = Region::attach(null.as_fd().try_clone_to_owned().unwrap()).unwrap_err();
-    assert!(matches!(error, RegionError::NotRegion { what: "what it is", .. }), "{error}");
+    assert!(matches!(error, RegionError::NotRegion { what: "its type", .. }), "{error}");
     // Memory that may not be written cannot be a buffer.
     let unwritable = memfd(4096, all | SealFlag::F_SEAL_WRITE);
     assert!(matches!(Region::attach(unwritable), Err(RegionError::System { .. })));

@@ -126,7 +126,7 @@ impl Engine {
             return;
         }
         self.ping_target.publish(self);
-        tracing::info!(%nid, up, "the link of an NI has changed");
+        tracing::info!(%nid, up, "the link of an NI changed");
     }
 
     /// Prepares the stop of an NI: nothing is sent over it any more, and messages that wait end.

@@ -122,7 +122,9 @@ pub enum FaultRuleError {
         expected: &'static str,
     },
     /// A delay whose range is reversed, or too long.
-    #[error("a delay of {at_least:?} to {at_most:?} cannot be: it is 0 to {DELAY_MAX:?}, the shortest first")]
+    #[error(
+        "invalid delay {at_least:?} to {at_most:?}: it must be within 0 and {DELAY_MAX:?}, the shorter first"
+    )]
     Delay {
         /// The shortest.
         at_least: Duration,

@@ -61,7 +61,7 @@ impl FromStr for FaultRule {
         let mut words = Words { rule, left: rule.split_whitespace() };
         let action = match words.left.next().unwrap_or_default() {
             "drop" => FaultAction::Drop,
-            "delay" => words.next("a span of time as 5ms or 1ms..2s", delay)?,
+            "delay" => words.next("a time such as 5ms or 1ms..2s", delay)?,
             other => return Err(words.wrong(other, "drop or delay")),
         };
         let (mut rate, mut kinds, mut portal) = (None, None, None);

@@ -15,8 +15,8 @@ use crate::slab::Key;
 /// Maximum number of answers in flight to one peer before its requests are dropped. A peer that
 /// sends requests but does not take the answers must neither fill the table of messages, nor use up
 /// the leases of a region (4096). A working peer has a few credits' worth in flight (8 over TCP),
-/// and one more per outstanding request waiting: a Lustre server, for some hundred requests of a
-/// few MiB each, has over a thousand.
+/// and waiting those to the GETs that its program issues at once: a Lustre server, for some hundred
+/// requests of a few MiB each, over a thousand.
 const PEER_ANSWERS_MAX: u32 = 2048;
 
 /// Fraction of the table of messages (one in this many) beyond which no answer is queued behind

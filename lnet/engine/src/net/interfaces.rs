@@ -62,9 +62,7 @@ impl NetShared {
     ) -> Result<Key, LNetError> {
         let nid = id.nid;
         if self.nis.find(nid).is_some() {
-            return Err(
-                LndError { what: format!("there is an NI {nid} already"), errno: Errno::EEXIST }.into()
-            );
+            return Err(LndError { what: format!("NI {nid} already exists"), errno: Errno::EEXIST }.into());
         }
         let ni = Ni::new(id, lnd.clone(), cpts.clone(), distances);
         let credits = ni.credits_per_partition(&STARTING_LIMITS);

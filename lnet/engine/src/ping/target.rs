@@ -55,7 +55,7 @@ impl PingTarget {
         self.publish(engine);
         if let Err(error) = self.take_pushes(engine) {
             // Pushes find no buffer then, and are acknowledged.
-            tracing::error!(%error, "no memory for pushes: what they tell is lost");
+            tracing::error!(%error, "no memory for the buffers of pushes: pushes are acknowledged, but their NIDs are ignored");
         }
     }
 
@@ -87,7 +87,9 @@ impl PingTarget {
                     let _ = engine.unlink_entry(old, true);
                 }
             }
-            Err(error) => tracing::error!(%error, "pings get an outdated list of NIs"),
+            Err(error) => {
+                tracing::error!(%error, "cannot publish the new list of NIs: pings get the previous one")
+            }
         }
     }
 }
@@ -196,7 +198,7 @@ impl Pushes {
 
     fn repost(&self, engine: &Engine, buffer: usize) {
         if let Err(error) = self.try_repost(engine, buffer) {
-            tracing::error!(%error, "a buffer for pushes is lost");
+            tracing::error!(%error, "cannot post a buffer for pushes again: fewer pushes can arrive at a time");
         }
     }
 

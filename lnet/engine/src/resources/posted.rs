@@ -139,7 +139,7 @@ impl Posted {
         let MdTable { common, objects, location, .. } = &mut self.mds;
         let neighbour = objects.entry(key).ok_or_else(|| no_entry(beside))?;
         if neighbour.portal != spec.portal {
-            let rule = "it must be the portal of the entry beside";
+            let rule = "it must be the portal of the neighbouring entry";
             return Err(LNetError::Invalid { field: "portal", value: u64::from(spec.portal.get()), rule });
         }
         let (portal, partitions, turn) = (spec.portal.index(), common.partitions(), neighbour.turn);

@@ -168,7 +168,7 @@ fn the_link_of_an_ni_goes_down_and_up() {
     a.engine.link_changed(a.nid, false);
     a.engine.link_changed(a.nid, false);
     a.engine.link_changed(nid(77), false);
-    assert_eq!(ping(&network, &b, a.id()).sequence, before + 1, "it is told when it changes");
+    assert_eq!(ping(&network, &b, a.id()).sequence, before + 1, "a change gets the next sequence number");
     assert_eq!((source(), reported(), up()), (nid(5), vec![NiStatus::DOWN, NiStatus::UP], [false, true]));
     a.engine.link_changed(nid(5), false);
     assert_eq!(

@@ -190,7 +190,7 @@ mod tests {
                         prop_assert!(model.taken[range.clone()].iter().all(|taken| !taken));
                         let first_unused = start + used.next_multiple_of(GRANULE_BYTES);
                         let rest = first_unused / GRANULE_BYTES..(start + bytes).div_ceil(GRANULE_BYTES);
-                        prop_assert!(model.used[rest].iter().all(|used| !used), "all that was used is told");
+                        prop_assert!(model.used[rest].iter().all(|used| !used), "every used byte is reported");
                         model.taken[range.clone()].fill(true);
                         model.used[range].fill(true);
                         held.push((start, bytes));
