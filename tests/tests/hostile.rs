@@ -367,7 +367,8 @@ fn a_host_that_closes_half() {
     scene.ends_well();
 }
 
-/// A node that the victim itself sends to, which accepts and never reads: what is under way ends at its timeout.
+/// A node to which the victim sends, and which accepts but never reads: operations end at their
+/// timeout.
 #[test]
 fn a_target_that_never_reads() {
     let (mut scene, road) = Scene::new("sock_timeout=1 transaction_timeout=2 tx_buffer_size=4096");

@@ -1,9 +1,10 @@
-//! Places among the clients.
+//! The places for clients.
 
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Two users take as many places among the clients as they can get: the honest user, a new one and root still get in.
+/// Two users take the maximum of places for clients: the honest user, a new one and root are still
+/// accepted.
 // Covers: MT-237
 #[test]
 #[ignore = "./test attack"]
@@ -15,7 +16,8 @@ fn two_users_fill_the_table() {
     stage.close(attackers);
 }
 
-/// One user fills the places under ten of its subordinate ids: they count as one user, and others still get in.
+/// One user fills the places under ten of its subordinate ids: they count as one user, and others
+/// are still accepted.
 #[test]
 #[ignore = "./test attack, under tests/systemd/run"]
 fn subordinate_ids_fill_the_table() {

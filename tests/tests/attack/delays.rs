@@ -1,22 +1,22 @@
-//! Clients that make single system calls of the helper long.
+//! Clients that delay single system calls of the helper.
 
 use crate::people::User;
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
-/// Runs this attack beside honest work. A user that holds up a thread rests.
+/// Runs this attack beside honest work. A user that blocks a thread is suspended.
 fn rests(name: &'static str, attack: &[&str]) {
     let Some(mut stage) = Stage::new(name).open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), attack)]);
     hung_unless("the attacker rests", || stage.helper.number("/door/rested") > 0);
     stage.honest_work_goes_on();
-    // It is served still, but seldom.
+    // It is still served, but seldom.
     attackers[0].did();
     stage.everybody_is_served();
     stage.close(attackers);
 }
 
-/// Runs this attack beside honest work, which goes on as the attack does.
+/// Runs this attack beside honest work; both continue.
 fn goes_on(name: &'static str, attack: &[&str]) {
     let Some(mut stage) = Stage::new(name).open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), attack)]);
@@ -33,8 +33,9 @@ fn a_socket_with_very_many_watches() {
     rests("watches", &["watches", "8000", "100"]);
 }
 
-/// Each message from elsewhere wakes hundreds of thousands of watches on the descriptor of the client's transfer machine: that counts for
-/// the client's user, in whose turn no message comes, and is not done for each.
+/// Each message from another node wakes hundreds of thousands of watches on the descriptor of the
+/// client's transfer machine. The time is charged to the client's user, although messages do not
+/// come in its turn, and the wake-up is not made for each message.
 #[test]
 #[ignore = "./test attack"]
 fn a_machine_with_very_many_watches() {
@@ -46,15 +47,15 @@ fn a_machine_with_very_many_watches() {
     attackers[1].wait();
     hung_unless("the attacker rests", || stage.helper.number("/door/rested") > 0);
     stage.honest_work_goes_on();
-    // Messages to it still come.
+    // Messages to it still arrive.
     attackers[1].did();
     attackers[1].did();
     stage.everybody_is_served();
     stage.close(attackers);
 }
 
-/// The first page of a ring is taken away without end, and has to be taken out of very many mappings each time: the helper does not
-/// touch it, for it is not sealed.
+/// The first page of a ring is punched out without end, and must be removed from very many mappings
+/// each time: the helper does not access it, because it is not sealed.
 #[test]
 #[ignore = "./test attack"]
 fn a_shared_page_with_very_many_mappings() {
@@ -67,15 +68,16 @@ fn a_shared_page_with_very_many_mappings() {
     stage.close(attackers);
 }
 
-/// Arenas that were never sealed are left behind while their pages are taken away: the helper seals them before it unmaps them, apart
-/// from what else it unmaps.
+/// Arenas that were never sealed are left behind while their pages are punched out: the helper
+/// seals them before it unmaps them, separately from other memory.
 #[test]
 #[ignore = "./test attack"]
 fn arenas_that_are_left_while_pages_are_taken_away() {
     goes_on("left arenas", &["left-arena", "2000"]);
 }
 
-/// Pages of sealed arenas are moved, which the seal does not prevent: whose messages need them waits, and rests if that is long.
+/// Pages of sealed arenas are moved, which the seal does not prevent: messages that need them wait,
+/// and their user is suspended if that is long.
 #[test]
 #[ignore = "./test attack"]
 fn arenas_whose_pages_are_moved() {

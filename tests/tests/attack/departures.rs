@@ -1,12 +1,12 @@
-//! Clients that leave much behind.
+//! Clients that leave with many resources.
 
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Departures to be seen.
+/// The number of departures to wait for.
 const DEPARTURES: u32 = 5;
 
-/// Clients with full quotas leave, again and again: honest work goes on meanwhile.
+/// Clients with full quotas leave, again and again: honest work continues meanwhile.
 #[test]
 #[ignore = "./test attack"]
 fn clients_with_full_quotas_leave() {

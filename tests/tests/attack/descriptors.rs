@@ -1,10 +1,10 @@
-//! Descriptors of a helper that may have few.
+//! Descriptors of a helper with a low limit.
 
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Three users take as many descriptors as they can get of a helper that may have few: others still get theirs, and so do
-/// peers.
+/// Three users take the maximum of descriptors of a helper with a low limit: others still get
+/// theirs, and so do peers.
 #[test]
 #[ignore = "./test attack"]
 fn three_users_take_the_descriptors() {

@@ -1,10 +1,10 @@
-//! The table of what honest clients noticed.
+//! The table of the honest clients' latencies.
 
 use std::fmt;
 use std::io::Write;
 use std::sync::Once;
 
-/// Times of honest rounds, in microseconds.
+/// The times of honest rounds, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     rounds: u64,
@@ -14,7 +14,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// From the answer of `helper-client measure`.
+    /// Parses the answer of `helper-client measure`.
     #[track_caller]
     pub(crate) fn read(line: &str) -> Figures {
         let numbers: Vec<u64> = line.split(' ').skip(1).filter_map(|word| word.parse().ok()).collect();
@@ -30,7 +30,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Adds a line to the table. It is not captured with the output of tests that pass.
+/// Adds a line to the table. The test harness does not capture it in tests that pass.
 pub(crate) fn tell(attack: &str, threads: u32, beside: Figures, quiet: Figures) {
     static HEAD: Once = Once::new();
     HEAD.call_once(|| {

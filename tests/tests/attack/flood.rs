@@ -14,16 +14,17 @@ fn syncs_over_hundreds_of_connections() {
     stage.close(attackers);
 }
 
-/// Clients that come while connections without end come, too: half of them wait no longer than is said here. A client that the
-/// system keeps from running meanwhile says nothing of the helper.
+/// Clients that connect during endless connections: half of them must not wait longer than the
+/// limit below. (A client that the system has not scheduled meanwhile says nothing about the
+/// helper.)
 const COMING: u32 = 32;
 
 /// Connections of the attacker that come before half of them at the most: more than the backlog has, 64, and those that
 /// come while the helper makes the client's session; less than a backlog of 4,096, the system's limit by default.
 const AHEAD_MAX: u64 = 1000;
 
-/// Some threads of one user connect and close in a loop: few connections wait to be accepted, so that only so many come before
-/// one of another user.
+/// Some threads of one user connect and close in a loop: few connections wait to be accepted, so
+/// that only a limited number comes before one of another user.
 // Covers: MT-219
 #[test]
 #[ignore = "./test attack"]

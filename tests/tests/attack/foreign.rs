@@ -5,14 +5,15 @@ use crate::people::{Attacker, User};
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
-/// Descriptors come, as they do before Linux 6.16.
+/// The helper receives descriptors, as before Linux 6.16.
 const PERMISSIVE: &str = "let_descriptors_pass = true\n";
 
-/// Users that occupy carriers: 15 of them as many as a user may, the others what is left, and their first ones.
+/// Users that occupy carriers: 15 of them with the maximum of a user, the others with the rest and
+/// with their first carriers.
 const CARRIER_USERS: u32 = 24;
 
-/// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper holds: the helper goes on, and
-/// ends when it is asked.
+/// TCP sockets with a linger time of an hour and unsent data, more than any queue of the helper
+/// holds: the helper continues, and ends on request.
 // Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
@@ -23,7 +24,7 @@ fn sockets_that_linger() {
     stage.close_beside(attackers);
 }
 
-/// One such socket does not keep the sockets of others from being closed.
+/// One such socket does not prevent the closing of others' sockets.
 #[test]
 #[ignore = "./test attack"]
 fn one_socket_that_lingers() {
@@ -35,7 +36,8 @@ fn one_socket_that_lingers() {
     stage.close(attackers);
 }
 
-/// A file of the attacker's own FUSE file system, which never answers a close: not even a killed process gets past that.
+/// A file of the attacker's FUSE file system, which never answers a close: even a killed process
+/// blocks in it.
 // Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
@@ -47,8 +49,8 @@ fn files_of_a_hostile_file_system() {
     }
 }
 
-/// Signals of a transfer machine received in a page of such a file, which is never answered for: the helper, which sends them,
-/// does not wait for who receives, and ends when it is asked.
+/// Signals of a transfer machine are received into a page of such a file, which never arrives: the
+/// helper, which sends them, does not wait for the receiver, and ends on request.
 // Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
@@ -57,7 +59,7 @@ fn signals_received_in_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// The same for a helper that is killed.
+/// The same with a helper that is killed.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_signals_ends() {
@@ -65,8 +67,9 @@ fn a_helper_that_is_killed_beside_such_signals_ends() {
     the_next_one_serves(stage, attackers);
 }
 
-/// What the helper shares with clients, their doorbells above all, watched by an epoll set whose lock is held as long as such a page
-/// does not come: the helper, which closes what is shared last, ends all the same when it is asked.
+/// Descriptors that the helper shares with clients, mainly their doorbells, are watched by an epoll
+/// set whose lock is held while such a page does not arrive: the helper, which closes shared
+/// descriptors last, ends on request all the same.
 #[test]
 #[ignore = "./test attack"]
 fn shared_descriptors_watched_from_memory_that_never_comes() {
@@ -74,7 +77,7 @@ fn shared_descriptors_watched_from_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// The same for a helper that is killed.
+/// The same with a helper that is killed.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_watches_ends() {
@@ -82,7 +85,7 @@ fn a_helper_that_is_killed_beside_such_watches_ends() {
     the_next_one_serves(stage, attackers);
 }
 
-/// All that such watches have kept is given back when their process ends.
+/// Everything that such watches have kept is released when their process ends.
 #[test]
 #[ignore = "./test attack"]
 fn such_watches_leave_nothing() {
@@ -90,8 +93,8 @@ fn such_watches_leave_nothing() {
     stage.close(attackers);
 }
 
-/// What is shared is in answers, too: one that finds nobody, and one that waits for room while its client leaves. Neither keeps a
-/// descriptor that the helper would close last.
+/// Answers have shared descriptors, too: an answer to a closed socket, and one that waits for room
+/// while its client leaves. Neither has a descriptor whose last close is the helper's.
 #[test]
 #[ignore = "./test attack"]
 fn answers_with_such_descriptors() {
@@ -103,7 +106,8 @@ fn answers_with_such_descriptors() {
     }
 }
 
-/// The helper is killed beside attackers: another one serves in its place, and nothing is left when they end.
+/// The helper is killed beside attackers: another one serves in its place, and nothing is left when
+/// they end.
 fn the_next_one_serves(stage: Stage, attackers: Vec<Attacker>) {
     let helper = stage.kill_helper();
     helper.client("of the next one").sync().unwrap();
@@ -111,7 +115,7 @@ fn the_next_one_serves(stage: Stage, attackers: Vec<Attacker>) {
     helper.is_clean();
 }
 
-/// Descriptors of a user that are not closed yet.
+/// Returns the number of a user's descriptors that are not closed yet.
 fn pending_closes(stage: &Stage, user: User) -> u64 {
     let status = stage.helper.status();
     let users = status["users"].as_array().unwrap().iter();
@@ -119,7 +123,7 @@ fn pending_closes(stage: &Stage, user: User) -> u64 {
     pending.map(|user| user["held"]["pending_closes"].as_u64().unwrap_or(0)).sum()
 }
 
-/// The attack, beside which everybody is served.
+/// Starts the attack; all users are served beside it.
 fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     let attack = beside_memory_that_never_comes("fuse, watches", "fuse-watch", &["500", "leave"])?;
     hung_unless("closes that do not return are the attacker's", || {
@@ -128,12 +132,12 @@ fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     Some(attack)
 }
 
-/// The attack, beside which everybody is served.
+/// Starts the attack; all users are served beside it.
 fn signals_in_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     beside_memory_that_never_comes("fuse, under signals", "fuse-bell", &[])
 }
 
-/// An attack with a FUSE mount, beside which everybody is served.
+/// Starts an attack with a FUSE mount; all users are served beside it.
 fn beside_memory_that_never_comes(
     name: &'static str,
     attack: &str,
@@ -152,8 +156,8 @@ fn beside_memory_that_never_comes(
     Some((stage, attackers))
 }
 
-/// More users than it takes to occupy all carriers but those that are a user's first, each with files whose `close` never returns: what
-/// others leave is closed.
+/// More users than are needed to occupy all carriers except each user's first one, each with files
+/// whose `close` never returns: descriptors of other users are closed.
 #[test]
 #[ignore = "./test attack"]
 fn carriers_of_many_users() {
@@ -162,20 +166,21 @@ fn carriers_of_many_users() {
         Ok(fuse) => fuse,
         Err(reason) => return nlx_skip::skipped("the attack 'carriers of many users'", &reason),
     };
-    // Each mounts its own there, which nobody else sees.
+    // Each attacker mounts in a separate mount namespace.
     let args = fuse.args("fuse", &["100"]);
     let attacks: Vec<(User, &[&str])> =
         (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
     let attackers = stage.attack(&attacks);
     stage.everybody_is_served();
-    // What honest users leave is closed meanwhile.
+    // The descriptors of honest users are closed meanwhile.
     for user in [User::Newcomer, User::Honest] {
         hung_unless("what they shared is closed", || pending_closes(&stage, user) == 0);
     }
     stage.close(attackers);
 }
 
-/// Killed beside both kinds of descriptors, the helper ends, and another one has its port, its lock and its socket at once.
+/// Killed beside both kinds of descriptors, the helper ends, and another one gets its port, its
+/// lock and its socket at once.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_leaves_its_place() {
@@ -192,7 +197,8 @@ fn a_helper_that_is_killed_leaves_its_place() {
     the_next_one_serves(stage, attackers);
 }
 
-/// The porter is killed beside descriptors whose close never returns, in carriers or its own: another one lets clients in.
+/// The porter is killed beside descriptors whose close never returns, in carriers or in the porter:
+/// another one accepts clients.
 #[test]
 #[ignore = "./test attack"]
 fn a_porter_that_is_killed_beside_descriptors_is_replaced() {

@@ -1,4 +1,4 @@
-//! Places for the attackers' FUSE file systems.
+//! The device and mount point of the attackers' FUSE file systems.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use nix::sys::stat::{FchmodatFlags, Mode, SFlag, fchmodat, makedev, mknod};
 
 use crate::people::User;
 
-/// Number of the device `/dev/fuse`.
+/// The number of the device `/dev/fuse`.
 const DEVICE: u64 = makedev(10, 229);
 
-/// A node of the device that every user can open, as distributions have it, and a folder to mount at.
+/// A device node that every user can open, as distributions have it, and a folder to mount at.
 pub(crate) struct Fuse {
     device: PathBuf,
     mount: PathBuf,
@@ -21,7 +21,8 @@ impl Fuse {
     /// Makes both in this folder.
     ///
     /// # Errors
-    /// Why ordinary users cannot mount here.
+    ///
+    /// The reason why ordinary users cannot mount here.
     pub(crate) fn within(folder: &Path) -> Result<Fuse, String> {
         let fuse = Fuse { device: folder.join("fuse"), mount: folder.join("mount") };
         fs::create_dir(&fuse.mount).unwrap();
@@ -39,7 +40,7 @@ impl Fuse {
         }
     }
 
-    /// The arguments of an attack with it.
+    /// The arguments of an attack that uses it.
     pub(crate) fn args<'a>(&'a self, attack: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         [&[attack, self.device.to_str().unwrap(), self.mount.to_str().unwrap()], more].concat()
     }

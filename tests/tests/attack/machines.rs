@@ -3,17 +3,17 @@
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Connections, and the machines of each.
+/// The number of connections, and of machines of each.
 const MANY: &[&str] = &["machines", "255", "256"];
 
-/// Nothing else bounds machines before mappings do.
+/// A configuration in which mappings are the first limit of machines.
 const MACHINES: &str = "[helper.capacity]\nmachines = 1_000_000\n";
 
-/// Nothing else bounds machines before memory does.
+/// A configuration in which memory is the first limit of machines.
 const MAPPINGS: &str = "[helper.capacity]\nmachines = 1_000_000\nmappings = 1_000_000\n";
 
-/// Two users take as many machines as they can get, until the helper could have no further mapping: others still get
-/// theirs.
+/// Two users take the maximum of machines, until the helper could have no further mapping: others
+/// still get theirs.
 #[test]
 #[ignore = "./test attack"]
 fn machines_until_mappings_run_out() {
@@ -23,7 +23,8 @@ fn machines_until_mappings_run_out() {
     stage.close(attackers);
 }
 
-/// The same where the address space of the helper is small: others still get theirs, and the helper lives.
+/// The same with a small address space of the helper: others still get theirs, and the helper keeps
+/// running.
 // Covers: MT-237
 #[test]
 #[ignore = "./test attack"]

@@ -1,32 +1,33 @@
-//! `nlxd` before attackers that are ordinary users of its host, or peers on its network: honest clients beside each attack get
-//! on, newcomers are served, and once the attackers are gone nothing of theirs is left. `./test attack` runs it.
+//! `nlxd` against attackers that are ordinary users of its host, or peers on its network: honest
+//! clients beside each attack make progress, newcomers are served, and after the attackers are gone
+//! nothing of theirs is left. `./test attack` runs it.
 //!
-//! Everybody is a process of a user of its own: the helper, the honest clients, the attackers. Only root can start these;
-//! without root all are one user, and tests that need several are skipped.
+//! The helper, the honest clients and the attackers are processes of different users. Only root can
+//! start these; without root all have one user, and tests that need several are skipped.
 //!
 //! # A new attack
 //!
-//! 1. What the attacker does: a file in `tests/src/bin/nlx-attacker`, and a line in its list `ATTACKS`. It says `full …` when
-//!    the attack is at its height, and goes on until it is killed. Its tools are in [`nlx_tests::attack`],
-//!    [`nlx_tests::client`] and [`nlx_tests::judge`].
-//! 2. What must hold: a file here with a test such as this one, and its `mod` line below:
+//! 1. The attack: a file in `tests/src/bin/nlx-attacker`, and a line in its list `ATTACKS`. It prints
+//!    `full …` when the attack has its full strength, and continues until it is killed. Its tools are
+//!    in [`nlx_tests::attack`], [`nlx_tests::client`] and [`nlx_tests::judge`].
+//! 2. The requirement: a file here with a test such as this one, and its `mod` line below:
 //!
 //!    ```ignore
-//!    /// One sentence: the attack, and what the helper does about it.
+//!    /// One sentence: the attack, and the reaction of the helper.
 //!    #[test]
 //!    #[ignore = "./test attack"]
 //!    fn too_many_machines() {
 //!        let Some(mut stage) = Stage::new("machines").limits("ulimit -v 4000000").open() else { return };
 //!        let attackers = stage.attack(&[(User::Attacker(0), &["machines", "255", "256"])]);
 //!        stage.everybody_is_served();
-//!        // What is particular about this attack: counters of `stage.helper.status()`, lines of the attackers.
+//!        // The specific checks of this attack: counters of `stage.helper.status()`, lines of the attackers.
 //!        stage.close(attackers);
 //!    }
 //!    ```
 //! 3. By hand: `cargo test -p nlx-tests --test attack -- --ignored --test-threads=1 --nocapture too_many_machines`.
 //!
-//! Assertions count (rounds, clients, refusals), and never time. Latencies are recorded in a table, one line for each attack;
-//! people judge them. The environment may set:
+//! Assertions count (rounds, clients, refusals), and never measure time. Latencies are recorded in
+//! a table for review, one line for each attack. The environment may set:
 //!
 //! | variable | default | |
 //! | --- | --- | --- |

@@ -1,4 +1,4 @@
-//! The processes of an attack, each of a user.
+//! The processes of an attack, each with its user.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -10,23 +10,24 @@ use nix::unistd::Uid;
 use crate::figures::Figures;
 use crate::scene::{Helper, Other};
 
-/// Whose process it is.
+/// The user of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     Root,
     Helper,
     /// The user whose clients work all the time.
     Honest,
-    /// A user without a client before.
+    /// A user without an earlier client.
     Newcomer,
     /// One of several attackers.
     Attacker(u32),
-    /// A uid of those that the first attacker has for its user namespaces, by the `/etc/subuid` of `tests/systemd/run`.
+    /// A uid from the first attacker's range for user namespaces, by the `/etc/subuid` of
+    /// `tests/systemd/run`.
     Subordinate(u32),
 }
 
 impl User {
-    /// The user's number. None of them needs to be known to the host.
+    /// The user's uid, which needs no entry on the host.
     pub(crate) fn uid(self) -> u32 {
         match self {
             User::Root => 0,
@@ -38,7 +39,7 @@ impl User {
         }
     }
 
-    /// A program that runs as this user, if this process may start such.
+    /// The command of a program that runs as this user, if this process may start such.
     pub(crate) fn command(self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if can_be_others() && self != User::Root {
@@ -49,24 +50,24 @@ impl User {
     }
 }
 
-/// Whether processes of other users can be started.
+/// Returns whether processes of other users can be started.
 pub(crate) fn can_be_others() -> bool {
     Uid::effective().is_root()
 }
 
-/// The two ends of honest work, as the programs take them.
+/// The two ends of honest work, as arguments of the programs.
 fn ends(helpers: [&Helper; 2]) -> Vec<String> {
     helpers.iter().flat_map(|helper| [helper.socket().display().to_string(), helper.nid_text()]).collect()
 }
 
-/// Honest clients that work all the time, each byte verified.
+/// Honest clients that work all the time, with each byte verified.
 pub(crate) struct Honest {
     process: Other,
     input: ChildStdin,
 }
 
 impl Honest {
-    /// Two clients of one user; both are the attacked helper's, or one is another helper's.
+    /// Starts two clients of one user: both of the attacked helper, or one of another helper.
     pub(crate) fn start(program: &Path, helpers: [&Helper; 2]) -> Honest {
         let mut command = User::Honest.command(program);
         command.arg("measure").args(ends(helpers));
@@ -80,26 +81,26 @@ impl Honest {
         self.process.line()
     }
 
-    /// Waits for so many more rounds.
+    /// Waits for `rounds` further rounds.
     #[track_caller]
     pub(crate) fn advance(&mut self, rounds: u64) {
         assert_eq!(self.ask(&format!("advance {rounds}")), format!("advanced {rounds}"));
     }
 
-    /// The times of the rounds since they were last asked for.
+    /// Returns the times of the rounds since the last call.
     #[track_caller]
     pub(crate) fn figures(&mut self) -> Figures {
         Figures::read(&self.ask("figures"))
     }
 
-    /// Ends the work; all of it went well.
+    /// Ends the work; all of it must have succeeded.
     #[track_caller]
     pub(crate) fn end(mut self) {
         assert_eq!(self.ask("end"), "ended");
     }
 }
 
-/// A newcomer comes, works and goes: what went wrong.
+/// Lets a newcomer connect, work and leave; returns its error.
 pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result<(), String> {
     let mut command = user.command(program);
     command.arg("visit").args(ends(helpers)).stdin(Stdio::null());
@@ -114,17 +115,17 @@ pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result
 pub(crate) struct Attacker {
     process: Other,
     input: ChildStdin,
-    /// What it has got at its height.
+    /// Its result at full strength.
     pub(crate) words: String,
 }
 
 impl Attacker {
-    /// Starts it, and does not wait.
+    /// Starts the attacker without waiting.
     pub(crate) fn start(program: &Path, user: User, helper: &Helper, args: &[&str]) -> Attacker {
         Attacker::start_at(program, user, &helper.socket(), &helper.nid_text(), args)
     }
 
-    /// The same against something that is no helper.
+    /// The same against another target than a helper.
     pub(crate) fn start_at(program: &Path, user: User, socket: &Path, nid: &str, args: &[&str]) -> Attacker {
         let [name, rest @ ..] = args else { panic!("an attack without a name") };
         let mut command = user.command(program);
@@ -133,7 +134,7 @@ impl Attacker {
         Attacker { process, input, words: String::new() }
     }
 
-    /// Waits until the attack is at its height.
+    /// Waits until the attack has its full strength.
     #[track_caller]
     pub(crate) fn wait(&mut self) {
         loop {
@@ -147,14 +148,14 @@ impl Attacker {
         }
     }
 
-    /// Waits for the next line of one that says what it has done since.
+    /// Waits for the next `did` line of an attacker that prints them.
     #[track_caller]
     pub(crate) fn did(&self) -> String {
         let line = self.process.line();
         line.strip_prefix("did ").unwrap_or_else(|| panic!("the attacker says: {line}")).to_string()
     }
 
-    /// Asks one that counts what it does for its count.
+    /// Asks an attacker that counts for its count.
     #[track_caller]
     pub(crate) fn count(&mut self) -> u64 {
         writeln!(self.input, "count").expect("the attacker lives");

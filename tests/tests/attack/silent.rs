@@ -4,11 +4,12 @@ use crate::people::User;
 use crate::stage::Stage;
 use crate::support::peer::PORT;
 
-/// What is stuck stays so for the whole test, and soon is.
+/// Blocked messages remain blocked for the whole test, and become blocked soon.
 const CONFIG: &str = "[ksocklnd]\nsock_timeout = 600\ntx_buffer_size = 65536\n";
 
-/// 40 NIDs of one host ask for more than all credits of the NI pay for, and read no answers: they hold their address's share,
-/// what is beyond waits without credits, and messages to other peers still leave.
+/// 40 NIDs of one host request more than all credits of the NI pay for, and read no answers: they
+/// hold their address's share, further answers wait without credits, and messages to other peers
+/// are still sent.
 #[test]
 #[ignore = "./test attack"]
 fn peers_that_do_not_read() {
@@ -17,7 +18,7 @@ fn peers_that_do_not_read() {
     };
     let attackers = stage.attack(&[(User::Attacker(0), &["silent", &PORT.to_string(), "40"])]);
     stage.everybody_is_served();
-    // Behind the loopback interface.
+    // The NI after the loopback interface.
     let held_back = stage.helper.node_number("/nis/1/held_back");
     assert!(held_back > 0, "the attack was on all the while");
     stage.close(attackers);

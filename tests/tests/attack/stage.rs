@@ -1,4 +1,4 @@
-//! A helper of an ordinary user, honest clients at work, and room for attackers.
+//! A helper of an ordinary user, working honest clients, and attackers.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::figures::{self, Figures};
 use crate::people::{Attacker, Honest, User, can_be_others, visit};
 use crate::scene::{Helper, Launch, install, machine_to_itself};
 
-/// Honest rounds beside an attack that are enough to see it: some seconds on a busy machine.
+/// Honest rounds beside an attack that suffice to see its effect: some seconds on a busy machine.
 const ROUNDS: u64 = 1000;
 
-/// An attack that is being set up.
+/// The settings of an attack test.
 pub(crate) struct Setup {
     name: &'static str,
     launch: Launch,
@@ -21,11 +21,11 @@ pub(crate) struct Setup {
     single_user: bool,
 }
 
-/// A running helper before, beside and after an attack.
+/// A running helper before, during and after an attack.
 pub(crate) struct Stage {
     name: &'static str,
     pub(crate) helper: Helper,
-    /// Another helper, whose clients work with those of the attacked one over the network.
+    /// Another helper, whose clients work over the network with those of the attacked one.
     peer: Option<Helper>,
     pub(crate) honest: Honest,
     programs: Programs,
@@ -35,48 +35,49 @@ pub(crate) struct Stage {
     _machine: RwLockWriteGuard<'static, ()>,
 }
 
-/// The programs of honest clients and attackers, where every user can run them.
+/// The programs of honest clients and attackers, in a folder where every user can run them.
 struct Programs {
     client: PathBuf,
     attacker: PathBuf,
 }
 
 impl Stage {
-    /// A helper with the defaults.
+    /// Settings with a default helper.
     #[expect(clippy::new_ret_no_self, reason = "there is more to say before it can open")]
     pub(crate) fn new(name: &'static str) -> Setup {
-        // Clients of all users are to come in.
+        // Clients of all users may connect.
         let launch = Launch { config: "[helper]\nmode = \"0666\"\n".into(), ..Launch::new() };
         Setup { name, launch, afar: false, single_user: false }
     }
 }
 
 impl Setup {
-    /// More lines for the table `[helper]` of its configuration, and tables behind that.
+    /// Adds lines to the table `[helper]` of its configuration, and tables after it.
     pub(crate) fn config(mut self, lines: &str) -> Setup {
         self.launch.config.push_str(lines);
         self
     }
 
-    /// The helper's limits, as a shell sets them.
+    /// Sets the helper's limits by shell commands.
     pub(crate) fn limits(mut self, limits: &str) -> Setup {
         self.launch.limits = limits.to_string();
         self
     }
 
-    /// The honest clients are of two helpers, and work over the network.
+    /// Makes the honest clients use two helpers, and work over the network.
     pub(crate) fn afar(mut self) -> Setup {
         self.afar = true;
         self
     }
 
-    /// The attack needs no users: a peer makes it, or it is the same whoever makes it.
+    /// Declares that the attack needs no other users: a peer makes it, or its user does not matter.
     pub(crate) fn of_any_user(mut self) -> Setup {
         self.single_user = true;
         self
     }
 
-    /// Starts it all, and records honest rounds without an attack. `None`, with a report, where this machine cannot.
+    /// Starts everything, and records honest rounds without an attack. `None`, with a report, if
+    /// this machine cannot.
     #[track_caller]
     pub(crate) fn open(mut self) -> Option<Stage> {
         let machine = machine_to_itself();
@@ -124,38 +125,38 @@ impl Setup {
 }
 
 impl Stage {
-    /// Starts attackers, and waits until all attacks are at their height.
+    /// Starts attackers, and waits until all attacks have their full strength.
     #[track_caller]
     pub(crate) fn attack(&self, attackers: &[(User, &[&str])]) -> Vec<Attacker> {
         Stage::at_their_height(attackers.iter().map(|(user, args)| self.start(*user, args)).collect())
     }
 
-    /// Waits until all attacks are at their height.
+    /// Waits until all attacks have their full strength.
     #[track_caller]
     pub(crate) fn at_their_height(mut attackers: Vec<Attacker>) -> Vec<Attacker> {
         attackers.iter_mut().for_each(Attacker::wait);
         attackers
     }
 
-    /// Starts an attacker, and waits for nothing.
+    /// Starts an attacker without waiting.
     pub(crate) fn start(&self, user: User, args: &[&str]) -> Attacker {
         Attacker::start(&self.programs.attacker, user, &self.helper, args)
     }
 
-    /// The same at the other helper of honest clients that work over the network.
+    /// The same at the second helper of honest clients that work over the network.
     #[track_caller]
     pub(crate) fn start_afar(&self, user: User, args: &[&str]) -> Attacker {
         let peer = self.peer.as_ref().expect("the stage has another helper");
         Attacker::start(&self.programs.attacker, user, peer, args)
     }
 
-    /// Records honest rounds beside the attack.
+    /// Records honest rounds during the attack.
     #[track_caller]
     pub(crate) fn honest_work_goes_on(&mut self) {
         self.honest_work_goes_on_while(|| {});
     }
 
-    /// Records honest rounds while something happens; at least as many as always.
+    /// Records honest rounds while `happens` runs; at least the usual number.
     #[track_caller]
     pub(crate) fn honest_work_goes_on_while(&mut self, happens: impl FnOnce()) {
         self.honest.figures();
@@ -164,19 +165,21 @@ impl Stage {
         self.beside = Some(self.honest.figures());
     }
 
-    /// A client that was not there before can do everything.
+    /// A new client can do everything.
     ///
     /// # Errors
-    /// What went wrong for it.
+    ///
+    /// The client's error.
     pub(crate) fn visit(&self, user: User) -> Result<(), String> {
         visit(&self.programs.client, user, [&self.helper, self.peer.as_ref().unwrap_or(&self.helper)])
     }
 
-    /// A client of the attacked helper and one of a helper that starts now can work for each other: the node still takes
-    /// connections of peers.
+    /// A client of the attacked helper and one of a new helper can work for each other: the node
+    /// still accepts connections of peers.
     ///
     /// # Errors
-    /// What went wrong for it.
+    ///
+    /// The client's error.
     pub(crate) fn visit_from_afar(&self) -> Result<(), String> {
         let config = "[helper]\nmode = \"0666\"\n".to_string();
         let uid = can_be_others().then(|| User::Helper.uid());
@@ -184,7 +187,8 @@ impl Stage {
         visit(&self.programs.client, User::Newcomer, [&self.helper, &far])
     }
 
-    /// Honest work goes on, and newcomers of each kind are served: of the honest user, of a new one, of root.
+    /// Honest work continues, and newcomers of each kind are served: of the honest user, of a new
+    /// one, of root.
     #[track_caller]
     pub(crate) fn everybody_is_served(&mut self) {
         if self.beside.is_none() {
@@ -195,7 +199,8 @@ impl Stage {
         assert!(failed.is_empty(), "not served: {failed:?}");
     }
 
-    /// The attackers are killed: nothing of theirs is left, the honest clients end well, and the helper ends when it is asked.
+    /// The attackers are killed: nothing of theirs is left, the honest clients succeed, and the
+    /// helper ends on request.
     #[track_caller]
     pub(crate) fn close(self, attackers: Vec<Attacker>) {
         attackers.into_iter().for_each(Attacker::kill);
@@ -204,14 +209,14 @@ impl Stage {
         self.end();
     }
 
-    /// The helper ends in the middle of the attack when it is asked.
+    /// The helper ends on request during the attack.
     #[track_caller]
     pub(crate) fn close_beside(self, attackers: Vec<Attacker>) {
         self.end();
         attackers.into_iter().for_each(Attacker::kill);
     }
 
-    /// The helper is killed in the middle of the attack, and another one starts in its place.
+    /// The helper is killed during the attack, and another one starts in its place.
     #[track_caller]
     pub(crate) fn kill_helper(self) -> Helper {
         self.helper.signal(Signal::SIGKILL);
@@ -229,13 +234,13 @@ impl Stage {
     }
 }
 
-/// Memory that devices reach is locked; as root this process may allow that to those that it starts.
+/// Memory that devices access is locked; root may raise the limit for the processes that it starts.
 fn lift_memory_limit() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).unwrap();
 }
 
-/// Honest rounds to be recorded.
+/// The number of honest rounds to record.
 fn rounds() -> u64 {
     from_environment("NLX_ATTACK_ROUNDS", ROUNDS)
 }

@@ -1,4 +1,4 @@
-//! Nodes of other users that root's `nlx status` asks.
+//! Other users' nodes that root's `nlx status` queries.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use crate::people::{Attacker, User, can_be_others};
 use crate::scene::{install, machine_to_itself, program};
 use crate::support::peer::{PORT, address, hung_unless};
 
-/// Of whom nothing else runs.
+/// A user without other processes.
 const USER: User = User::Attacker(77);
 
 /// The user's folder for sockets.
@@ -32,8 +32,9 @@ impl Drop for Folder {
     }
 }
 
-/// An answer with TCP sockets that have a linger time of an hour and unsent data: the kernel refuses them. (That it does is seen
-/// by `lnet/node/src/status/tests.rs::descriptors_cannot_come_with_an_answer`.)
+/// An answer with TCP sockets that have a linger time of an hour and unsent data: the kernel
+/// refuses them. (`lnet/node/src/status/tests.rs::descriptors_cannot_come_with_an_answer` checks
+/// that it does.)
 #[test]
 #[ignore = "./test attack"]
 fn an_answer_with_sockets_that_linger() {
@@ -42,17 +43,17 @@ fn an_answer_with_sockets_that_linger() {
     attacker.kill();
 }
 
-/// The same where the kernel lets them pass: they end in a process that is left behind.
+/// The same when the kernel lets them pass: they end in a process that is left behind.
 #[test]
 #[ignore = "./test attack"]
 fn an_answer_with_sockets_that_linger_read_by_a_process_of_its_own() {
     let Some((attacker, _folder)) = beside_sockets_that_linger(&["--accept-descriptors"]) else { return };
-    // Others on this host may have looked, too.
+    // Other processes on this host may have queried it, too.
     while attacker.did() != "sent" {}
     attacker.kill();
 }
 
-/// `nlx status` ends at its deadline, and says who has not answered.
+/// `nlx status` ends at its deadline, and names the node that has not answered.
 fn beside_sockets_that_linger(options: &[&str]) -> Option<(Attacker, Folder)> {
     let _machine = machine_to_itself();
     if !can_be_others() {
@@ -73,8 +74,9 @@ fn beside_sockets_that_linger(options: &[&str]) -> Option<(Attacker, Folder)> {
     Some((attacker, folder))
 }
 
-/// A user's folder that nobody can list: its lock is held as long as a page of the user's FUSE file does not come, and another
-/// process of the user waits for it. `nlx status` ends at its deadline, names the folder, and shows the nodes of others.
+/// A user's folder that cannot be listed: its lock is held while a page of the user's FUSE file
+/// does not arrive, and another process of the user waits for it. `nlx status` ends at its
+/// deadline, names the folder, and shows other users' nodes.
 #[test]
 #[ignore = "./test attack"]
 fn a_folder_that_cannot_be_listed() {
@@ -114,7 +116,7 @@ fn a_folder_that_cannot_be_listed() {
 struct Node(Child);
 
 impl Node {
-    /// Starts it, and waits until it can be asked.
+    /// Starts the node, and waits until it answers queries.
     fn start(folder: &Folder, home: &Path) -> Node {
         let mut command = User::Honest.command(&install(&program("nlx"), home));
         command.args(["serve", "--net", &format!("tcp({})", address()), "--accept-port", &PORT.to_string()]);
@@ -135,7 +137,7 @@ impl Drop for Node {
     }
 }
 
-/// What `nlx status` prints, which has no folder of its own user.
+/// Returns the output of `nlx status`, whose user has no folder.
 fn status(home: &Path, args: &[&str]) -> Value {
     let output = home.join("output");
     let mut status = Command::new(program("nlx"));

@@ -3,11 +3,11 @@
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Few requests, so that the rates of connections and of users are at work.
+/// Few requests, so that the rates of connections and of users have an effect.
 const CONFIG: &str = "let_descriptors_pass = true\nuser_requests_per_second = 2000\n[helper.quotas]\nrequests_per_second = 100\n";
 
-/// Two users make more requests than they may, send descriptors between them, and leave with both in their sockets: others are
-/// served, and nothing of it is left.
+/// Two users make more requests than they may, send descriptors between them, and leave with both
+/// in their sockets: others are served, and nothing of it is left.
 #[test]
 #[ignore = "./test attack"]
 fn descriptors_beside_too_many_requests() {

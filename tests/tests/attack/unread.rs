@@ -1,10 +1,11 @@
-//! Replies with descriptors that nobody reads.
+//! Replies with descriptors that are not read.
 
 use crate::people::User;
 use crate::stage::Stage;
 
-/// Replies of a user stay in their sockets, and then those of another one too: descriptors on their way count against the helper,
-/// which may have few here. Others get their replies, and are not blamed.
+/// Replies of one user remain in their sockets, and then those of another user too: descriptors in
+/// transit count against the helper, which has a low limit here. Others get their replies, and are
+/// not cut off.
 #[test]
 #[ignore = "./test attack"]
 fn replies_that_stay_in_the_socket() {

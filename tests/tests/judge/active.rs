@@ -1,4 +1,4 @@
-//! The judge connects.
+//! The judge as the active side, against nodes of nlx.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ pub(crate) fn judge(target: &Target) -> Report {
     report
 }
 
-/// Runs every check: none may fail, and just these may say nothing about such a node.
+/// Runs every check: none may fail, and exactly those in `silent` do not apply to such a node.
 pub(crate) fn pass(target: &Target, silent: &[&str]) {
     let report = judge(target);
     assert!(report.failures().is_empty(), "{:#?}", report.failures());
@@ -35,17 +35,18 @@ fn sorted(mut names: Vec<&str>) -> Vec<&str> {
     names
 }
 
-/// Checks that only say something from unprivileged ports.
+/// Checks that apply only to a judge with unprivileged ports.
 pub(crate) const UNPRIVILEGED: &[&str] = &["secure", "all-identity", "all-ports"];
 
 /// Checks of large NIDs.
 pub(crate) const NOT_OVER_IPV4: &[&str] = &["hello-large", "ping-large"];
 
-/// Checks of what large NIDs have no room in: hellos before V4, requests of V1.
+/// Checks of features that large NIDs lack: hellos before V4, requests of V1.
 const ONLY_OVER_IPV4: &[&str] =
     &["hello-v3", "hello-v2", "hello-v4", "request-v2", "addresses", "version-change", "checksum"];
 
-/// Those, and checks for which the judge must have an address that its node has not: there is one, ::1.
+/// The same, and checks for which the judge needs an address that its node lacks: there is one,
+/// ::1.
 pub(crate) const NOT_OVER_IPV6: &[&str] = &[
     "hello-v3",
     "hello-v2",
@@ -59,7 +60,7 @@ pub(crate) const NOT_OVER_IPV6: &[&str] = &[
     "race",
 ];
 
-/// Where hellos are believed, whatever port they come from.
+/// A node that trusts hellos from any port.
 // Covers: S-207
 #[test]
 fn a_node_that_believes_hellos_passes() {
@@ -68,9 +69,9 @@ fn a_node_that_believes_hellos_passes() {
     pass(&nlx.target(Ipv4Addr::new(127, 4, 1, 1), Policy::Hello, false), &silent);
 }
 
-/// Large NIDs, as far as one address goes; `over_ipv6_as_on_a_real_site` goes all the way. The features are 0x7e: but for the
-/// number of its table, a fresh node says what a fresh kernel node was recorded to say (`recorded.rs` holds the judge against
-/// that).
+/// Large NIDs with one address; `over_ipv6_as_on_a_real_site` tests the rest. The features are
+/// 0x7e: except for its sequence number, a new node's information equals the recorded one of a new
+/// kernel node (`recorded.rs` compares the judge with the recording).
 // Covers: S-207
 #[test]
 fn a_node_passes_over_ipv6() {
@@ -87,7 +88,7 @@ fn a_node_passes_over_ipv6() {
     pass(&target, &[UNPRIVILEGED, NOT_OVER_IPV6].concat());
 }
 
-/// The node is the lower NID, and its connection yields; in the other tests it is the higher one.
+/// The node has the lower NID, and its connection yields; in the other tests it has the higher one.
 // Covers: S-206
 #[test]
 fn a_lower_node_yields_in_a_race() {
@@ -146,12 +147,12 @@ fn kernel_ports() {
     }
 }
 
-/// Large NIDs with everything: an address for each side, port 988, privileged source ports.
+/// Large NIDs with all checks: an address for each side, port 988, privileged source ports.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn over_ipv6_as_on_a_real_site() {
     let [judge, address] = addresses();
-    // Elsewhere than on ::1 there may be anybody at other addresses.
+    // Addresses other than ::1 may belong to other hosts.
     let silent = [UNPRIVILEGED, ONLY_OVER_IPV4, &["address"]].concat();
     let nlx = Nlx::start(address, Some(988), AcceptPolicy::Secure);
     pass(&nlx.target(judge, Policy::Secure, true), &silent);
@@ -160,7 +161,7 @@ fn over_ipv6_as_on_a_real_site() {
     assert_eq!(unprivileged.passed(), ["secure"]);
 }
 
-/// The judge shares no code with what it judges.
+/// The judge shares no code with nlx.
 #[test]
 fn the_judge_knows_nothing_of_nlx() {
     let mut files = vec![format!("{}/src/judge", env!("CARGO_MANIFEST_DIR")).into()];

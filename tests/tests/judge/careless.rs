@@ -1,4 +1,4 @@
-//! The judge before nodes that look at too much, or at too little, of what a connection begins with.
+//! The judge against nodes that check too much, or too little, of a connection's first bytes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use nlx_tests::judge::{CHECKS, Outcome, Target};
 use crate::judged::SHORT;
 use crate::place::Place;
 
-/// Runs one check, which has to fail with these words.
+/// Runs one check, which must fail with these words.
 fn fails(name: &str, target: &Target, words: &str) {
     let check = CHECKS.iter().find(|check| check.name == name).unwrap();
     match check.run(target) {
@@ -20,7 +20,8 @@ fn fails(name: &str, target: &Target, words: &str) {
     }
 }
 
-/// A node that takes whom it likes, by request and hello, and then says hello and nothing more.
+/// A node that accepts connections by `takes`, from request and hello, and then sends only its
+/// hello.
 fn with_node(place: &Place, takes: impl Fn(&[u8], &Hello) -> bool + Sync, judge: impl FnOnce(&Target)) {
     let target = Target { patience: SHORT, ..place.target() };
     let listener = TcpListener::bind(target.to).unwrap();
@@ -33,23 +34,23 @@ fn with_node(place: &Place, takes: impl Fn(&[u8], &Hello) -> bool + Sync, judge:
             }
         });
         judge(&target);
-        // Who says nothing ends it.
+        // A connection without bytes ends the node's thread.
         drop(TcpStream::connect(SocketAddr::new(target.to.ip(), target.to.port())).unwrap());
     });
 }
 
-/// `None` if nothing has come.
+/// Serves one connection; `None` if no byte has come.
 fn greet(place: &Place, mut stream: TcpStream, takes: &impl Fn(&[u8], &Hello) -> bool) -> Option<()> {
     let mut named = request(place.to, Order::Little);
     if stream.read(&mut named[..1]).ok()? == 0 {
         return None;
     }
-    // A request of the other form is as good as none.
+    // A request of the other form is treated as none.
     let _ = stream.read_exact(&mut named[1..]);
     let Ok((hello, _)) = Hello::read(&mut stream) else { return Some(()) };
     if takes(&named, &hello) {
         let answer = Hello { src: place.to, dst: hello.src, src_incarnation: 1, dst_pid: 0, ..hello };
-        // Whoever has gone does not want it.
+        // A write error means that the peer has gone.
         let _ = stream.write_all(&Hello { dst_incarnation: 0, ..answer }.bytes(Order::Little));
     }
     Some(())
@@ -65,7 +66,7 @@ fn a_node_that_checks_for_whom_a_hello_is_fails() {
     }
 }
 
-/// Each byte of a large NID counts.
+/// The check tests each byte of a large NID.
 #[test]
 fn a_node_that_overlooks_a_byte_of_its_nid_fails() {
     for place in Place::of(13, 1) {

@@ -1,5 +1,5 @@
-//! The judge before itself: both sides play a kernel node, so they must pass each other; and a judge whose bytes are
-//! changed must fail exactly the check that the change breaks.
+//! The judge against itself: both sides play a kernel node, so they must pass each other's checks;
+//! and a judge whose bytes are changed must fail exactly the check that the change breaks.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -18,7 +18,7 @@ use nlx_tests::judge::{CHECKS, Check, Outcome, Policy, Target};
 use crate::active::{NOT_OVER_IPV4, NOT_OVER_IPV6, UNPRIVILEGED};
 use crate::place::Place;
 
-/// What is known not to come need not be waited for long; what must come has come far earlier.
+/// A short time limit for answers that do not come; expected answers come far earlier.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
 
 #[test]
@@ -30,20 +30,21 @@ fn the_two_sides_pass_each_other() {
     }
 }
 
-/// A change of what the passive side sends, and the one check that must notice, among those that depend on it least.
+/// A change of the passive side's bytes, and the checks that must notice it, among the checks that
+/// depend on least.
 #[test]
 fn a_wrong_byte_fails_its_check_and_no_other() {
     /// The checks that are run against each change.
     const RUN: [&str; 7] = ["wrong-nid", "types", "ping", "ping-large", "push", "zc-ack", "duplicate"];
     type Change = fn(&Place, Stage, &mut Vec<u8>, &AtomicU32);
     let cases: [(&str, Change); 7] = [
-        // Refusals that come in the wrong version.
+        // Refusals in the wrong version.
         ("duplicate", |place, stage, bytes, _| {
             if stage == Stage::Hello && bytes[place.shift() + 48..][..4] == [0xff; 4] {
                 bytes[4] = 2;
             }
         }),
-        // BULK_IN is answered BULK_IN.
+        // BULK_IN is answered with BULK_IN.
         ("types zc-ack push duplicate", |place, stage, bytes, _| {
             let kind = &mut bytes[place.shift() + 48];
             if stage == Stage::Hello && *kind == 3 {
@@ -56,14 +57,14 @@ fn a_wrong_byte_fails_its_check_and_no_other() {
                 bytes[place.frame()] ^= 1;
             }
         }),
-        // The answer to the larger sink alone.
+        // Only the answer to the larger sink.
         ("ping", |place, stage, bytes, answers| {
             // Per run of "ping": one answer to 272, one to 3960.
             if is_ping_reply(place, stage, bytes) && answers.fetch_add(1, Ordering::SeqCst) == 2 {
                 bytes[place.frame() + 4] = 0;
             }
         }),
-        // The features of large NIDs, and the size: as if they were none.
+        // The features of large NIDs, and the size: as for small NIDs.
         ("ping-large", |place, stage, bytes, _| {
             if is_ping_reply(place, stage, bytes) && place.to.is_large() {
                 bytes[place.frame() + 4] &= !feature::PRIMARY_LARGE as u8;
@@ -76,7 +77,7 @@ fn a_wrong_byte_fails_its_check_and_no_other() {
                 bytes[place.shift() + 24 + 32 + 15] ^= 1;
             }
         }),
-        // The cookie that is acknowledged.
+        // The acknowledged cookie.
         ("zc-ack", |_, stage, bytes, _| {
             if stage == Stage::Frame && bytes.len() == 24 {
                 bytes[16] ^= 0x40;
@@ -105,7 +106,7 @@ fn is_ping_reply(place: &Place, stage: Stage, bytes: &[u8]) -> bool {
     stage == Stage::Frame && bytes.len() == place.frame() + PingInfo::of(place.to, 0).bytes().len()
 }
 
-/// A peer that does all right but for one thing; the rule that it breaks.
+/// A peer with exactly one fault, and the rule that it breaks.
 #[test]
 fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
     type Act = fn(&mut Session<'_>) -> Result<(), String>;
@@ -135,7 +136,7 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
             let handle = session.handle();
             let first = Message::put(session.identity(0).0, session.nid(), 9, 9, handle, &[1; 2000]);
             session.send(2, &first)?;
-            // Acknowledged, so it has been read: connections have no order among themselves.
+            // Acknowledged, so it has been read: frames on different connections are not ordered.
             session.message()?;
             session.send(0, &put(session, 2000))
         }),
@@ -161,7 +162,7 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
             let target = place.target();
             let mut session = Session::with(&target, &kinds).unwrap();
             act(&mut session).unwrap();
-            // A kernel drops what it has not read when one connection ends.
+            // A kernel discards unread bytes when one connection ends.
             match expected {
                 "" => drop(session.ping(0).unwrap()),
                 rule => passive.wait_for_failure(rule).unwrap(),
@@ -173,17 +174,17 @@ fn a_peer_breaks_the_rule_it_breaks_and_no_other() {
     }
 }
 
-/// Just these rules are broken.
+/// Checks that exactly these rules are broken.
 fn only(passive: &Passive, expected: &str, number: u8) {
     let failures = passive.report().failures();
     let expected: Vec<&str> = expected.split_terminator(' ').collect();
     assert_eq!(failures.keys().copied().collect::<Vec<_>>(), expected, "{number}: {failures:#?}");
 }
 
-/// What the little peers say that is wrong with their connection request or hello.
+/// Faults in a peer's connection request or hello.
 #[test]
 fn a_greeting_breaks_the_rule_it_breaks_and_no_other() {
-    /// `hello` is where the hello begins, `rest` where it goes on behind its NIDs.
+    /// `hello` is the offset of the hello, `rest` that of the bytes after its NIDs.
     type Change = fn(bytes: &mut Vec<u8>, hello: usize, rest: usize);
     let cases: [(&str, Change); 9] = [
         ("request", |bytes, _, _| bytes[0] ^= 1),
@@ -204,7 +205,7 @@ fn a_greeting_breaks_the_rule_it_breaks_and_no_other() {
             let mut bytes = [wire::request(target.nid, Order::Little), hello.bytes(Order::Little)].concat();
             change(&mut bytes, place.request(), place.request() + 24 + place.shift());
             let stream = target.say(&bytes).unwrap();
-            // The judge may have closed it by now.
+            // The judge may have closed it already.
             let _ = stream.shutdown(Shutdown::Write);
             passive.wait_for_failure(expected).unwrap();
             passive.wait_for_end().unwrap();
@@ -213,7 +214,7 @@ fn a_greeting_breaks_the_rule_it_breaks_and_no_other() {
     }
 }
 
-/// A connection from a port that is not privileged.
+/// A connection from an unprivileged port.
 #[test]
 fn a_source_port_breaks_its_rule() {
     for place in Place::of(8, 1) {
@@ -225,7 +226,7 @@ fn a_source_port_breaks_its_rule() {
     }
 }
 
-/// A second connection of one life that says it is of another.
+/// A second connection whose hello has another incarnation.
 #[test]
 fn another_incarnation_breaks_its_rule() {
     for place in Place::of(9, 1) {
@@ -241,13 +242,13 @@ fn another_incarnation_breaks_its_rule() {
     }
 }
 
-/// A peer that answers what the judge asks, but wrongly or not at all.
+/// A peer that answers the judge's requests wrongly or not at all.
 #[test]
 fn a_wrong_answer_breaks_the_rule_it_breaks_and_no_other() {
-    /// Gives the answer to the judge's ping or push; `None` for silence.
+    /// Returns the answer to the judge's ping or push; `None` for no answer.
     type Answers = fn(&Message, Nid) -> Option<Message>;
     fn right(asked: &Message, own: Nid) -> Option<Message> {
-        // With the features of a node that is to be pushed to.
+        // With the features of a node that wants pushes.
         let info = PingInfo::of(own, feature::KERNEL).bytes();
         let kind = if asked.kind == GET { REPLY } else { ACK };
         Some(asked.answer(kind, own, &info))
@@ -267,7 +268,7 @@ fn a_wrong_answer_breaks_the_rule_it_breaks_and_no_other() {
         }),
         ("answers push-ack", |asked, own| {
             let mut answer = right(asked, own)?;
-            // More acknowledged than was sent.
+            // More bytes acknowledged than were sent.
             answer.body[24] ^= u8::from(asked.kind == PUT) << 7;
             Some(answer)
         }),
@@ -288,7 +289,7 @@ fn a_wrong_answer_breaks_the_rule_it_breaks_and_no_other() {
                         }
                     }
                 });
-                // What becomes of it stands in the record.
+                // The result is in the record.
                 let _ = passive.discover(place.own);
                 only(&passive, expected, number);
                 drop(passive);

@@ -1,4 +1,5 @@
-//! nlx before the judge: what real LNet nodes were measured to do, line by line; and the judge before itself.
+//! nlx against the judge, which checks measured behaviour of real LNet nodes, line by line; and the
+//! judge against itself.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -15,14 +15,14 @@ use lnet_region::{IoVec, Region};
 use nlx_testkit::events::on_event;
 use nlx_tests::judge::{Policy, Target, wire};
 
-/// Far beyond what anything here takes.
+/// Far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The board's portal.
 pub(crate) const PORTAL: u32 = 31;
 /// The board's match bits.
 pub(crate) const BITS: u64 = 0x626f_6172_6400_0000;
 
-/// A node with a *board*: 1 MiB on which peers write and read as they like.
+/// A node with a *board*: 1 MiB that peers may write and read.
 pub(crate) struct Nlx {
     pub(crate) node: Node,
     pub(crate) port: u16,
@@ -33,12 +33,12 @@ pub(crate) struct Nlx {
 }
 
 impl Nlx {
-    /// A node on a free port, or on the one given.
+    /// Starts a node on a free port, or on the given one.
     pub(crate) fn start(address: impl Into<IpAddr>, port: Option<u16>, accept: AcceptPolicy) -> Nlx {
         Nlx::tuned(address, port, accept, |_| {})
     }
 
-    /// One with other tunables.
+    /// Starts a node with other tunables.
     pub(crate) fn tuned(
         address: impl Into<IpAddr>,
         port: Option<u16>,
@@ -53,7 +53,7 @@ impl Nlx {
         let node = Node::start(&config.accept_port(port).accept(accept)).unwrap();
         let (sender, events) = sync_channel(64);
         let lnet = node.lnet();
-        // Whoever misses an event that did not fit waits in vain, and fails.
+        // An event that does not fit is lost: its waiter times out, and the test fails.
         let pass = on_event(move |event| {
             let _ = sender.try_send(*event);
         });
@@ -79,19 +79,19 @@ impl Nlx {
         self.lnet.md_attach(me, md, Unlink::Retain).unwrap();
     }
 
-    /// How the judge sees it, coming from an address.
+    /// The node as a target of a judge at this address.
     pub(crate) fn target(&self, judge: impl Into<IpAddr>, policy: Policy, privileged: bool) -> Target {
         let to = SocketAddr::new(self.address, self.port);
         let target = Target::new(to, self.nid(), wire::Nid::new(judge, 0));
         Target { privileged, policy, buffer: Some((PORTAL, BITS)), ..target }
     }
 
-    /// Its NID, as the judge writes it.
+    /// Its NID, in the judge's type.
     pub(crate) fn nid(&self) -> wire::Nid {
         wire::Nid::new(self.address, 0)
     }
 
-    /// PUTs, and waits for the ACK.
+    /// Sends a PUT, and waits for the ACK.
     pub(crate) fn put(&self, to: wire::Nid, bits: u64, payload: &[u8]) {
         let memory = memory(payload.len());
         memory.write(0..payload.len()).unwrap().copy_from(0, payload);
@@ -103,7 +103,7 @@ impl Nlx {
         assert_eq!(self.wait_for(EventKind::Ack).mlength as usize, payload.len());
     }
 
-    /// GETs, and waits for the REPLY.
+    /// Sends a GET, and waits for the REPLY.
     pub(crate) fn get(&self, from: wire::Nid, bits: u64, length: usize) -> Vec<u8> {
         let memory = memory(length);
         let (source, target, portal, match_bits) = (None, process(from), portal(), MatchBits(bits));
@@ -130,7 +130,7 @@ impl Nlx {
     }
 }
 
-/// So many bytes, which may be none.
+/// Memory of `length` bytes, which may be 0.
 fn memory(length: usize) -> IoVec {
     IoVec::whole(Region::heap(length.max(1)).unwrap()).trimmed(length).unwrap()
 }

@@ -1,4 +1,4 @@
-//! The judge listens, as a kernel node would.
+//! The judge as the passive side, which plays a kernel node.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -12,8 +12,9 @@ use nlx_tests::judge::{Policy, wire};
 use crate::node::{BITS, Nlx, PORTAL};
 use crate::place::addresses;
 
-/// Sizes on both sides of every threshold: nothing, one byte, the last message for CONTROL and the first for BULK_OUT, with
-/// large NIDs and with small ones, the first with a cookie, what was measured, the most.
+/// Sizes on both sides of every threshold: 0, one byte, the last message for CONTROL and the first
+/// for BULK_OUT, with large NIDs and with small ones, the first with a cookie, the measured sizes,
+/// the maximum.
 const SIZES: [usize; 11] = [0, 1, 904 - 1, 904, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,7 +22,7 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| (at * 31 + (at >> 8) + seed) as u8).collect()
 }
 
-/// Who meets, and how.
+/// The addresses and settings of a node and its judge.
 struct Meeting {
     address: IpAddr,
     judge: IpAddr,
@@ -31,7 +32,7 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// On ports that nobody needs privileges for.
+    /// On ports that need no privileges.
     fn new(address: impl Into<IpAddr>, judge: impl Into<IpAddr>) -> Meeting {
         let (address, judge) = (address.into(), judge.into());
         Meeting { address, judge, port: None, policy: Policy::Hello, race: false }
@@ -48,8 +49,8 @@ impl Meeting {
     }
 }
 
-/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same connections. Just these
-/// rules may say nothing of it.
+/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same
+/// connections. Exactly the rules in `silent` do not apply.
 fn exchange(meeting: Meeting, silent: &[&str]) {
     let Meeting { address, judge, port, policy, race } = meeting;
     let accept = if policy == Policy::Secure { AcceptPolicy::Secure } else { AcceptPolicy::Hello };
@@ -87,7 +88,7 @@ fn nlx_keeps_every_rule() {
     exchange(Meeting::new(address, judge), &["source-port", "race", "keepalive"]);
 }
 
-/// The judge is the higher NID, so that nlx has to take its connections.
+/// The judge has the higher NID, so nlx must accept its connections.
 // Covers: S-206
 #[test]
 fn nlx_yields_to_a_higher_nid() {
@@ -95,7 +96,7 @@ fn nlx_yields_to_a_higher_nid() {
     exchange(Meeting::new(address, judge).race(), &["source-port", "order", "keepalive"]);
 }
 
-/// The judge is the lower NID, so that nlx has to refuse its connection.
+/// The judge has the lower NID, so nlx must refuse its connection.
 // Covers: S-206
 #[test]
 fn nlx_refuses_a_lower_nid_while_it_connects() {
@@ -103,8 +104,8 @@ fn nlx_refuses_a_lower_nid_while_it_connects() {
     exchange(Meeting::new(address, judge).race(), &["source-port", "keepalive"]);
 }
 
-/// One that pushes and ends at once answers what the judge, which did not know it, pushes back. It waits for that for half a second,
-/// which a busy machine may need for other things: so it may miss some, but not all.
+/// A node that pushes and ends at once answers the push back of a judge that did not know it. It
+/// waits half a second for it, which a busy machine may exceed: so it may miss some, but not all.
 #[test]
 fn nlx_does_not_end_before_it_has_acknowledged_a_push_back() {
     const ATTEMPTS: u8 = 5;
@@ -142,14 +143,14 @@ fn kernel_ports() {
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn over_ipv6_as_on_a_real_site() {
-    // The judge goes on listening for a while, so each meeting has addresses of its own.
+    // The judge listens for some time longer, so each meeting has different addresses.
     let [a, b, c, d, e, f] = addresses();
     exchange(Meeting::new(a, b).privileged(), &["race", "keepalive"]);
     exchange(Meeting::new(c, d).privileged().race(), &["order", "keepalive"]);
     exchange(Meeting::new(f, e).privileged().race(), &["keepalive"]);
 }
 
-/// With keepalives after a second, some come to a peer that says nothing, and only where they belong.
+/// With keepalives after a second, a silent peer gets some, and only on the right connection.
 #[test]
 fn nlx_keeps_connections_alive() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 3, 1), Ipv4Addr::new(127, 5, 3, 2));
@@ -158,7 +159,7 @@ fn nlx_keeps_connections_alive() {
     let play = Play { policy: Policy::Hello, ..Play::new(SocketAddr::new(judge.into(), nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
     nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap();
-    // The second one comes after a pause.
+    // The second keepalive follows a pause.
     passive.wait_for_keepalives(nlx.nid(), 2).unwrap();
     nlx.node.shutdown(PATIENCE);
     passive.wait_for_end().unwrap();
@@ -167,7 +168,8 @@ fn nlx_keeps_connections_alive() {
     assert!(report.passed().contains(&"keepalive"));
 }
 
-/// Whoever takes the connection and never says hello is given up after `sock_timeout`, and what waited ends with that errno.
+/// An acceptor that never sends a hello is given up after `sock_timeout`, and waiting operations
+/// end with that errno.
 #[test]
 fn nlx_gives_up_a_silent_acceptor() {
     let (address, judge) = (Ipv4Addr::new(127, 5, 4, 1), Ipv4Addr::new(127, 5, 4, 2));
@@ -179,7 +181,7 @@ fn nlx_gives_up_a_silent_acceptor() {
     assert!(begun.elapsed() >= Duration::from_secs(1), "given up too early: {failure}");
     let (mut stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The request and the hello that it sent, and then the end.
+    // The request and the hello of the node, and then the end.
     let mut said = Vec::new();
     stream.read_to_end(&mut said).unwrap();
     assert_eq!(said.len(), 16 + 56);

@@ -1,4 +1,5 @@
-//! Where a case of the judge before itself happens: over IPv4, and over IPv6 if the machine has it.
+//! The addresses of a case of the judge's self-test: over IPv4, and over IPv6 if the machine has
+//! it.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,22 +11,23 @@ use nlx_tests::judge::passive::{Passive, Play};
 use nlx_tests::judge::wire::{Nid, Order, request};
 use nlx_tests::judge::{Policy, Target};
 
-/// The port over IPv4, where each case has addresses of its own. Over IPv6 there is one address, and the next ports.
+/// The port over IPv4, where each case has different addresses. Over IPv6 there is one address, and
+/// the cases use the next ports.
 const PORT: u16 = 21_961;
-/// The most cases that a test has, less one.
+/// The maximum number of cases of a test, less one.
 const CASES: u16 = 32;
 
-/// Far beyond what anything here takes.
+/// Far longer than any operation here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Who a peer over IPv6 says that it is; it connects from the one address that there is.
+/// The address in the NID of a peer over IPv6; it connects from the only address that there is.
 pub(crate) const LARGE: Ipv6Addr = Ipv6Addr::new(0xfd4e, 0, 0, 0, 0, 0, 0, 9);
 
-/// Two sides of a case.
+/// The two sides of a case.
 pub(crate) struct Place {
-    /// Who connects.
+    /// The connecting side.
     pub(crate) own: Nid,
-    /// Who listens.
+    /// The listening side.
     pub(crate) to: Nid,
     from: IpAddr,
     port: u16,
@@ -42,46 +44,46 @@ impl Place {
         std::iter::once(small).chain(has_ipv6().then_some(large)).collect()
     }
 
-    /// Over IPv4, from an address to another one.
+    /// A place over IPv4, from one address to another.
     pub(crate) fn small(own: Ipv4Addr, to: Ipv4Addr) -> Place {
         Place { own: Nid::new(own, 0), to: Nid::new(to, 0), from: own.into(), port: PORT }
     }
 
-    /// A node that believes hellos.
+    /// The settings of a node that trusts hellos.
     pub(crate) fn play(&self) -> Play {
         let play = Play::new(SocketAddr::new(self.to.address(), self.port), self.to);
         Play { policy: Policy::Hello, copies: false, ..play }
     }
 
-    /// It listens.
+    /// Starts the listening side.
     pub(crate) fn passive(&self) -> Passive {
         Passive::start(self.play()).unwrap()
     }
 
-    /// The same node for whoever connects.
+    /// The listening side as the target of the connecting side.
     pub(crate) fn target(&self) -> Target {
         let target = Target::new(SocketAddr::new(self.to.address(), self.port), self.to, self.own);
         let buffer = Some((9, 9));
         Target { from: self.from, privileged: false, policy: Policy::Hello, buffer, ..target }
     }
 
-    /// Bytes of a connection request.
+    /// The size of a connection request in bytes.
     pub(crate) fn request(&self) -> usize {
         request(self.to, Order::Little).len()
     }
 
-    /// Bytes of prefix and header.
+    /// The size of prefix and header in bytes.
     pub(crate) fn frame(&self) -> usize {
         24 + 72 + self.shift()
     }
 
-    /// How much later than with small NIDs stands what is behind two NIDs, in hellos and headers.
+    /// The distance by which two large NIDs shift the fields after them, in hellos and headers.
     pub(crate) fn shift(&self) -> usize {
         if self.to.is_large() { 24 } else { 0 }
     }
 }
 
-/// Whether the machine has IPv6.
+/// Returns whether the machine has IPv6.
 pub(crate) fn has_ipv6() -> bool {
     let there = TcpListener::bind((Ipv6Addr::LOCALHOST, 0));
     if let Err(error) = &there {
@@ -90,8 +92,8 @@ pub(crate) fn has_ipv6() -> bool {
     there.is_ok()
 }
 
-/// Addresses of IPv6, in rising order, on a loopback of this test's own: of this thread, and of those that it starts. Needs
-/// root.
+/// IPv6 addresses, in rising order, on a loopback device of a new network namespace: of this
+/// thread, and of those that it starts. Needs root.
 pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
@@ -103,9 +105,9 @@ pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
     })
 }
 
-/// The system adds an address first, and a while later its route.
+/// The system adds an address first, and its route a little later.
 fn wait_for_route(address: Ipv6Addr) {
-    /// The port of tcpmux, at which nobody listens.
+    /// The port of tcpmux, which has no listener.
     const NOBODY: u16 = 1;
     let begun = Instant::now();
     loop {

@@ -1,4 +1,5 @@
-//! The judge before itself where both sides connect at once: whoever decides a race wrongly is found out, on either side.
+//! The judge against itself when both sides connect at once: a wrong decision of the race is
+//! detected, on either side.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
@@ -12,13 +13,13 @@ use nlx_tests::judge::{CHECKS, Outcome, Target};
 use crate::judged::SHORT;
 use crate::place::Place;
 
-/// Who connects, and who listens, of whom one is the higher NID.
+/// The connecting and the listening side, one of which has the higher NID.
 fn place(number: u8, who_connects_is_higher: bool) -> Place {
     let [low, high] = [1, 2].map(|last| Ipv4Addr::new(127, 6, number, last));
     if who_connects_is_higher { Place::small(high, low) } else { Place::small(low, high) }
 }
 
-/// What a peer does with the connection that the judge makes while the peer connects.
+/// A peer's reaction to the connection that the judge makes while the peer connects.
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     Take,
@@ -59,7 +60,8 @@ fn a_peer_that_decides_a_race_wrongly_breaks_that_rule_and_no_other() {
     }
 }
 
-/// Reads what the judge says on a connection that it makes, and does as told; gives what is to stay open.
+/// Reads the judge's bytes on a connection that it makes, and reacts; returns the stream that must
+/// remain open.
 fn meet(target: &Target, mine: &Hello, mut stream: &std::net::TcpStream, does: Does) -> std::net::TcpStream {
     let mut named = request(target.own, Order::Little);
     stream.read_exact(&mut named).unwrap();
@@ -76,9 +78,9 @@ fn meet(target: &Target, mine: &Hello, mut stream: &std::net::TcpStream, does: D
 
 #[test]
 fn a_node_that_decides_a_race_wrongly_fails_the_check() {
-    /// Where a hello of V3 has its type.
+    /// The offset of the type in a hello of V3.
     const KIND: std::ops::Range<usize> = 48..52;
-    /// In hellos that answer this type another one stands.
+    /// Changes the type in hellos that answer a hello of type `instead_of`.
     fn says(instead_of: u32, kind: u32) -> Option<Tamper> {
         Some(Arc::new(move |stage, bytes| {
             if stage == Stage::Hello && bytes[KIND] == instead_of.to_le_bytes() {
@@ -90,7 +92,7 @@ fn a_node_that_decides_a_race_wrongly_fails_the_check() {
         (false, None, None),
         (false, says(kind::NONE, kind::CONTROL), Some("lower NID was accepted while the node connected")),
         (true, None, None),
-        // This node says no, and takes it all the same.
+        // This node refuses, but keeps the connection.
         (true, says(kind::CONTROL, kind::NONE), Some("the connection did not end")),
     ];
     for (number, (higher, tamper, expected)) in (31..).zip(cases) {

@@ -1,11 +1,11 @@
-//! The judge before the recorded nodes: it reads every byte that they sent, and writes the same.
+//! The judge against recordings of real nodes: it decodes every byte, and encodes the same bytes.
 
 use nlx_tests::judge::frame::{Frame, read_frame};
 use nlx_tests::judge::info::{PingInfo, feature};
 use nlx_tests::judge::wire::{Hello, Nid, Order, request};
 use serde_json::Value;
 
-/// Exchanges over TCP of real nodes, the last one with large NIDs.
+/// TCP exchanges of real nodes, the last one with large NIDs.
 const RECORDINGS: [&str; 6] =
     ["tcp-ping", "tcp-discover", "tcp-lst-ping", "tcp-lst-read", "tcp-lst-write", "tcp-discover-ipv6"];
 
@@ -16,7 +16,7 @@ fn streams(recording: &str) -> Vec<Value> {
     recording["streams"].as_array().unwrap().clone()
 }
 
-/// The bytes under one of an item's names; none, if it has no such name.
+/// The bytes under one of an item's names; empty if the item lacks it.
 fn bytes(item: &Value, name: &str) -> Vec<u8> {
     let text = item[name].as_str().unwrap_or_default();
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
@@ -49,7 +49,7 @@ fn the_judge_writes_what_nodes_were_recorded_to_send() {
                     _ => {
                         let names = ["hex", "prefix_hex", "header_hex", "payload_hex"];
                         let mut whole: Vec<u8> = names.iter().flat_map(|name| bytes(item, name)).collect();
-                        // Of long payloads the recordings have the length alone.
+                        // For long payloads the recordings have only the length.
                         let left_out = item["payload_length"].as_u64().unwrap_or(0) as usize
                             - bytes(item, "payload_hex").len();
                         whole.resize(whole.len() + left_out, 0);
