@@ -16,12 +16,12 @@ pub(crate) struct Guest {
 impl Guest {
     /// Finds the guest in which this process runs.
     pub(crate) fn find() -> Result<Guest> {
-        let told = |name| std::env::var(name).unwrap_or_default();
+        let variable = |name| std::env::var(name).unwrap_or_default();
         let nowhere = || BenchError::Server {
             name: "with RDMA devices".to_string(),
             what: "is not this machine: run the program in the guest (tests/guest/run)".to_string(),
         };
-        Guest::parse(&told("NLX_GUEST_ADDRESSES"), &told("NLX_GUEST_DEVICES")).ok_or_else(nowhere)
+        Guest::parse(&variable("NLX_GUEST_ADDRESSES"), &variable("NLX_GUEST_DEVICES")).ok_or_else(nowhere)
     }
 
     fn parse(addresses: &str, devices: &str) -> Option<Guest> {

@@ -29,14 +29,14 @@ use crate::error::{BenchError, Result};
 use crate::measure::{Round, Side};
 use crate::meter::Sample;
 use crate::rows::{Goal, Row};
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 const SMALL: usize = 64;
 const PAGE: usize = 4096;
 const BULK: usize = 1 << 20;
 
 /// Interval between two checks of a program.
-const LOOK: Duration = Duration::from_millis(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A network library, and its program that measures it.
 struct Peer {
@@ -154,7 +154,7 @@ fn is_installed(program: &str) -> bool {
 
 /// Returns the number of transfers of a round. The programs count instead of reading the clock: a
 /// fifth of the round on an idle machine, so that a loaded one, where polling is several times
-/// slower, still finishes within [`PATIENCE`].
+/// slower, still finishes within [`STEP_TIMEOUT`].
 fn transfers(round: &Round, size: usize) -> u128 {
     let slow_us = if size < BULK { 50 } else { 1000 };
     (round.time.as_micros() / slow_us).max(1)
@@ -173,7 +173,7 @@ fn fi_pingpong(round: &Round, size: usize, column: &str) -> Result<f64> {
     };
     let mut client = side("-P");
     client.arg(Ipv4Addr::LOCALHOST.to_string());
-    let text = exchange(FI_PINGPONG, side("-B"), client, port, round.cores, PATIENCE)?;
+    let text = exchange(FI_PINGPONG, side("-B"), client, port, round.cores, STEP_TIMEOUT)?;
     figure(FI_PINGPONG, &text, column)
 }
 
@@ -199,7 +199,7 @@ fn ucx_perftest(round: &Round, test: &str, size: usize, in_flight: usize, column
     client.args(["-f", "-v", "-O", &in_flight.to_string(), "-t", test]);
     client.args(["-s", &size.to_string(), "-n", &count.to_string()]);
     client.args(["-w", &(count / 10).to_string(), &Ipv4Addr::LOCALHOST.to_string()]);
-    let text = exchange(UCX_PERFTEST, side(), client, port, round.cores, PATIENCE)?;
+    let text = exchange(UCX_PERFTEST, side(), client, port, round.cores, STEP_TIMEOUT)?;
     figure(UCX_PERFTEST, &text, column)
 }
 
@@ -216,14 +216,14 @@ fn figure(program: &'static str, text: &str, title: &str) -> Result<f64> {
 }
 
 /// Runs both sides of a program, each on its core, and returns the client's output. Each step must
-/// end within `patience`.
+/// end within `timeout`.
 pub(crate) fn exchange(
     program: &'static str,
     mut server: Command,
     mut client: Command,
     port: u16,
     cores: Cores,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<String> {
     let start_server = || {
         // The program inherits the core of the thread that starts it.
@@ -232,9 +232,9 @@ pub(crate) fn exchange(
     };
     let server = std::thread::scope(|scope| scope.spawn(start_server).join());
     let mut server = server.map_err(|_| wrong(program, "could not be started"))??;
-    server.wait_until(patience, "listen", |child| Ok(is_listening(port) || child.try_wait()?.is_some()))?;
+    server.wait_until(timeout, "listen", |child| Ok(is_listening(port) || child.try_wait()?.is_some()))?;
     cores::pin(cores.client)?;
-    Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(patience)
+    Running::start(program, client.stdout(Stdio::piped()).stderr(Stdio::piped()))?.output(timeout)
 }
 
 /// A program, which is killed when this is dropped, if it has not ended.
@@ -263,7 +263,7 @@ impl Running {
             if begin.elapsed() >= bound {
                 return Err(wrong(self.program, format!("did not {what} within {} s", bound.as_secs())));
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Running {
         }
         let status = self.child.wait().map_err(BenchError::system("wait for a peer's program"))?;
         // UCX prints errors on its standard output.
-        let last = [&text, &complaint].iter().flat_map(|said| said.lines()).last().unwrap_or_default();
+        let last = [&text, &complaint].iter().flat_map(|lines| lines.lines()).last().unwrap_or_default();
         if status.success() {
             Ok(text)
         } else {
@@ -373,10 +373,12 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
                 Running::start("it", command.args(&args[1..]).stdout(Stdio::piped()).stderr(Stdio::piped()));
             started.and_then(|running| running.output(bound)).map_err(|error| error.to_string())
         };
-        assert_eq!(run(&["sh", "-c", "read x; echo said"], PATIENCE).unwrap(), "said\n");
+        assert_eq!(run(&["sh", "-c", "read x; echo said"], STEP_TIMEOUT).unwrap(), "said\n");
         assert_eq!(run(&["sleep", "600"], Duration::ZERO).unwrap_err(), "it did not end within 0 s");
-        assert!(run(&["sh", "-c", "echo why >&2; exit 3"], PATIENCE).unwrap_err().ends_with("status: 3 why"));
-        assert_eq!(run(&["/no/such/program"], PATIENCE).unwrap_err(), "it is not installed");
+        assert!(
+            run(&["sh", "-c", "echo why >&2; exit 3"], STEP_TIMEOUT).unwrap_err().ends_with("status: 3 why")
+        );
+        assert_eq!(run(&["/no/such/program"], STEP_TIMEOUT).unwrap_err(), "it is not installed");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{anchors, ours};
 pub(crate) type Serve = fn(Cores, &[String]) -> Result<()>;
 
 /// Timeout of any single step of a measurement.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Prefix of the line that a server reports to its client.
 const READY: &str = "ready ";
@@ -29,7 +29,7 @@ pub(crate) struct Server {
     // Closed by the system if this process dies, which ends the server.
     _stdin: Option<ChildStdin>,
     name: String,
-    said: String,
+    reported: String,
 }
 
 impl Server {
@@ -50,9 +50,9 @@ impl Server {
         // Created before the line is checked, so that a server with an unexpected line is killed
         // too.
         let mut server =
-            Server { _stdin: child.stdin.take(), child, name: name.to_string(), said: String::new() };
+            Server { _stdin: child.stdin.take(), child, name: name.to_string(), reported: String::new() };
         match line.trim_end().strip_prefix(READY.trim_end()) {
-            Some(said) => server.said = said.trim_start().to_string(),
+            Some(reported) => server.reported = reported.trim_start().to_string(),
             None if line.is_empty() => return Err(wrong(name, "ended before it was ready")),
             None => return Err(wrong(name, &format!("said '{}', not '{READY}…'", line.trim_end()))),
         }
@@ -60,21 +60,21 @@ impl Server {
     }
 
     /// Returns the text that it reported when it was ready, for instance its address.
-    pub(crate) fn said(&self) -> &str {
-        &self.said
+    pub(crate) fn reported(&self) -> &str {
+        &self.reported
     }
 
     /// Waits until the server has done all its work and ended by itself.
     pub(crate) fn finish(mut self) -> Result<()> {
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < STEP_TIMEOUT {
             match self.child.try_wait().map_err(BenchError::system("wait for a server"))? {
                 None => std::thread::sleep(Duration::from_millis(1)),
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => return Err(wrong(&self.name, &format!("has failed: {status}"))),
             }
         }
-        Err(BenchError::TimedOut { what: "the end of a server", seconds: PATIENCE.as_secs() })
+        Err(BenchError::TimedOut { what: "the end of a server", seconds: STEP_TIMEOUT.as_secs() })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -107,9 +107,9 @@ pub(crate) fn serve(name: &str, cores: Cores, args: &[String]) -> Result<()> {
 }
 
 /// Reports to the client that the server is ready, and how to reach it.
-pub(crate) fn ready(said: impl std::fmt::Display) -> Result<()> {
+pub(crate) fn ready(reported: impl std::fmt::Display) -> Result<()> {
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "{READY}{said}")
+    writeln!(stdout, "{READY}{reported}")
         .and_then(|()| stdout.flush())
         .map_err(BenchError::system("report to the client"))
 }

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &DiscoverArgs) -> Result<(), Failure> {
     // The result is printed before the node shuts down.
     let written =
         if args.json { output::json(&to_json(&found, question.from)) } else { output::line(text(&found)) };
-    node.shutdown(source::PARTING);
+    node.shutdown(source::FINAL_DRAIN);
     written
 }
 

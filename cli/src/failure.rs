@@ -98,7 +98,7 @@ impl Failure {
         let at =
             nid.ip().map_or_else(|| nid.to_string(), |ip| std::net::SocketAddr::new(ip, port).to_string());
         let failure = |step, message, advice: &str| Failure::at(step, errno, message).hint(advice);
-        let cannot = |why| format!("{nid}: cannot listen on {at}: {why}");
+        let cannot = |reason| format!("{nid}: cannot listen on {at}: {reason}");
         match (errno, holder_of(nid)) {
             (Errno::EADDRINUSE, Some(holder)) => Some(Failure::held(nid, &holder)),
             (Errno::EADDRINUSE, None) => Some(failure(
@@ -142,9 +142,9 @@ impl Failure {
             Errno::ENOMEM => ("start", "more memory must be lockable: see 'ulimit -l' and 'nlx net devices'"),
             _ => ("start", RDMA_HINT),
         };
-        let why = source.to_string();
-        let why = why.strip_prefix(&format!("{nid}: ")).unwrap_or(&why);
-        Failure::at(step, errno, format!("{nid}: {why}")).hint(advice)
+        let reason = source.to_string();
+        let reason = reason.strip_prefix(&format!("{nid}: ")).unwrap_or(&reason);
+        Failure::at(step, errno, format!("{nid}: {reason}")).hint(advice)
     }
 
     /// Describes a network or NID of a type without a driver.
@@ -187,11 +187,11 @@ impl<E: std::error::Error> From<E> for Failure {
 
 /// Adds the attempted action to an error.
 pub(crate) trait Context<T> {
-    fn context(self, what: &str) -> Result<T, Failure>;
+    fn context(self, action: &str) -> Result<T, Failure>;
 }
 
 impl<T, E: fmt::Display> Context<T> for Result<T, E> {
-    fn context(self, what: &str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(format!("{what}: {error}")))
+    fn context(self, action: &str) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(format!("{action}: {error}")))
     }
 }

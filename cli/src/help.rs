@@ -162,7 +162,7 @@ impl Words {
     /// Returns the text at the end of the command's help.
     pub(crate) fn text(&self) -> String {
         let examples: String =
-            self.examples.iter().map(|(typed, what)| format!("  {typed}\n      {what}\n")).collect();
+            self.examples.iter().map(|(typed, purpose)| format!("  {typed}\n      {purpose}\n")).collect();
         format!(
             "Examples:\n{examples}\nExit status:\n  0  {}\n  1  {}\n  2  {USAGE}",
             self.success, self.failure

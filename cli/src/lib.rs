@@ -66,7 +66,7 @@ pub fn nlx() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            tell(&failure, json);
+            print_failure(&failure, json);
             ExitCode::FAILURE
         }
     }
@@ -78,7 +78,7 @@ pub fn nlxd() -> ExitCode {
 }
 
 /// Prints a failure: as JSON on standard output for programs, else on standard error for people.
-fn tell(failure: &Failure, json: bool) {
+fn print_failure(failure: &Failure, json: bool) {
     if failure.is_quiet() {
         return;
     }
@@ -100,7 +100,7 @@ fn misused(error: &clap::Error) -> ExitCode {
         let text = error.to_string();
         let words = text.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
         let message = words.strip_prefix("error: ").unwrap_or(&words);
-        tell(&Failure::at("arguments", Errno::EINVAL, message).hint("see --help"), true);
+        print_failure(&Failure::at("arguments", Errno::EINVAL, message).hint("see --help"), true);
     } else {
         let _ = error.print();
     }

@@ -66,8 +66,8 @@ pub(crate) fn page(
     }
     let mut rest = Roff::new();
     rest.control("SH", ["EXAMPLES"]);
-    for (typed, what) in words.examples {
-        rest.control("TP", []).text([bold(*typed)]).text([roman(*what)]);
+    for (typed, purpose) in words.examples {
+        rest.control("TP", []).text([bold(*typed)]).text([roman(*purpose)]);
     }
     rest.control("SH", ["EXIT STATUS"]);
     for (status, meaning) in [("0", words.success), ("1", words.failure), ("2", USAGE)] {

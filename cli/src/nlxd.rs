@@ -28,15 +28,15 @@ use args::NlxdArgs;
 use capacity::HostLimits;
 use config::HelperConfig;
 use listener::Listener;
-use signals::{Asked, Signals};
+use signals::{SignalRequest, Signals};
 use systemd::Notify;
 
 /// Time for the remaining messages, whose answers no client awaits, when all operations have ended.
-const PARTING: Duration = Duration::from_secs(1);
+const FINAL_DRAIN: Duration = Duration::from_secs(1);
 
 /// Interval between two status lines for systemd, and between two checks of the threads if systemd
 /// has no watchdog.
-const PULSE: Duration = Duration::from_secs(10);
+const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
     let args = args::command().try_get_matches().and_then(|matches| NlxdArgs::from_arg_matches(&matches));
@@ -101,7 +101,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let socket = listener.share().context("cannot share the listening socket")?;
     let service = Service::start_with(host.clone(), socket, porter, config.service.clone())
         .context("cannot start the threads that serve clients")?;
-    status::tell(&node, &host, &service, listener.path());
+    status::add_clients(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();
     let nids = if nids.is_empty() { "0@lo".to_string() } else { nids.join(", ") };
     let ports = match (node.o2ib(), node.nids().iter().all(|nid| nid.net().net_type() == NetType::O2IB)) {
@@ -130,9 +130,11 @@ fn end_at_any_panic() {
 fn watch(service: &Service, signals: &Signals, notify: &Notify) {
     let mut asked = 0;
     loop {
-        match signals.wait(Some(notify.watchdog().map_or(PULSE, |every| every.min(PULSE)))) {
-            Some(Asked::End) => return,
-            Some(Asked::Reload) => {
+        match signals
+            .wait(Some(notify.watchdog().map_or(STATUS_INTERVAL, |every| every.min(STATUS_INTERVAL))))
+        {
+            Some(SignalRequest::End) => return,
+            Some(SignalRequest::Reload) => {
                 tracing::warn!("SIGHUP: a changed configuration takes effect when nlxd is started again");
             }
             None if service.is_responsive(&mut asked) => {
@@ -158,7 +160,7 @@ fn end(
     let mut again = false;
     let quiet = service.drain(drain, || {
         // A second signal ends the wait.
-        again |= signals.wait(Some(Duration::ZERO)) == Some(Asked::End);
+        again |= signals.wait(Some(Duration::ZERO)) == Some(SignalRequest::End);
         let counters = node.counters();
         again || (counters.msgs_alloc == 0 && counters.rst_alloc == 0) || service.door().clients == 0
     });
@@ -166,6 +168,6 @@ fn end(
         tracing::warn!(seconds = drain.as_secs_f64(), "operations were still in progress, and are cancelled");
     }
     service.stop();
-    node.shutdown(if again { Duration::ZERO } else { PARTING });
+    node.shutdown(if again { Duration::ZERO } else { FINAL_DRAIN });
     output::line(format_args!("stopped after {:.1} s", begun.elapsed().as_secs_f64()))
 }

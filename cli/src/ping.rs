@@ -1,6 +1,6 @@
 //! `nlx ping`: pings nodes as `lctl ping` does, once or repeatedly.
 
-mod tally;
+mod stats;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::output;
 use crate::signals::Signals;
 use crate::source::{self, Question};
 use crate::units::counted;
-use tally::Tally;
+use stats::PingStats;
 
 pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     let signals = Signals::take(false)?;
@@ -26,18 +26,18 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
         None => pinger.once(&questions)?,
         Some(count) => pinger.again_and_again(&questions, count)?,
     }
-    pinger.node.shutdown(source::PARTING);
+    pinger.node.shutdown(source::FINAL_DRAIN);
     Ok(())
 }
 
 /// A node's answer, with `--size` also the state of the path to it.
 struct Answer {
     ping: PingAnswer,
-    way: Option<Way>,
+    path: Option<PathState>,
 }
 
 /// The state of the path to a node, for large messages.
-struct Way {
+struct PathState {
     bytes: usize,
     /// Whether a PUT of this size is sent.
     tries: bool,
@@ -71,12 +71,12 @@ impl Pinger<'_> {
 
     /// Pings in rounds: prints one line for each answer, and statistics at the end.
     fn again_and_again(&self, questions: &[Question], count: u64) -> Result<(), Failure> {
-        let mut tallies = vec![Tally::default(); questions.len()];
+        let mut all_stats = vec![PingStats::default(); questions.len()];
         let rounds = if count == 0 { u64::MAX } else { count };
         for round in 1..=rounds {
             let begun = Instant::now();
-            for (question, tally) in questions.iter().zip(&mut tallies) {
-                self.ask_once_more(question, round, tally)?;
+            for (question, stats) in questions.iter().zip(&mut all_stats) {
+                self.ask_once_more(question, round, stats)?;
             }
             let rest = self.args.interval.saturating_sub(begun.elapsed());
             if self.signals.stopped()
@@ -85,14 +85,14 @@ impl Pinger<'_> {
                 break;
             }
         }
-        for (question, tally) in questions.iter().zip(&tallies) {
+        for (question, stats) in questions.iter().zip(&all_stats) {
             if self.args.json {
-                output::json(&tally.to_json(question.target))?;
+                output::json(&stats.to_json(question.target))?;
                 continue;
             }
-            output::line(format_args!("--- {} ---\n{tally}", question.target))?;
+            output::line(format_args!("--- {} ---\n{stats}", question.target))?;
             if let Some(bytes) = self.args.size {
-                output::line(Way {
+                output::line(PathState {
                     bytes,
                     tries: self.args.to_nlx,
                     probe: None,
@@ -101,33 +101,33 @@ impl Pinger<'_> {
             }
         }
         // Without any ping the state is unknown.
-        let all = tallies.iter().all(|tally| tally.is_complete());
+        let all = all_stats.iter().all(|stats| stats.is_complete());
         if all { Ok(()) } else { Err(Failure::quiet()) }
     }
 
-    fn ask_once_more(&self, question: &Question, round: u64, tally: &mut Tally) -> Result<(), Failure> {
+    fn ask_once_more(&self, question: &Question, round: u64, stats: &mut PingStats) -> Result<(), Failure> {
         if self.signals.stopped() {
             return Ok(());
         }
         match self.ask(question) {
             Ok(answer) => {
-                tally.answered(answer.ping.round_trip);
+                stats.answered(answer.ping.round_trip);
                 if self.args.json {
                     return output::json(&to_json(question, &answer, Some(round)));
                 }
-                let probe = answer.way.as_ref().and_then(Way::probe).map(|probe| format!(", {probe}"));
+                let probe = answer.path.as_ref().and_then(PathState::probe).map(|probe| format!(", {probe}"));
                 output::line(format_args!(
                     "answer {round} from {}: {}, {} ms{}",
                     question.target,
                     counted(answer.ping.nids.len() as u64, "NID"),
-                    tally::milliseconds(answer.ping.round_trip),
+                    stats::milliseconds(answer.ping.round_trip),
                     probe.unwrap_or_default()
                 ))
             }
             // A ping that the user interrupts does not count as lost.
             Err(PingFailure { step: PingStep::Interrupted, .. }) => Ok(()),
             Err(failure) => {
-                tally.lost();
+                stats.lost();
                 self.print_failure(question, Some(round), &failure)
             }
         }
@@ -138,12 +138,12 @@ impl Pinger<'_> {
         let PingArgs { size, to_nlx, timeout, .. } = *self.args;
         let interrupt = &self.signals.interrupt;
         let ping = self.node.ping_unless(interrupt, target, Some(from), timeout)?;
-        let Some(bytes) = size else { return Ok(Answer { ping, way: None }) };
+        let Some(bytes) = size else { return Ok(Answer { ping, path: None }) };
         let probe = to_nlx.then(|| self.node.probe_unless(interrupt, target, Some(from), bytes, timeout));
         let probe = probe.transpose()?;
         Ok(Answer {
             ping,
-            way: Some(Way { bytes, tries: to_nlx, probe, connections: self.connections(question) }),
+            path: Some(PathState { bytes, tries: to_nlx, probe, connections: self.connections(question) }),
         })
     }
 
@@ -161,7 +161,7 @@ impl Pinger<'_> {
         let mut nids = vec![lnet_nid::Nid::LOOPBACK];
         nids.extend(&answer.ping.nids);
         nids.iter().try_for_each(|nid| output::line(format_args!("{}-{nid}", answer.ping.pid)))?;
-        answer.way.as_ref().map_or(Ok(()), output::line)
+        answer.path.as_ref().map_or(Ok(()), output::line)
     }
 
     fn print_failure(
@@ -170,18 +170,18 @@ impl Pinger<'_> {
         round: Option<u64>,
         failure: &PingFailure,
     ) -> Result<(), Failure> {
-        let told = Failure::of_ping(failure);
+        let failure = Failure::of_ping(failure);
         if self.args.json {
             let nid = question.target.to_string();
-            return output::json(&json!({ "nid": nid, "seq": round, "error": told.to_json() }));
+            return output::json(&json!({ "nid": nid, "seq": round, "error": failure.to_json() }));
         }
-        output::complain(format_args!("nlx: {told}"));
+        output::complain(format_args!("nlx: {failure}"));
         Ok(())
     }
 }
 
 fn to_json(question: &Question, answer: &Answer, round: Option<u64>) -> Value {
-    let Answer { ping: answer, way } = answer;
+    let Answer { ping: answer, path } = answer;
     let mut value = json!({
         "nid": question.target.to_string(),
         "from": question.from.to_string(),
@@ -193,7 +193,7 @@ fn to_json(question: &Question, answer: &Answer, round: Option<u64>) -> Value {
     if let Some(round) = round {
         value["seq"] = round.into();
     }
-    if let Some(Way { bytes, probe, connections, .. }) = way {
+    if let Some(PathState { bytes, probe, connections, .. }) = path {
         value["size"] = (*bytes).into();
         value["probe_us"] = probe.map(microseconds).into();
         value["connections"] = connections.iter().map(connection).collect();
@@ -212,21 +212,21 @@ fn connection(Connection { conn_type, tcp, .. }: &Connection) -> Value {
     })
 }
 
-impl Way {
+impl PathState {
     fn probe(&self) -> Option<String> {
-        let time = tally::milliseconds(self.probe?);
+        let time = stats::milliseconds(self.probe?);
         Some(format!("a PUT of {} acknowledged in {time} ms", counted(self.bytes as u64, "byte")))
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let connections = self.connections.iter().map(|Connection { conn_type, tcp, .. }| {
             format!(
                 "{conn_type}: segments of {} (path MTU {}), round trip {} ms, {}, {} unacknowledged",
                 counted(tcp.mss, "byte"),
                 tcp.path_mtu,
-                tally::milliseconds(Duration::from_micros(tcp.rtt_us.into())),
+                stats::milliseconds(Duration::from_micros(tcp.rtt_us.into())),
                 counted(tcp.retransmissions, "retransmission"),
                 counted(tcp.unacked_bytes, "byte"),
             )

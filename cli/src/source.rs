@@ -14,7 +14,7 @@ use crate::ports;
 
 /// Time that a tool, once it has its answer, gives to connections that are still being opened to
 /// the nodes it asked: a kernel node complains of a handshake that is cut short.
-pub(crate) const PARTING: Duration = Duration::from_secs(1);
+pub(crate) const FINAL_DRAIN: Duration = Duration::from_secs(1);
 
 /// Exists while the kernel's TCP LND is loaded.
 const KERNEL_LND: &str = "/sys/module/ksocklnd";
@@ -163,7 +163,7 @@ mod tests {
         let (loaded, absent) = (Path::new("/proc/self"), Path::new("/proc/self/no-such-module"));
         assert!(has_kernel_nid(loaded, ip, port) && !has_kernel_nid(absent, ip, port));
         assert!(!has_kernel_nid(loaded, "127.44.0.4".parse().unwrap(), port));
-        let told = of_kernel("10.0.0.7@tcp".parse().unwrap()).to_json();
-        assert_eq!((&told["step"], &told["errno"]), (&"claim".into(), &"EADDRINUSE".into()));
+        let failure = of_kernel("10.0.0.7@tcp".parse().unwrap()).to_json();
+        assert_eq!((&failure["step"], &failure["errno"]), (&"claim".into(), &"EADDRINUSE".into()));
     }
 }

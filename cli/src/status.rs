@@ -67,14 +67,14 @@ fn nobody(pid: Option<u32>) -> Failure {
 /// Describes a folder that was not read, or not in time.
 fn unvisited(folder: &UnreadFolder, timeout: Duration) -> Failure {
     let (path, error) = (folder.path().display(), folder.error());
-    let what = format!("{path}: its nodes are not shown");
+    let problem = format!("{path}: its nodes are not shown");
     match error.kind() {
         io::ErrorKind::TimedOut => {
-            let why = format!("{what}: it did not answer in {} s", timeout.as_secs_f64());
-            Failure::at("find", Errno::ETIMEDOUT, why)
+            let reason = format!("{problem}: it did not answer in {} s", timeout.as_secs_f64());
+            Failure::at("find", Errno::ETIMEDOUT, reason)
                 .hint("a user's process may hold it up: see 'ps' for those of its owner, and --timeout")
         }
-        _ => Failure::at("find", Errno::EIO, format!("{what}: the process that reads it: {error}")),
+        _ => Failure::at("find", Errno::EIO, format!("{problem}: the process that reads it: {error}")),
     }
 }
 
@@ -92,14 +92,15 @@ impl Answers {
         let mut answers = Answers { nodes: Vec::new(), silent };
         for node in found {
             let pid = node.pid();
-            let refused = |errno, why: String| Failure::at("read", errno, format!("process {pid}: {why}"));
-            let heard = match node.read(deadline) {
+            let refused =
+                |errno, reason: String| Failure::at("read", errno, format!("process {pid}: {reason}"));
+            let answer = match node.read(deadline) {
                 Ok(text) => NodeStatus::parse(&text)
                     .and_then(|status| match status.pid == pid {
                         true => Ok(text),
                         false => Err(format!("it claims to be process {}", status.pid)),
                     })
-                    .map_err(|why| refused(Errno::EPROTO, why)),
+                    .map_err(|reason| refused(Errno::EPROTO, reason)),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(refused(
                     Errno::ETIMEDOUT,
                     format!("its node did not answer in {} s", timeout.as_secs_f64()),
@@ -118,7 +119,7 @@ impl Answers {
                 }
                 Err(error) => Err(refused(Errno::EIO, error.to_string())),
             };
-            match heard {
+            match answer {
                 Ok(node) => answers.nodes.push(node),
                 Err(failure) => answers.silent.push(failure),
             }
@@ -143,8 +144,8 @@ impl Answers {
     }
 
     /// Returns a failure if a node did not answer; all such nodes are reported.
-    fn verdict(mut self, told: bool) -> Result<(), Failure> {
-        match (self.silent.is_empty(), told) {
+    fn verdict(mut self, printed: bool) -> Result<(), Failure> {
+        match (self.silent.is_empty(), printed) {
             (true, _) => return Ok(()),
             (false, true) => return Err(Failure::quiet()),
             (false, false) => {}

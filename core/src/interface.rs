@@ -131,9 +131,11 @@ pub trait CoreTm: Send + Sync {
     /// # Errors
     /// As [`CoreTm::submit_all`].
     fn submit_since(&self, started_ns: Option<u64>, operation: &Operation) -> Result<Submitted, CoreError> {
-        let mut told = None;
-        self.submit_all(started_ns, std::slice::from_ref(operation), &mut |_, outcome| told = Some(outcome));
-        told.unwrap_or_else(|| unreachable!("a transport tells the outcome of each operation"))
+        let mut reported = None;
+        self.submit_all(started_ns, std::slice::from_ref(operation), &mut |_, outcome| {
+            reported = Some(outcome)
+        });
+        reported.unwrap_or_else(|| unreachable!("a transport tells the outcome of each operation"))
     }
 
     /// Requests the end of the operation of `buffer` that has this cookie. Its last event still

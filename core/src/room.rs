@@ -16,16 +16,16 @@ pub trait EventRoom {
 }
 
 /// Room for events that no operation has taken yet; dropping it releases the room.
-struct Reserved<'a, Q: EventRoom> {
+struct ReservedRoom<'a, Q: EventRoom> {
     queue: &'a Q,
     events: u32,
 }
 
-impl<Q: EventRoom> Reserved<'_, Q> {
+impl<Q: EventRoom> ReservedRoom<'_, Q> {
     /// Reserves room for this number of events.
-    fn make(queue: &Q, events: u64) -> Result<Reserved<'_, Q>, CoreError> {
+    fn make(queue: &Q, events: u64) -> Result<ReservedRoom<'_, Q>, CoreError> {
         match u32::try_from(events).ok().filter(|&events| queue.provision(events)) {
-            Some(events) => Ok(Reserved { queue, events }),
+            Some(events) => Ok(ReservedRoom { queue, events }),
             None => {
                 Err(CoreError::TooMany { objects: "events of operations in flight", limit: queue.limit() })
             }
@@ -33,7 +33,7 @@ impl<Q: EventRoom> Reserved<'_, Q> {
     }
 }
 
-impl<Q: EventRoom> Drop for Reserved<'_, Q> {
+impl<Q: EventRoom> Drop for ReservedRoom<'_, Q> {
     fn drop(&mut self) {
         if self.events > 0 {
             self.queue.release(self.events);
@@ -52,19 +52,19 @@ pub fn submit_in_room<Q: EventRoom>(
     outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
 ) {
     let events = |operation: &Operation| operation.kind.events_max();
-    let mut start = |operation: &Operation, room: &mut Reserved<'_, Q>| {
+    let mut start = |operation: &Operation, room: &mut ReservedRoom<'_, Q>| {
         let begun = begin(operation)?;
         room.events -= events(operation);
         Ok(begun)
     };
     let mut all =
-        Reserved::make(queue, operations.iter().map(|operation| u64::from(events(operation))).sum()).ok();
-    for (place, operation) in operations.iter().enumerate() {
+        ReservedRoom::make(queue, operations.iter().map(|operation| u64::from(events(operation))).sum()).ok();
+    for (index, operation) in operations.iter().enumerate() {
         let begun = match &mut all {
             Some(room) => start(operation, room),
-            None => Reserved::make(queue, events(operation).into())
+            None => ReservedRoom::make(queue, events(operation).into())
                 .and_then(|mut room| start(operation, &mut room)),
         };
-        outcome(place, begun);
+        outcome(index, begun);
     }
 }

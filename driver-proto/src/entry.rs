@@ -63,7 +63,7 @@ impl Submission {
     /// Whether the operation's numbers fit its buffer, and whether the buffer exists, is checked
     /// later and reported by an event.
     pub fn read(&self) -> Result<Entry, ProtoError> {
-        let entry = self.said()?;
+        let entry = self.decode_fields()?;
         match self.stray(&entry.write()) {
             None => Ok(entry),
             Some((field, value)) => {
@@ -73,7 +73,7 @@ impl Submission {
     }
 
     /// Decodes the fields that this kind of entry uses.
-    fn said(&self) -> Result<Entry, ProtoError> {
+    fn decode_fields(&self) -> Result<Entry, ProtoError> {
         let buffer = BufferHandle(self.buffer.get());
         let (tm, cookie) = (self.tm.get(), self.cookie.get());
         match self.kind.get() {

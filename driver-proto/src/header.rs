@@ -115,9 +115,9 @@ impl Header {
     /// (EBADR) for flags.
     pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), ProtoError> {
         let (header, body): (&Header, _) = PACKET.prefix(packet)?;
-        let told = header.length.get() as usize;
-        if told != packet.len() || told > PACKET_MAX {
-            return Err(PACKET.length(packet.len(), told.min(PACKET_MAX)));
+        let stated = header.length.get() as usize;
+        if stated != packet.len() || stated > PACKET_MAX {
+            return Err(PACKET.length(packet.len(), stated.min(PACKET_MAX)));
         }
         match header.flags.get() {
             0 => Ok((*header, body)),

@@ -80,9 +80,9 @@ impl Reply {
     /// reasons and errnos that this side does not know.
     pub fn read(packet: &[u8]) -> Result<(u64, Reply), ProtoError> {
         let (header, body) = Header::read(packet)?;
-        let (id, told) = (header.id.get(), header.kind.get());
-        let unknown = ProtoError::Kind { object: "a reply", kind: told.into() };
-        if told & Header::REPLY == 0 {
+        let (id, kind) = (header.id.get(), header.kind.get());
+        let unknown = ProtoError::Kind { object: "a reply", kind: kind.into() };
+        if kind & Header::REPLY == 0 {
             return Err(unknown);
         }
         let (outcome, body): (&OutcomeLayout, _) = REPLY.prefix(body)?;
@@ -95,7 +95,7 @@ impl Reply {
         REPLY.zero(outcome.reason.get())?;
         REPLY.zero(outcome.value.get())?;
         REPLY.zero(outcome.limit.get())?;
-        Ok((id, read_body(Kind::from_value(told & !Header::REPLY).ok_or(unknown)?, body)?))
+        Ok((id, read_body(Kind::from_value(kind & !Header::REPLY).ok_or(unknown)?, body)?))
     }
 }
 

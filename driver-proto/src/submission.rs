@@ -88,10 +88,10 @@ impl Submission {
             ("the length of the target", self.target_length.get().into(), other.target_length.get().into()),
             ("a reserved field", self.reserved.get(), other.reserved.get()),
         ];
-        let field = fields.into_iter().find(|(_, said, meant)| said != meant);
-        let byte = || self.target.iter().zip(&other.target).find(|(said, meant)| said != meant);
+        let field = fields.into_iter().find(|(_, value, expected)| value != expected);
+        let byte = || self.target.iter().zip(&other.target).find(|(value, expected)| value != expected);
         field
-            .map(|(name, said, _)| (name, said))
-            .or_else(|| byte().map(|(&said, _)| ("a byte behind the target", said.into())))
+            .map(|(name, value, _)| (name, value))
+            .or_else(|| byte().map(|(&value, _)| ("a byte behind the target", value.into())))
     }
 }

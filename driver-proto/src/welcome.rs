@@ -86,14 +86,16 @@ impl Welcome {
     }
 }
 
-fn limits(told: &WelcomeLayout) -> Limits {
-    let least = |own: usize, told: u64| usize::try_from(told).map_or(own, |told| told.min(own));
+fn limits(received: &WelcomeLayout) -> Limits {
+    let least =
+        |own: usize, received: u64| usize::try_from(received).map_or(own, |received| received.min(own));
     let mut limits = Limits::LNET;
-    limits.buffer_bytes_max = least(limits.buffer_bytes_max, told.buffer_bytes_max.get());
-    limits.segment_bytes_max = least(limits.segment_bytes_max, told.segment_bytes_max.get());
-    limits.segments_max = least(limits.segments_max, told.segments_max.get().into());
-    limits.descriptor_bytes_max = least(limits.descriptor_bytes_max, told.descriptor_bytes_max.get().into());
-    limits.messages_max = limits.messages_max.min(told.messages_max.get());
-    limits.buffers_max = least(limits.buffers_max, told.buffers_max.get().into());
+    limits.buffer_bytes_max = least(limits.buffer_bytes_max, received.buffer_bytes_max.get());
+    limits.segment_bytes_max = least(limits.segment_bytes_max, received.segment_bytes_max.get());
+    limits.segments_max = least(limits.segments_max, received.segments_max.get().into());
+    limits.descriptor_bytes_max =
+        least(limits.descriptor_bytes_max, received.descriptor_bytes_max.get().into());
+    limits.messages_max = limits.messages_max.min(received.messages_max.get());
+    limits.buffers_max = least(limits.buffers_max, received.buffers_max.get().into());
     limits
 }

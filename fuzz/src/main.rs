@@ -83,13 +83,13 @@ fn fuzz(targets: &[&Target], options: &Options) -> usize {
         );
         if let Some(failure) = &report.failure {
             failed += 1;
-            tell(&report, failure, &options.artifacts);
+            print_failure(&report, failure, &options.artifacts);
         }
     }
     failed
 }
 
-fn tell(report: &Report, failure: &Failure, artifacts: &Path) {
+fn print_failure(report: &Report, failure: &Failure, artifacts: &Path) {
     let file = artifacts.join(format!("{}-{}-{}.bin", report.target, report.seed, report.executions));
     println!("  broke: {}", failure.message);
     match fs::write(&file, &failure.input) {

@@ -68,7 +68,7 @@ pub(crate) fn put_8_polling(round: &Round) -> Result<Sample> {
 
 fn transfer(round: &Round, operation: u8, in_flight: usize, wait: Wait) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[in_flight.to_string(), wait.name().to_string()])?;
-    let mut stream = set_up(socket::connect(server.said())?, wait)?;
+    let mut stream = set_up(socket::connect(server.reported())?, wait)?;
     let mut request = [0; HEADER];
     request[0] = operation;
     let begin = |stream: &mut TcpStream, buffers: &mut Buffers| match operation {

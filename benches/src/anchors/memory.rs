@@ -30,9 +30,9 @@ pub(crate) fn copy(round: &Round) -> Result<Sample> {
 /// GB/s.
 pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
     let server = Server::start::<&str>(OWNER, round.cores, &[])?;
-    let base = server.said().parse().map_err(|_| BenchError::Server {
+    let base = server.reported().parse().map_err(|_| BenchError::Server {
         name: OWNER.to_string(),
-        what: format!("said '{}', not an address", server.said()),
+        what: format!("said '{}', not an address", server.reported()),
     })?;
     let source = [RemoteIoVec { base, len: LENGTH }];
     let mut target = vec![0_u8; LENGTH + PAGE];
@@ -83,14 +83,14 @@ pub(crate) fn touch<const COUNT: usize>(round: &Round) -> Result<Sample> {
     let next = keys::chain(COUNT);
     let mut records: Vec<[u64; 16]> = next.iter().map(|&next| [next.into(); 16]).collect();
     let mut ring = vec![[0_u64; 16]; COUNT];
-    let (mut at, mut place) = (0, 0);
+    let (mut at, mut slot) = (0, 0);
     let timed = Timed::warm(round.time, || {
         for _ in 0..BATCH {
             let record = &mut records[at];
             record[1] = record[1].wrapping_add(1);
-            black_box(&mut ring)[place] = *record;
+            black_box(&mut ring)[slot] = *record;
             at = record[0] as usize;
-            place = if place + 1 == COUNT { 0 } else { place + 1 };
+            slot = if slot + 1 == COUNT { 0 } else { slot + 1 };
         }
         Ok(BATCH)
     })?;

@@ -37,7 +37,7 @@ pub(crate) fn in_batches(round: &Round) -> Result<Sample> {
 
 fn stream(round: &Round, batch: usize) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &["take"])?;
-    let socket = connect(server.said())?;
+    let socket = connect(server.reported())?;
     let mut packet = vec![0; batch * RECORD];
     let mut sent = 0;
     let sample = meter::rate(round.time, &server, || {
@@ -56,7 +56,7 @@ fn stream(round: &Round, batch: usize) -> Result<Sample> {
 /// A record in each direction, both sides sleeping: microseconds one way.
 pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &["echo"])?;
-    let socket = connect(server.said())?;
+    let socket = connect(server.reported())?;
     let mut packet = [0; RECORD];
     let mut room = [MaybeUninit::uninit(); RECORD];
     let mut turn = 0;
@@ -77,7 +77,7 @@ pub(crate) fn attach(round: &Round) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &["attach"])?;
     let mut room = [MaybeUninit::uninit(); RECORD];
     let timed = Timed::warm(round.time, || {
-        let socket = connect(server.said())?;
+        let socket = connect(server.reported())?;
         socket.send(&[0; RECORD]).map_err(BenchError::system("send a record"))?;
         socket.recv(&mut room).map_err(BenchError::system("receive a record"))?;
         Ok(1)
@@ -142,10 +142,10 @@ fn check(record: &[u8], expected: u64) -> Result<u64> {
     Err(BenchError::Wrong { what: "the number of a record", value, expected })
 }
 
-fn connect(said: &str) -> Result<Socket> {
+fn connect(reported: &str) -> Result<Socket> {
     let connect = || {
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
-        socket.connect(&SockAddr::unix(format!("\0{said}"))?)?;
+        socket.connect(&SockAddr::unix(format!("\0{reported}"))?)?;
         Ok::<_, std::io::Error>(socket)
     };
     connect().map_err(BenchError::system("connect to a raw server"))

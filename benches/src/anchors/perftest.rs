@@ -12,7 +12,7 @@ use crate::meter::Sample;
 use crate::peers::{exchange, free_port, wrong};
 
 /// Timeout of a run, also on an emulated machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of a write.
 const BULK: usize = 1 << 20;
@@ -57,7 +57,7 @@ fn run(round: &Round, program: &'static str, bytes: usize, count: u128, options:
     let server = side(guest.server_device(), guest.server)?;
     let mut client = side(guest.client_device(), guest.client)?;
     client.arg(guest.server.to_string());
-    exchange(program, server, client, port, round.cores, PATIENCE)
+    exchange(program, server, client, port, round.cores, STEP_TIMEOUT)
 }
 
 /// Returns the index of the first GID of an address.
@@ -75,9 +75,9 @@ fn gid_index(device: &str, address: std::net::Ipv4Addr) -> Result<usize> {
 }
 
 /// Returns one figure of the line below the titles.
-fn column(program: &'static str, text: &str, place: usize) -> Result<f64> {
+fn column(program: &'static str, text: &str, index: usize) -> Result<f64> {
     let below = text.lines().skip_while(|line| !line.trim_start().starts_with("#bytes")).nth(1);
-    let figure = below.and_then(|line| line.split_whitespace().nth(place)?.parse().ok());
+    let figure = below.and_then(|line| line.split_whitespace().nth(index)?.parse().ok());
     figure.ok_or_else(|| wrong(program, format!("printed no figures: '{}'", text.trim())))
 }
 

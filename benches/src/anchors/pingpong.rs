@@ -27,7 +27,7 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
 
 fn pingpong(round: &Round, wait: Wait, length: usize) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[wait.name(), &length.to_string()])?;
-    let mut end = End::new(socket::connect(server.said())?, wait, length)?;
+    let mut end = End::new(socket::connect(server.reported())?, wait, length)?;
     meter::pingpong(round.time, &server, || {
         end.send()?;
         end.receive(round.cores)?;

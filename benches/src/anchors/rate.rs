@@ -34,7 +34,7 @@ pub(crate) fn one_call_each(round: &Round) -> Result<Sample> {
 /// `per_call`: largest number of requests or acknowledgements in one system call.
 fn requests(round: &Round, per_call: usize) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[per_call])?;
-    let mut stream = socket::connect(server.said())?;
+    let mut stream = socket::connect(server.reported())?;
     let requests = [0x5a; REQUEST * WINDOW];
     let mut acks = [0; ACK * WINDOW];
     let mut arrived = Arrived::default();

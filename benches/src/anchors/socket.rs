@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use socket2::SockRef;
 
 use crate::error::{BenchError, Result};
-use crate::server::{self, PATIENCE};
+use crate::server::{self, STEP_TIMEOUT};
 
 /// The congestion control of every connection, on both sides of every comparison: bbr, the default
 /// on many machines, costs up to a third of bulk throughput on loopback.
@@ -49,7 +49,7 @@ pub(super) fn accept() -> Result<TcpStream> {
 fn tune(stream: TcpStream) -> Result<TcpStream> {
     let set = || {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(STEP_TIMEOUT))?;
         SockRef::from(&stream).set_tcp_congestion(CONGESTION.as_bytes())
     };
     set().map_err(BenchError::system("set up a raw socket"))?;

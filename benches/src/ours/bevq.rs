@@ -69,7 +69,7 @@ pub(crate) fn latency(round: &Round) -> Result<Sample> {
     let (mut there, shared_there) = producer()?;
     let (memory, fd) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
     let mut back = consumer(memory)?;
-    let server = Server::start(ECHO, round.cores, &[shared_there.path(), Shared(fd).path()])?;
+    let server = Server::start(ECHO, round.cores, &[shared_there.path(), SharedQueue(fd).path()])?;
     let mut spin = Spin::new(round.cores, "an event");
     let mut turn = 0;
     let timed = Timed::warm(round.time, || {
@@ -197,10 +197,10 @@ fn check(event: &Event, expected: u64) -> Result<u64> {
     Err(BenchError::Wrong { what: "the number of an event", value: event[0], expected })
 }
 
-fn producer() -> Result<(Producer<Event, SharedMemory>, Shared)> {
+fn producer() -> Result<(Producer<Event, SharedMemory>, SharedQueue)> {
     let (memory, fd) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
     let producer = Producer::new(memory).map_err(BenchError::nlx("take the producer's half"))?;
-    Ok((producer, Shared(fd)))
+    Ok((producer, SharedQueue(fd)))
 }
 
 /// Returns the consumer's half, with room in all slots but the divider.
@@ -211,9 +211,9 @@ fn consumer(memory: SharedMemory) -> Result<Consumer<Event, SharedMemory>> {
 }
 
 /// A queue's descriptor, which another process attaches.
-struct Shared(OwnedFd);
+struct SharedQueue(OwnedFd);
 
-impl Shared {
+impl SharedQueue {
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }

@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 /// Turns between two readings of the clock.
 const TURNS: u32 = 1 << 20;
@@ -36,10 +36,10 @@ impl Spin {
         self.turns = 0;
         let since = self.since.filter(|_| self.progress == progress).unwrap_or_else(Instant::now);
         (self.progress, self.since) = (progress, Some(since));
-        if since.elapsed() < PATIENCE {
+        if since.elapsed() < STEP_TIMEOUT {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: self.what, seconds: PATIENCE.as_secs() })
+        Err(BenchError::TimedOut { what: self.what, seconds: STEP_TIMEOUT.as_secs() })
     }
 }
 

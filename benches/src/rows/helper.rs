@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::measure::Round;
 use crate::meter::Sample;
 use crate::ours::helper::{clients, flood, stall, submit, syscalls};
-use crate::ours::xo::pair::Way;
+use crate::ours::xo::pair::NetworkPath;
 use crate::ours::xo::{bulk, pingpong, rate};
 
 /// Limit of the helper's memory for an idle client: its ring, its tables, its entry among the
@@ -45,27 +45,27 @@ pub(super) static ROWS: &[Row] = &[
         .beside("a packet there, a packet back", packets::there_and_back)
         .goal(AtMost(1.1)),
     row("helper/pingpong-64", "µs", |round| {
-        pingpong::by(round, Way::Helpers).map(|sample| Sample::of(sample.value))
+        pingpong::by(round, NetworkPath::Helpers).map(|sample| Sample::of(sample.value))
     })
     .beside("in-process, and two wake-ups: wake/eventfd, wake/futex", in_process_and_wakes)
     .goal(AtMost(1.15))
     .and("in-process", pingpong::default, Open),
     row("helper/pingpong-64-apart", "µs", |round| {
-        pingpong::by(round, Way::HelpersApart).map(|sample| Sample::of(sample.value))
+        pingpong::by(round, NetworkPath::HelpersApart).map(|sample| Sample::of(sample.value))
     })
     .beside("in-process", pingpong::default)
     .goal(AtMost(1.3)),
-    row("helper/get-1m", "GB/s", |round| bulk::get_by(round, Way::Helpers))
+    row("helper/get-1m", "GB/s", |round| bulk::get_by(round, NetworkPath::Helpers))
         .beside("in-process", bulk::get)
         .goal(AtLeast(0.97)),
-    row("helper/put-1m", "GB/s", |round| bulk::put_by(round, Way::Helpers))
+    row("helper/put-1m", "GB/s", |round| bulk::put_by(round, NetworkPath::Helpers))
         .beside("in-process", bulk::put)
         .goal(AtLeast(0.97)),
-    row("helper/rate-64", "M/s", |round| rate::by(round, Way::Helpers))
+    row("helper/rate-64", "M/s", |round| rate::by(round, NetworkPath::Helpers))
         .beside("in-process", rate::answered_messages)
         .goal(AtLeast(0.9)),
     row("helper/two-clients-1m", "GB/s", |round| {
-        bulk::get_by(round, Way::OneHelper).map(|sample| Sample::of(sample.value))
+        bulk::get_by(round, NetworkPath::OneHelper).map(|sample| Sample::of(sample.value))
     })
     .beside("the system's copy from another process", memory::from_another_process)
     .goal(AtLeast(0.9))
@@ -93,16 +93,16 @@ pub(super) static ROWS: &[Row] = &[
     row("helper/memory-buffer", "B", clients::buffer::<10_000>)
         .beside("512 bytes, each of 10,000 buffers", limit::agreed::<BUFFER_BYTES>)
         .goal(AtMost(1.0)),
-    row("helper/syscalls-event", "1", |round| syscalls::events(round, Way::Helpers))
+    row("helper/syscalls-event", "1", |round| syscalls::events(round, NetworkPath::Helpers))
         .beside("one for each event that is there", limit::agreed::<1>)
         .goal(AtMost(0.0)),
-    row("helper/syscalls-submission", "1", |round| syscalls::submissions(round, Way::Helpers))
+    row("helper/syscalls-submission", "1", |round| syscalls::submissions(round, NetworkPath::Helpers))
         .beside("one for each operation of a batch", limit::agreed::<1>)
         .goal(AtMost(1.0))
-        .and("in-process", |round| syscalls::submissions(round, Way::InProcess), Open),
-    row("helper/syscalls-wait", "1", |round| syscalls::waits(round, Way::Helpers))
+        .and("in-process", |round| syscalls::submissions(round, NetworkPath::InProcess), Open),
+    row("helper/syscalls-wait", "1", |round| syscalls::waits(round, NetworkPath::Helpers))
         .beside("one for each answer, while no event is there", limit::agreed::<1>)
-        .and("in-process", |round| syscalls::waits(round, Way::InProcess), Open),
+        .and("in-process", |round| syscalls::waits(round, NetworkPath::InProcess), Open),
     row("helper/syscalls-client", "1", syscalls::client)
         .beside("one for each message and its answer", limit::agreed::<1>)
         .goal(AtMost(1.0))

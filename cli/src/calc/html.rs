@@ -99,7 +99,7 @@ fn picture(sweep: &Sweep, (title, unit, values, same): &Quantity<'_>) -> String 
         // A line is interrupted where there is no connection.
         for run in points.split(|point| values(point).is_none()).filter(|run| !run.is_empty()) {
             let places = run.iter().filter_map(|point| {
-                Some((across.place(f64::from(point.value)), upright.place(values(point)?[*side])))
+                Some((across.position(f64::from(point.value)), upright.position(values(point)?[*side])))
             });
             svg.path(class, places);
         }
@@ -112,6 +112,6 @@ fn failures(sweep: &Sweep) -> String {
     let none = errors()
         .next()
         .map(|first| format!("values without a connection: {}. The first: {first}", errors().count()));
-    let told = sweep.barred.iter().chain(&none);
-    told.map(|told| format!("<section><p class=\"wrong\">{}</p></section>\n", escaped(told))).collect()
+    let failures = sweep.barred.iter().chain(&none);
+    failures.map(|text| format!("<section><p class=\"wrong\">{}</p></section>\n", escaped(text))).collect()
 }

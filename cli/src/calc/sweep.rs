@@ -76,9 +76,9 @@ impl Sweep {
             .map_err(|error| wrong(error.to_string()))?;
         let values: Vec<u32> = (from..=to).step_by(step).take(VALUES_MAX + 1).collect();
         if values.is_empty() || values.len() > VALUES_MAX {
-            let why = if values.is_empty() { "no value at all" } else { "more values than that" };
+            let problem = if values.is_empty() { "no value at all" } else { "more values than that" };
             return Err(wrong(format!(
-                "--sweep '{text}': from 1 to {VALUES_MAX} values are computed; these are {why}"
+                "--sweep '{text}': from 1 to {VALUES_MAX} values are computed; these are {problem}"
             )));
         }
         let point = |value: u32| {

@@ -7,29 +7,30 @@ use super::result::{Calculation, is_kernel};
 use crate::units::counted;
 
 pub(super) fn all(of: &Calculation) -> Vec<String> {
-    let mut told: Vec<String> = [0, 1].into_iter().flat_map(|side| own(of, side)).collect();
-    told.extend(of.barriers.iter().map(|barrier| barrier.text.clone()));
+    let mut warnings: Vec<String> = [0, 1].into_iter().flat_map(|side| own(of, side)).collect();
+    warnings.extend(of.barriers.iter().map(|barrier| barrier.text.clone()));
     for (opener, course) in of.directions.iter().enumerate() {
         let (name, other) = (of.nodes[opener].peer.name, of.nodes[1 - opener].peer.name);
         match &course.outcome {
-            Err(error) => told.push(format!("{name} cannot connect to {other}: {error}")),
+            Err(error) => warnings.push(format!("{name} cannot connect to {other}: {error}")),
             Ok(agreed) => {
                 let wanted =
                     of.nodes[opener].adjusted.peer_credits.min(of.nodes[1 - opener].adjusted.peer_credits);
                 if agreed.depth < wanted {
                     let depth = agreed.depth;
-                    told.push(format!("opened by {name}: a device cuts the depth from {wanted} to {depth}"));
+                    warnings
+                        .push(format!("opened by {name}: a device cuts the depth from {wanted} to {depth}"));
                 }
             }
         }
     }
-    told.extend(idle_credits(of));
+    warnings.extend(idle_credits(of));
     for source in [0, 1] {
         if let Some(Err(error)) = of.transfer(source) {
-            told.push(format!("a transfer from {} fails: {error}", of.nodes[source].peer.name));
+            warnings.push(format!("a transfer from {} fails: {error}", of.nodes[source].peer.name));
         }
     }
-    told
+    warnings
 }
 
 /// Returns a warning for credits that a connection to the other side cannot use, in either
@@ -51,10 +52,10 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     let (node, peers) = (&of.nodes[side], of.peers);
     let (peer, adjusted) = (&node.peer, &node.adjusted);
     let (name, release) = (peer.name, adjusted.release);
-    let mut told = Vec::new();
-    let mut none = |tunable: &str, why: &str| {
+    let mut warnings = Vec::new();
+    let mut none = |tunable: &str, reason: &str| {
         if peer.has_set(tunable) {
-            told.push(format!("{name}: {tunable} has no effect: {why}"));
+            warnings.push(format!("{name}: {tunable} has no effect: {reason}"));
         }
     };
     if is_kernel(release) {
@@ -65,13 +66,13 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
             none("wrq_sge", "releases before 2.14 are taken to have one piece for each work request");
         }
         if peer.side.kernel_build < GLOBAL_REGION_PIVOT && release >= Release::V2_14 {
-            told.push(format!(
+            warnings.push(format!(
                 "{name}: {release} on a kernel of build {} is not known to exist",
                 peer.side.kernel_build
             ));
         }
         if release >= Release::V2_12 && peer.has_set("concurrent_sends") {
-            told.push(format!(
+            warnings.push(format!(
                 "{name}: concurrent_sends does not change any queue since 2.12: it only holds sends back"
             ));
         }
@@ -84,7 +85,7 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
         }
         idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
     }
-    told.extend(adjusted.changes.iter().filter(|change| change.rule == Rule::PiecesMax).map(|change| {
+    warnings.extend(adjusted.changes.iter().filter(|change| change.rule == Rule::PiecesMax).map(|change| {
         format!(
             "{name}: {} {} has no effect beyond {}: {}",
             change.tunable,
@@ -94,14 +95,14 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
         )
     }));
     if adjusted.concurrent_sends < adjusted.peer_credits {
-        told.push(format!(
+        warnings.push(format!(
             "{name}: concurrent_sends {} is less than peer_credits {}: some credits wait for sends to complete",
             adjusted.concurrent_sends, adjusted.peer_credits
         ));
     }
     let needed = u64::from(adjusted.peer_credits) * u64::from(peers);
     if needed > node.pools.all_credits() {
-        told.push(format!(
+        warnings.push(format!(
             "{name}: credits come to {}: {} busy at once, with {} credits each, would use {needed}",
             node.pools.all_credits(),
             counted(peers, "peer"),
@@ -112,12 +113,12 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
         !is_kernel(release) && idle().any(|tunable| tunable.name() == other)
             || of.barriers.iter().any(|barrier| barrier.tells_of(side, other))
     };
-    told.extend(
+    warnings.extend(
         peer.others()
             .filter(|other| !is_told(other))
             .map(|other| format!("{name}: {other} changes nothing here: no size depends on it")),
     );
-    told
+    warnings
 }
 
 /// Returns the kernel's tunables that have no effect in nlx.

@@ -108,12 +108,12 @@ impl Reading {
         match setting.key() {
             "socket" => {
                 let path = PathBuf::from(setting.text()?);
-                check_length(&path).map_err(|why| setting.refuse(why))?;
+                check_length(&path).map_err(|reason| setting.refuse(reason))?;
                 self.path = Some(path);
             }
-            "mode" => self.mode = Some(mode(setting.text()?).map_err(|why| setting.refuse(why))?),
-            "owner" => self.owner = Some(user(setting.text()?).map_err(|why| setting.refuse(why))?),
-            "group" => self.group = Some(group(setting.text()?).map_err(|why| setting.refuse(why))?),
+            "mode" => self.mode = Some(mode(setting.text()?).map_err(|reason| setting.refuse(reason))?),
+            "owner" => self.owner = Some(user(setting.text()?).map_err(|reason| setting.refuse(reason))?),
+            "group" => self.group = Some(group(setting.text()?).map_err(|reason| setting.refuse(reason))?),
             "users" => self.admission.users = Some(names(setting, user)?),
             "groups" => self.admission.groups = Some(names(setting, group)?),
             "policy" => self.admission.read_policies(setting)?,
@@ -161,20 +161,20 @@ impl Reading {
     }
 
     fn with(mut self, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
-        let refused = |option: &str, why: String| {
-            Failure::at("configuration", Errno::EINVAL, format!("--{option}: {why}"))
+        let refused = |option: &str, reason: String| {
+            Failure::at("configuration", Errno::EINVAL, format!("--{option}: {reason}"))
         };
         if let Some(text) = &args.mode {
-            self.mode = Some(mode(text).map_err(|why| refused("mode", why))?);
+            self.mode = Some(mode(text).map_err(|reason| refused("mode", reason))?);
         }
         if let Some(text) = &args.owner {
-            self.owner = Some(user(text).map_err(|why| refused("owner", why))?);
+            self.owner = Some(user(text).map_err(|reason| refused("owner", reason))?);
         }
         if let Some(text) = &args.group {
-            self.group = Some(group(text).map_err(|why| refused("group", why))?);
+            self.group = Some(group(text).map_err(|reason| refused("group", reason))?);
         }
         if let Some(path) = &args.socket {
-            check_length(path).map_err(|why| refused("socket", why))?;
+            check_length(path).map_err(|reason| refused("socket", reason))?;
         }
         self.service.threads = args.threads.unwrap_or(self.service.threads);
         self.service.busy_poll = args.busy_poll_us.map_or(self.service.busy_poll, Duration::from_micros);
@@ -244,13 +244,13 @@ pub(super) fn group(text: &str) -> Result<u32, String> {
 }
 
 /// Checks an id: the highest number is not a user or group, but makes chown change nothing.
-fn number(what: &str, id: u32) -> Result<u32, String> {
-    if id == u32::MAX { Err(format!("{id} is the number of no {what}: 0 to {}", id - 1)) } else { Ok(id) }
+fn number(kind: &str, id: u32) -> Result<u32, String> {
+    if id == u32::MAX { Err(format!("{id} is the number of no {kind}: 0 to {}", id - 1)) } else { Ok(id) }
 }
 
 fn names(setting: &Setting<'_>, one: fn(&str) -> Result<u32, String>) -> Result<Vec<u32>, NodeError> {
     let words = setting.words()?;
-    words.into_iter().map(|word| one(word).map_err(|why| setting.refuse(why))).collect()
+    words.into_iter().map(|word| one(word).map_err(|reason| setting.refuse(reason))).collect()
 }
 
 /// Largest number of events of one transfer machine: one fewer than a queue has slots.
@@ -371,8 +371,8 @@ mod tests {
             ("[[helper.policy]]\nuser = 1\ngroup = 2\n", ["line 3", "'group'", "user", "group"]),
             ("[helper]\nhuge_pages = 1\n", ["line 2", "'huge_pages'", "true", "'1'"]),
         ] {
-            let told = of(text).unwrap_err();
-            assert!(words.iter().all(|word| told.contains(word)), "{text}: {told}");
+            let message = of(text).unwrap_err();
+            assert!(words.iter().all(|word| message.contains(word)), "{text}: {message}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) const PATH_MAX: usize = 107 - "..new".len();
 const TAKE_OVER_TIME: Duration = Duration::from_secs(2);
 
 /// Interval between two attempts to connect meanwhile.
-const TAKE_OVER_LOOK: Duration = Duration::from_millis(5);
+const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The path of the socket, its mode and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,11 +52,11 @@ pub(crate) struct SocketConfig {
 pub(super) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    own: Option<Own>,
+    own: Option<OwnedName>,
 }
 
 /// A name that this process has created.
-struct Own {
+struct OwnedName {
     /// Inode of the socket, to recognise it.
     inode: u64,
     /// Held while the process may use the name.
@@ -92,7 +92,7 @@ impl Listener {
         });
         let socket = named.inspect_err(|_| drop(fs::remove_file(&new)))?;
         let inode = fs::symlink_metadata(path).context("cannot read the socket's inode")?.ino();
-        Ok(Listener { socket, path: path.to_path_buf(), own: Some(Own { inode, _lock: lock }) })
+        Ok(Listener { socket, path: path.to_path_buf(), own: Some(OwnedName { inode, _lock: lock }) })
     }
 
     /// Returns the path at which clients find it.
@@ -208,9 +208,9 @@ impl Lock {
 fn held_by(file: &mut File, path: &Path) -> Failure {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
-    let who = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
-    let who = who.map_or_else(String::new, |pid| format!(" (pid {pid})"));
-    let message = format!("{}: another nlxd{who} serves this socket", path.display());
+    let owner = read.ok().and_then(|_| text.trim().parse::<u32>().ok());
+    let owner = owner.map_or_else(String::new, |pid| format!(" (pid {pid})"));
+    let message = format!("{}: another nlxd{owner} serves this socket", path.display());
     Failure::at("listen", Errno::EADDRINUSE, message)
         .hint("stop that one, or name another socket, and other NIDs, for this one")
 }
@@ -231,7 +231,7 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
         match connect(std::os::fd::AsRawFd::as_raw_fd(&probe), &address) {
             // No process listens.
             Err(Errno::ECONNREFUSED | Errno::ENOENT) => return Ok(()),
-            _ if begun.elapsed() < TAKE_OVER_TIME => std::thread::sleep(TAKE_OVER_LOOK),
+            _ if begun.elapsed() < TAKE_OVER_TIME => std::thread::sleep(TAKE_OVER_INTERVAL),
             _ => return Err(refuse(path, "another program listens there", Errno::EADDRINUSE)),
         }
     }
@@ -274,9 +274,9 @@ fn name_of(socket: &OwnedFd) -> PathBuf {
     address.and_then(|address| address.path().map(Path::to_path_buf)).unwrap_or_default()
 }
 
-fn refuse(path: &Path, what: &str, errno: Errno) -> Failure {
-    let why = errno.desc().to_lowercase();
-    Failure::at("listen", errno, format!("{}: {what}: {why} ({errno:?})", path.display()))
+fn refuse(path: &Path, problem: &str, errno: Errno) -> Failure {
+    let reason = errno.desc().to_lowercase();
+    Failure::at("listen", errno, format!("{}: {problem}: {reason} ({errno:?})", path.display()))
 }
 
 fn errno_of(error: &std::io::Error) -> Errno {

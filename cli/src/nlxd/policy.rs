@@ -18,7 +18,7 @@ pub(super) struct Admission {
 
 /// A table `[[helper.policy]]`.
 struct Rule {
-    whose: Whose,
+    subject: Subject,
     connects: bool,
     own_portals: Option<Portals>,
     own_nids: Option<Nids>,
@@ -32,7 +32,7 @@ struct Rule {
 
 /// The subject of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Subject {
     User(u32),
     Group(u32),
     /// All users without a rule of their name or group.
@@ -57,8 +57,8 @@ impl Admission {
     pub(super) fn read_policies(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
         for table in setting.tables()? {
             let rule = Rule::read(&table)?;
-            if self.rules.iter().any(|other| other.whose == rule.whose) {
-                return Err(setting.refuse(format!("there are two policies for {}", rule.whose.words())));
+            if self.rules.iter().any(|other| other.subject == rule.subject) {
+                return Err(setting.refuse(format!("there are two policies for {}", rule.subject.words())));
             }
             self.rules.push(rule);
         }
@@ -70,7 +70,7 @@ impl Admission {
     pub(super) fn policy(&self, quotas: ClientQuotas) -> Policy {
         // The number of tables in a file is far below the range of group ids.
         let rules = || self.rules.iter().zip(0..).map(|(rule, id)| (rule, GroupId(id)));
-        let others = rules().find(|(rule, _)| rule.whose == Whose::Others);
+        let others = rules().find(|(rule, _)| rule.subject == Subject::Others);
         let ordinary = match others {
             Some((rule, id)) => rule.rights(id, Rights::ordinary(), quotas),
             None => Some(Rights::ordinary()),
@@ -84,11 +84,11 @@ impl Admission {
             policy = policy.group(gid, ordinary.clone());
         }
         for (rule, id) in rules() {
-            policy = match rule.whose {
-                Whose::User(0) => policy.user(0, rule.rights(id, Rights::all(), quotas)),
-                Whose::User(uid) => policy.user(uid, rule.rights(id, Rights::ordinary(), quotas)),
-                Whose::Group(gid) => policy.group(gid, rule.rights(id, Rights::ordinary(), quotas)),
-                Whose::Others => policy,
+            policy = match rule.subject {
+                Subject::User(0) => policy.user(0, rule.rights(id, Rights::all(), quotas)),
+                Subject::User(uid) => policy.user(uid, rule.rights(id, Rights::ordinary(), quotas)),
+                Subject::Group(gid) => policy.group(gid, rule.rights(id, Rights::ordinary(), quotas)),
+                Subject::Others => policy,
             };
         }
         policy
@@ -98,7 +98,7 @@ impl Admission {
 impl Rule {
     fn read(table: &Section) -> Result<Rule, NodeError> {
         let mut rule = Rule {
-            whose: Whose::Others,
+            subject: Subject::Others,
             connects: true,
             own_portals: None,
             own_nids: None,
@@ -110,12 +110,16 @@ impl Rule {
         };
         for setting in table.settings() {
             match setting.key() {
-                "user" | "group" if rule.whose != Whose::Others => {
+                "user" | "group" if rule.subject != Subject::Others => {
                     return Err(setting.refuse("a policy is for one user or one group, not for both"));
                 }
-                "user" => rule.whose = Whose::User(user(setting.text()?).map_err(|why| setting.refuse(why))?),
+                "user" => {
+                    rule.subject =
+                        Subject::User(user(setting.text()?).map_err(|reason| setting.refuse(reason))?)
+                }
                 "group" => {
-                    rule.whose = Whose::Group(group(setting.text()?).map_err(|why| setting.refuse(why))?)
+                    rule.subject =
+                        Subject::Group(group(setting.text()?).map_err(|reason| setting.refuse(reason))?)
                 }
                 "connect" => rule.connects = setting.switch()?,
                 "own_portals" => rule.own_portals = Some(portals(&setting)?),
@@ -162,12 +166,12 @@ impl Rule {
     }
 }
 
-impl Whose {
+impl Subject {
     fn words(self) -> String {
         match self {
-            Whose::User(uid) => format!("user {uid}"),
-            Whose::Group(gid) => format!("group {gid}"),
-            Whose::Others => "all who are not named".to_string(),
+            Subject::User(uid) => format!("user {uid}"),
+            Subject::Group(gid) => format!("group {gid}"),
+            Subject::Others => "all who are not named".to_string(),
         }
     }
 }

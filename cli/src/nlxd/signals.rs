@@ -14,7 +14,7 @@ pub(super) struct Signals(SignalFd);
 
 /// The request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum SignalRequest {
     End,
     Reload,
 }
@@ -29,7 +29,7 @@ impl Signals {
     }
 
     /// Waits for the next one; returns `None` if none came within this time.
-    pub(super) fn wait(&self, time: Option<Duration>) -> Option<Asked> {
+    pub(super) fn wait(&self, time: Option<Duration>) -> Option<SignalRequest> {
         let timeout = time.and_then(|time| PollTimeout::try_from(time).ok()).unwrap_or(PollTimeout::NONE);
         let mut set = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
         // EINTR is treated as a timeout: the caller checks its state and waits again.
@@ -37,6 +37,10 @@ impl Signals {
             return None;
         }
         let signal = self.0.read_signal().ok()??;
-        Some(if signal.ssi_signo == Signal::SIGHUP as u32 { Asked::Reload } else { Asked::End })
+        Some(if signal.ssi_signo == Signal::SIGHUP as u32 {
+            SignalRequest::Reload
+        } else {
+            SignalRequest::End
+        })
     }
 }

@@ -17,7 +17,7 @@ const CLIENTS: usize = 64;
 const TMS: usize = 8;
 
 /// Adds the clients to the node's status.
-pub(super) fn tell(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
+pub(super) fn add_clients(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
     let (host, door) = (host.clone(), service.door_teller());
     let path = path.display().to_string();
     node.add_status("helper", move || json(&path, host.status(), host.accounts(), &door()));

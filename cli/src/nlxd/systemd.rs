@@ -58,8 +58,8 @@ fn check(socket: &OwnedFd) -> Result<(), Failure> {
     set.map(drop).map_err(|errno| refuse(&errno.to_string()))
 }
 
-fn refuse(why: &str) -> Failure {
-    Failure::at("listen", lnet_api::Errno::EINVAL, format!("the socket of systemd: {why}"))
+fn refuse(reason: &str) -> Failure {
+    Failure::at("listen", lnet_api::Errno::EINVAL, format!("the socket of systemd: {reason}"))
         .hint("the socket unit needs one 'ListenSequentialPacket=' with the path of the socket")
 }
 
@@ -95,14 +95,14 @@ impl Notify {
 }
 
 fn connect(name: &str) -> Result<(UnixDatagram, SocketAddr), Failure> {
-    let what = format!("NOTIFY_SOCKET={name}");
+    let action = format!("NOTIFY_SOCKET={name}");
     let address = match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(name),
     };
-    let socket = UnixDatagram::unbound().context(&what)?;
-    socket.set_nonblocking(true).context(&what)?;
-    Ok((socket, address.context(&what)?))
+    let socket = UnixDatagram::unbound().context(&action)?;
+    socket.set_nonblocking(true).context(&action)?;
+    Ok((socket, address.context(&action)?))
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -306,7 +306,7 @@ impl Wire for Numbered {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Numbered, WireError> {
-        let unknown = |what, value| Err(WireError::Unknown { what, value });
+        let unknown = |object, value| Err(WireError::Unknown { object, value });
         match u32::read(from)? {
             MAGIC => {}
             value => return unknown("magic of a command", value.into()),

@@ -29,7 +29,7 @@ pub(super) struct Commands {
     /// The last error of a send, until it is taken.
     unsent: Option<Errno>,
     /// Number of invalid messages.
-    ill: u64,
+    invalid: u64,
 }
 
 /// A received command.
@@ -44,8 +44,14 @@ impl Commands {
     /// Starts an end point at this address, with room for one command of each of `peers`.
     pub(super) fn start(domain: &Domain, address: &str, peers: usize) -> Result<Commands, Failure> {
         let machine = domain.transfer_machine(address, Default::default())?;
-        let commands =
-            Commands { domain: domain.clone(), machine, idle: Vec::new(), sending: 0, unsent: None, ill: 0 };
+        let commands = Commands {
+            domain: domain.clone(),
+            machine,
+            idle: Vec::new(),
+            sending: 0,
+            unsent: None,
+            invalid: 0,
+        };
         for _ in 0..peers {
             commands.post(domain.allocate(COMMAND_BYTES)?)?;
         }
@@ -144,8 +150,8 @@ impl Commands {
             self.post(buffer)?;
         }
         let (Some(Ok(Numbered { number, command })), Some(from)) = (decoded, event.sender) else {
-            self.ill += 1;
-            tracing::debug!(ill = self.ill, "a message that is not a command");
+            self.invalid += 1;
+            tracing::debug!(invalid = self.invalid, "a message that is not a command");
             return Ok(None);
         };
         Ok(Some(Arrived { from, number, command }))

@@ -13,28 +13,28 @@ use crate::failure::Failure;
 
 /// Sleep of the console between polls for answers, and while clients measure: a sleep costs them
 /// nothing.
-const NAP: Duration = Duration::from_millis(1);
-const LONG_NAP: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+const WATCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Interval at which clients are asked for their progress; the servers are asked every tenth time.
 const ROUND: Duration = Duration::from_millis(100);
 const SERVER_ROUNDS: u32 = 10;
 
 /// Time beyond their own that clients get before the test fails.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXTRA_TIME: Duration = Duration::from_secs(10);
 
 /// Number of timeouts within which an operation's last try ends, or is found missing.
 const TIMEOUTS: u32 = 4;
 
 /// Time that servers get to count operations that clients have counted already.
-const SETTLING: Duration = Duration::from_secs(5);
+const SETTLE_TIME: Duration = Duration::from_secs(5);
 
 /// Largest number of values of one node's histogram: latencies have at most a third of it. A node
 /// that reports more is faulty.
 const VALUES_MAX: usize = 128 << 10;
 
 /// An observer of a running test.
-pub(super) trait Watch {
+pub(super) trait TestObserver {
     /// Fails if a process of the test has ended.
     fn check(&mut self) -> Result<(), Failure>;
     /// Returns whether the test is to end early.
@@ -98,21 +98,25 @@ impl Console {
 
     /// Runs a test: INIT, START, STATUS until the clients have finished, STOP. `plan` is a
     /// client's; role, addresses and the total in flight are filled in for each node.
-    pub(super) fn test(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<Finding, Failure> {
+    pub(super) fn test(&mut self, plan: &Plan, watch: &mut dyn TestObserver) -> Result<Finding, Failure> {
         let (server_addresses, client_addresses) = self.init(plan, watch)?;
         for group in [Group::Servers, Group::Clients] {
-            self.ask(group, |_, _| Command::Start, watch, NAP)?;
+            self.ask(group, |_, _| Command::Start, watch, POLL_INTERVAL)?;
         }
         let complete = self.watch(plan, watch)?;
         let clients = self.statuses(Group::Clients, watch)?;
-        self.ask(Group::Clients, |_, _| Command::Stop, watch, NAP)?;
+        self.ask(Group::Clients, |_, _| Command::Stop, watch, POLL_INTERVAL)?;
         let operations = total(clients.iter().map(|status| status.operations));
         let servers = self.settled(operations, watch)?;
-        self.ask(Group::Servers, |_, _| Command::Stop, watch, NAP)?;
+        self.ask(Group::Servers, |_, _| Command::Stop, watch, POLL_INTERVAL)?;
         Ok(Finding { clients, servers, complete, client_addresses, server_addresses })
     }
 
-    fn init(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<(Vec<String>, Vec<String>), Failure> {
+    fn init(
+        &mut self,
+        plan: &Plan,
+        watch: &mut dyn TestObserver,
+    ) -> Result<(Vec<String>, Vec<String>), Failure> {
         let in_flight = plan.in_flight.saturating_mul(self.clients.len() as u32);
         let (server_run, client_run) = (self.run, self.run.wrapping_add(1));
         self.run = self.run.wrapping_add(1 + self.clients.len() as u16);
@@ -129,7 +133,7 @@ impl Console {
             Group::Servers,
             |server, _| init(Role::Server, server_run, in_flight, &[], server_data[server].clone()),
             watch,
-            NAP,
+            POLL_INTERVAL,
         )?;
         let servers: Vec<String> = servers.into_iter().map(done).collect::<Result<_, _>>()?;
         let clients = self.ask(
@@ -139,23 +143,23 @@ impl Console {
                 init(Role::Client, run, plan.in_flight, &servers, client_data[client].clone())
             },
             watch,
-            NAP,
+            POLL_INTERVAL,
         )?;
         let clients = clients.into_iter().map(done).collect::<Result<_, _>>()?;
         Ok((servers, clients))
     }
 
     /// Polls until the clients have finished; returns false if the test was stopped before.
-    fn watch(&mut self, plan: &Plan, watch: &mut dyn Watch) -> Result<bool, Failure> {
-        let patience = plan.duration + plan.timeout * TIMEOUTS + PATIENCE;
+    fn watch(&mut self, plan: &Plan, watch: &mut dyn TestObserver) -> Result<bool, Failure> {
+        let time_limit = plan.duration + plan.timeout * TIMEOUTS + EXTRA_TIME;
         let begun = Instant::now();
         for round in 1.. {
             let next = Instant::now() + ROUND;
             while Instant::now() < next && !watch.is_stopped() {
-                std::thread::sleep(LONG_NAP);
+                std::thread::sleep(WATCH_INTERVAL);
             }
             watch.check()?;
-            let clients = self.status_of(Group::Clients, 0, watch, LONG_NAP)?;
+            let clients = self.status_of(Group::Clients, 0, watch, WATCH_INTERVAL)?;
             watch.round(&clients);
             if clients.iter().all(|status| status.finished) {
                 return Ok(true);
@@ -164,21 +168,21 @@ impl Console {
                 return Ok(false);
             }
             if round % SERVER_ROUNDS == 0 {
-                self.status_of(Group::Servers, 0, watch, LONG_NAP)?;
+                self.status_of(Group::Servers, 0, watch, WATCH_INTERVAL)?;
             }
-            if begun.elapsed() > patience {
-                return Err(Failure::new(format!("the clients have not finished after {patience:?}")));
+            if begun.elapsed() > time_limit {
+                return Err(Failure::new(format!("the clients have not finished after {time_limit:?}")));
             }
         }
         Ok(false)
     }
 
     /// Returns the servers' final status, once they have counted as many operations as the clients,
-    /// or after [`SETTLING`]: operations may be lost.
-    fn settled(&mut self, operations: u64, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
-        let deadline = Instant::now() + SETTLING;
+    /// or after [`SETTLE_TIME`]: operations may be lost.
+    fn settled(&mut self, operations: u64, watch: &mut dyn TestObserver) -> Result<Vec<Status>, Failure> {
+        let deadline = Instant::now() + SETTLE_TIME;
         loop {
-            let servers = self.status_of(Group::Servers, 0, watch, NAP)?;
+            let servers = self.status_of(Group::Servers, 0, watch, POLL_INTERVAL)?;
             let counted = total(servers.iter().map(|status| status.operations));
             let lost = servers.iter().any(|status| status.lost > 0);
             if counted >= operations || lost || Instant::now() >= deadline || watch.is_stopped() {
@@ -188,11 +192,11 @@ impl Console {
     }
 
     /// Returns the final status of a group, with all latencies.
-    fn statuses(&mut self, group: Group, watch: &mut dyn Watch) -> Result<Vec<Status>, Failure> {
+    fn statuses(&mut self, group: Group, watch: &mut dyn TestObserver) -> Result<Vec<Status>, Failure> {
         let mut whole: Vec<Status> = Vec::new();
         let mut from = 0;
         loop {
-            let parts = self.status_of(group, from, watch, NAP)?;
+            let parts = self.status_of(group, from, watch, POLL_INTERVAL)?;
             let more = parts.iter().any(|part| part.latencies.len() == LATENCIES_MAX);
             match whole.is_empty() {
                 true => whole = parts,
@@ -218,10 +222,10 @@ impl Console {
         &mut self,
         group: Group,
         from: u32,
-        watch: &mut dyn Watch,
-        nap: Duration,
+        watch: &mut dyn TestObserver,
+        interval: Duration,
     ) -> Result<Vec<Status>, Failure> {
-        let answers = self.ask(group, |_, _| Command::Status(from), watch, nap)?;
+        let answers = self.ask(group, |_, _| Command::Status(from), watch, interval)?;
         let status = |answer| match answer {
             Command::StatusData(status) => Ok(*status),
             _ => Err(Failure::new("a node answered STATUS with another message")),
@@ -234,15 +238,15 @@ impl Console {
         &mut self,
         group: Group,
         command: impl Fn(usize, &EndPoint) -> Command,
-        watch: &mut dyn Watch,
-        nap: Duration,
+        watch: &mut dyn TestObserver,
+        interval: Duration,
     ) -> Result<Vec<Command>, Failure> {
         let nodes = self.nodes(group).to_vec();
         self.number = self.number.wrapping_add(1);
         // Clears the errors of earlier commands.
         self.commands.take_unsent();
-        for (place, node) in nodes.iter().enumerate() {
-            self.commands.send(node, self.number, command(place, node))?;
+        for (index, node) in nodes.iter().enumerate() {
+            self.commands.send(node, self.number, command(index, node))?;
         }
         let mut answers: Vec<Option<Command>> = vec![None; nodes.len()];
         let deadline = Instant::now() + COMMAND_TIMEOUT;
@@ -256,17 +260,17 @@ impl Console {
                     return Err(unsent(&nodes[missing].address(), errno));
                 }
                 watch.check()?;
-                std::thread::sleep(nap);
+                std::thread::sleep(interval);
                 continue;
             };
             let from = arrived.from.address();
-            let place = nodes.iter().position(|node| node.address() == from);
+            let index = nodes.iter().position(|node| node.address() == from);
             // Answers to other commands, and foreign messages, are ignored.
-            let Some(place) = place.filter(|_| arrived.number == self.number) else { continue };
+            let Some(index) = index.filter(|_| arrived.number == self.number) else { continue };
             if let Command::Refused(refusal) = arrived.command {
                 return Err(Failure::new(format!("{from} refuses: {}", refusal.reason)));
             }
-            answers[place] = Some(arrived.command);
+            answers[index] = Some(arrived.command);
         }
         Ok(answers.into_iter().flatten().collect())
     }

@@ -31,17 +31,17 @@ const EVENTS_MAX: usize = 1024;
 pub(super) struct Driven<P> {
     // Dropped first: no callback runs when the part is dropped.
     machine: TransferMachine,
-    shared: Arc<Mutex<Shared<P>>>,
+    shared: Arc<Mutex<PartState<P>>>,
     delivery: Delivery,
 }
 
-struct Shared<P> {
+struct PartState<P> {
     part: P,
     /// The error of a callback.
     failure: Option<Failure>,
 }
 
-fn lock<P>(shared: &Mutex<Shared<P>>) -> MutexGuard<'_, Shared<P>> {
+fn lock<P>(shared: &Mutex<PartState<P>>) -> MutexGuard<'_, PartState<P>> {
     // A callback that panicked has made its machine fail, and every use of the machine reports
     // that.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,7 +49,7 @@ fn lock<P>(shared: &Mutex<Shared<P>>) -> MutexGuard<'_, Shared<P>> {
 
 impl<P: Part> Driven<P> {
     pub(super) fn start(domain: &Domain, plan: &Plan, part: P) -> Result<Driven<P>, Failure> {
-        let shared = Arc::new(Mutex::new(Shared { part, failure: None }));
+        let shared = Arc::new(Mutex::new(PartState { part, failure: None }));
         let builder = domain.machine();
         let machine = match plan.delivery {
             Delivery::Wait => builder.start(&plan.address)?,
@@ -148,13 +148,13 @@ impl Receives {
     /// buffer comes back with its last message, and one of its messages may still be arriving when
     /// all others have been answered long ago: a sender over the loopback that is not scheduled
     /// copies nothing, and a connection may be slow. The other buffers must suffice meanwhile.
-    const HELD_UP_MAX: usize = 16;
+    const SPARE_BUFFERS_MAX: usize = 16;
 
     pub(super) fn new(domain: &Domain, message_bytes: usize, plan: &Plan) -> Receives {
         let fitting = (super::BULK_BYTES / message_bytes).max(1);
         let messages = (plan.messages as usize).min(fitting);
         let in_flight = plan.in_flight as usize;
-        let held_up = in_flight.min(Receives::HELD_UP_MAX);
+        let held_up = in_flight.min(Receives::SPARE_BUFFERS_MAX);
         Receives {
             domain: domain.clone(),
             message_bytes,

@@ -148,9 +148,9 @@ mod tests {
             choice("eth0", Some("rxe0/1"), "10.77.0.1", Why::First),
             choice("ib0", Some("mlx5_0/1"), "10.78.0.1", Why::Later { first: "eth0".into() }),
         ];
-        let told = ends("o2ib", &alone).unwrap_err();
+        let message = ends("o2ib", &alone).unwrap_err();
         for word in ["two addresses", "10.77.0.1", "ip address add", "dev eth0", "--server"] {
-            assert!(told.contains(word), "{told}");
+            assert!(message.contains(word), "{message}");
         }
         let tcp = [choice("eth0", None, "10.77.0.1", Why::Named)];
         assert!(ends("tcp(eth0)", &tcp).unwrap_err().contains("two addresses"));

@@ -120,8 +120,8 @@ mod tests {
             assert_eq!(texts(text).unwrap(), rules, "{text}");
         }
         assert_eq!(texts("delay 1ms..20ms 1/3").unwrap().len(), 2);
-        for ill in ["lose 1/2", "drop 1/0", "drop put portal 43", "delay 500ms put"] {
-            assert_eq!(texts(ill), Err(Errno::EINVAL), "{ill}");
+        for invalid in ["lose 1/2", "drop 1/0", "drop put portal 43", "delay 500ms put"] {
+            assert_eq!(texts(invalid), Err(Errno::EINVAL), "{invalid}");
         }
     }
 }

@@ -5,10 +5,10 @@ use std::time::SystemTime;
 
 use super::command::{Plan, RuleStatus, Status};
 use super::console::Finding;
+use super::counters::latencies;
 use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings, total};
 use super::run;
 use super::stats::Statistics;
-use super::tally::latencies;
 
 /// The results so far.
 pub(super) struct Findings {
@@ -79,7 +79,7 @@ impl Findings {
             let room = u64::MAX - found.latencies_ns.len();
             found.latencies_ns.saturating_record_n(*value, (*count).min(room));
         }
-        let problem = if complete { amiss(&found, &servers) } else { None };
+        let problem = if complete { contradiction(&found, &servers) } else { None };
         if let Some(problem) = problem {
             found.errors = found.errors.saturating_add(1);
             found.first_error.get_or_insert(problem);
@@ -145,7 +145,7 @@ fn first_error(status: &Status) -> Option<String> {
 
 /// Returns contradictions: each operation must have a latency, and servers must count as many as
 /// clients.
-fn amiss(phase: &Phase, servers: &[Status]) -> Option<String> {
+fn contradiction(phase: &Phase, servers: &[Status]) -> Option<String> {
     let operations = phase.operations;
     let recorded = phase.latencies_ns.len();
     if phase.latency_ns.count() != operations || recorded != operations {

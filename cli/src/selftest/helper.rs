@@ -16,11 +16,11 @@ pub(super) struct Helper {
     socket: PathBuf,
     /// The spin limit of its clients.
     spin: SpinArg,
-    own: Option<Own>,
+    own: Option<OwnProcess>,
 }
 
 /// A process started by the test, and the folder of its socket.
-struct Own {
+struct OwnProcess {
     child: Child,
     folder: PathBuf,
 }
@@ -38,7 +38,7 @@ impl Helper {
         let socket = folder.join("nlxd.sock");
         let started = spawn(&socket, net, port, cpus);
         let (child, output) = started.inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
-        let helper = Helper { socket, spin: cpus.spin, own: Some(Own { child, folder }) };
+        let helper = Helper { socket, spin: cpus.spin, own: Some(OwnProcess { child, folder }) };
         process::first_line(output, "the helper")?;
         Ok(helper)
     }
@@ -62,7 +62,7 @@ impl Helper {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnProcess {
     fn drop(&mut self) {
         // Its clients are gone, so it has nothing to save. An error means that it has ended
         // already.

@@ -6,13 +6,13 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `run`, `world`, `reach`, `process`, `helper` | nodes in this process and in a second one, or behind helpers, by the options |
+//! | `run`, `participants`, `reach`, `process`, `helper` | nodes in this process and in a second one, or behind helpers, by the options |
 //! | `console`, `findings` | the phases, and the results of the nodes |
 //! | `node`, `service` | a node, and the states of its work |
 //! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
 //! | `client`, `server`, `data` | the work itself, on a transfer machine for data |
 //! | `protocol`, `stamp`, `pattern` | the messages between clients and servers |
-//! | `tally`, `stats`, `ring`, `random`, `faults` | their counters and tools |
+//! | `counters`, `stats`, `ring`, `random`, `faults` | their counters and tools |
 //! | `result`, `figures`, `series` | results: raw, as rates and percentiles, over time |
 //! | `progress`, `report`, `html` | output: progress, table or JSON, page |
 //! | `machine` | the machine of the test |
@@ -21,6 +21,7 @@ mod client;
 mod command;
 mod commands;
 mod console;
+mod counters;
 mod data;
 mod ends;
 mod faults;
@@ -30,6 +31,7 @@ mod helper;
 mod html;
 mod machine;
 mod node;
+mod participants;
 mod pattern;
 mod process;
 mod progress;
@@ -48,11 +50,9 @@ mod server;
 mod service;
 mod stamp;
 mod stats;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod wire;
-mod world;
 
 pub(crate) use helper::run_helper;
 pub(crate) use run::run;

@@ -19,11 +19,11 @@ use crate::failure::Failure;
 const STEP: Duration = Duration::from_millis(20);
 
 /// Interval at which a working node checks for commands.
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Silence after which a console counts as gone: its test ends, and another console can begin one.
 /// A console sends a command every second.
-const LEASE: Duration = Duration::from_secs(60);
+const CONSOLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Number of commands that may wait for a working node: its console has one in progress, and others
 /// may send too.
@@ -79,7 +79,7 @@ pub(super) struct Node {
     service: Service<AnyWork>,
     /// The console whose test runs, and the time of its last command.
     console: Option<(Address, Instant)>,
-    looked: Instant,
+    checked: Instant,
     /// Set for a node that is open to the network: it only serves, so that no console can make it
     /// flood another node.
     serves_only: bool,
@@ -99,7 +99,7 @@ impl Node {
             faults: faults.clone(),
             service: Service::new(),
             console: None,
-            looked: Instant::now(),
+            checked: Instant::now(),
             serves_only,
         })
     }
@@ -135,11 +135,11 @@ impl Node {
 
     fn look(&mut self) -> Result<Option<Arrived>, Failure> {
         let now = Instant::now();
-        if now < self.looked + LOOK {
+        if now < self.checked + CHECK_INTERVAL {
             return Ok(None);
         }
-        self.looked = now;
-        if self.console.is_some_and(|(_, heard)| now > heard + LEASE) {
+        self.checked = now;
+        if self.console.is_some_and(|(_, last_command)| now > last_command + CONSOLE_TIMEOUT) {
             tracing::warn!("the console has sent no command for too long; its test ends");
             self.end();
         }
@@ -163,7 +163,7 @@ impl Node {
             return self.init(from, &plan);
         }
         match &mut self.console {
-            Some((console, heard)) if *console == from.address() => *heard = Instant::now(),
+            Some((console, last_command)) if *console == from.address() => *last_command = Instant::now(),
             _ => return Err(Refusal::new(Errno::EPERM, "this node has another console, or none")),
         }
         let mut answer = self.service.command(&command)?;

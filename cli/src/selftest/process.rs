@@ -93,16 +93,16 @@ pub(super) fn tie_to_parent() -> Result<(), Failure> {
 }
 
 /// Fails if a process has ended that never does so by itself.
-pub(super) fn check(child: &mut Child, what: &str) -> Result<(), Failure> {
+pub(super) fn check(child: &mut Child, name: &str) -> Result<(), Failure> {
     match child.try_wait() {
         Ok(None) => Ok(()),
-        Ok(Some(status)) => Err(Failure::new(format!("{what} ended in the middle of the test: {status}"))),
-        Err(error) => Err(Failure::new(format!("cannot check {what}: {error}"))),
+        Ok(Some(status)) => Err(Failure::new(format!("{name} ended in the middle of the test: {status}"))),
+        Err(error) => Err(Failure::new(format!("cannot check {name}: {error}"))),
     }
 }
 
 /// Returns the first line that a process prints, unless it ends or stalls before.
-pub(super) fn first_line(output: ChildStdout, what: &str) -> Result<String, Failure> {
+pub(super) fn first_line(output: ChildStdout, name: &str) -> Result<String, Failure> {
     let (line, lines) = mpsc::channel();
     std::thread::spawn(move || {
         let mut text = String::new();
@@ -112,7 +112,7 @@ pub(super) fn first_line(output: ChildStdout, what: &str) -> Result<String, Fail
     });
     match lines.recv_timeout(START_TIMEOUT) {
         Ok(Ok(text)) if !text.is_empty() => Ok(text),
-        Ok(_) => Err(Failure::new(format!("{what} ended before it was ready; see its message above"))),
-        Err(_) => Err(Failure::new(format!("{what} was not ready after {START_TIMEOUT:?}"))),
+        Ok(_) => Err(Failure::new(format!("{name} ended before it was ready; see its message above"))),
+        Err(_) => Err(Failure::new(format!("{name} was not ready after {START_TIMEOUT:?}"))),
     }
 }

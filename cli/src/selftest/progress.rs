@@ -51,9 +51,9 @@ fn words(live: &Live) -> String {
     let rate = grouped(per_second(operations, elapsed).round() as u64);
     let speed = per_second(bytes, elapsed) / 1e6;
     let mut words = format!("{rate:>9} op/s {speed:>8.1} MB/s  {} verified", in_bytes(verified_bytes));
-    for (count, what) in [(lost, "lost".to_string()), (errors, plural(errors, "error"))] {
+    for (count, label) in [(lost, "lost".to_string()), (errors, plural(errors, "error"))] {
         if count > 0 {
-            words.push_str(&format!(", {} {what}", grouped(count)));
+            words.push_str(&format!(", {} {label}", grouped(count)));
         }
     }
     words

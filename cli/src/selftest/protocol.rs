@@ -28,19 +28,19 @@ pub(super) fn message_bytes(echo: usize) -> usize {
 
 /// Direction of a pattern: each has a separate stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     FromClient,
     FromServer,
 }
 
-impl Way {
+impl Direction {
     /// Returns the stream's number in tests with this seed.
     pub(super) fn stream(self, seed: u64) -> u64 {
-        let way = match self {
-            Way::FromClient => 1,
-            Way::FromServer => 2,
+        let direction = match self {
+            Direction::FromClient => 1,
+            Direction::FromServer => 2,
         };
-        seed.rotate_left(32) ^ way
+        seed.rotate_left(32) ^ direction
     }
 }
 
@@ -131,7 +131,7 @@ impl Head {
 /// Writes up to [`OFFER_MAX`] descriptors: their number, and each with its length in front.
 fn write_offer(offer: &[Descriptor], to: &mut Writer<'_>) -> Result<(), WireError> {
     if offer.len() > OFFER_MAX {
-        return Err(WireError::Long { what: "an offer", length: offer.len(), most: OFFER_MAX });
+        return Err(WireError::Long { object: "an offer", length: offer.len(), most: OFFER_MAX });
     }
     (offer.len() as u16).write(to)?;
     offer.iter().try_for_each(|descriptor| {
@@ -146,14 +146,14 @@ pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, WireError> {
     let mut reader = Reader::new(body);
     let count = usize::from(u16::read(&mut reader)?);
     if count > OFFER_MAX {
-        return Err(WireError::Long { what: "an offer", length: count, most: OFFER_MAX });
+        return Err(WireError::Long { object: "an offer", length: count, most: OFFER_MAX });
     }
     let mut offer = Vec::with_capacity(count);
     for _ in 0..count {
         let length = usize::from(u16::read(&mut reader)?);
         let bytes = reader.get(length)?;
-        let ill = |_| WireError::Unknown { what: "descriptor of this length", value: length as u64 };
-        offer.push(Descriptor::from_bytes(bytes).map_err(ill)?);
+        let invalid = |_| WireError::Unknown { object: "descriptor of this length", value: length as u64 };
+        offer.push(Descriptor::from_bytes(bytes).map_err(invalid)?);
     }
     reader.end()?;
     Ok(offer)
@@ -186,12 +186,12 @@ mod tests {
     #[test]
     fn an_echo_of_another_stream_or_length_is_found() {
         let (head, mut bytes) = (head(Kind::Echo), [0; 128]);
-        let stream = Way::FromClient.stream(9);
+        let stream = Direction::FromClient.stream(9);
         let end = head.put_echo(stream, &mut bytes).unwrap();
         let body = &bytes[HEAD_BYTES..end];
         assert!(head.is_echo_of(stream, body));
-        assert!(!head.is_echo_of(Way::FromServer.stream(9), body));
-        assert!(!head.is_echo_of(Way::FromClient.stream(8), body));
+        assert!(!head.is_echo_of(Direction::FromServer.stream(9), body));
+        assert!(!head.is_echo_of(Direction::FromClient.stream(8), body));
         assert!(!head.is_echo_of(stream, &body[1..]));
         let short = head.put_echo(stream, &mut bytes[..HEAD_BYTES + 39]);
         assert_eq!(short, Err(WireError::Short { needed: 40, left: 39 }));

@@ -7,12 +7,12 @@ use lnet_node::FaultAction;
 use nlx::Errno;
 
 use super::command::{Delivery, Load, Plan, Role, Status};
-use super::console::Watch;
+use super::console::TestObserver;
 use super::findings::Findings;
+use super::participants::{Nodes, Participants};
 use super::progress::Progress;
 use super::protocol::ECHO_BYTES;
 use super::result::{Ending, Live, Outcome, Settings};
-use super::world::{Nodes, World};
 use super::{faults, html, report, serve};
 use crate::args::{DeliveryArg, SelftestArgs};
 use crate::failure::Failure;
@@ -122,15 +122,15 @@ fn plan(phase: &Phase, args: &SelftestArgs, seed: u64) -> Plan {
 fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
     let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
     let started = SystemTime::now();
-    let World { mut console, mut nodes, net } = World::of(args, &signals.interrupt)?;
+    let Participants { mut console, mut nodes, net } = Participants::of(args, &signals.interrupt)?;
     let mut findings = Findings::new(args.faults.is_some());
     let mut ending = Ending::Complete;
     for phase in phases(args) {
         let plan = plan(&phase, args, seed);
         let progress = Progress::new(phase.name, args.duration, args.json);
-        let mut looking = Looking { nodes: &mut nodes, signals, progress, samples: Vec::new() };
+        let mut looking = PhaseObserver { nodes: &mut nodes, signals, progress, samples: Vec::new() };
         let found = console.test(&plan, &mut looking);
-        let Looking { progress, samples, .. } = looking;
+        let PhaseObserver { progress, samples, .. } = looking;
         progress.finish();
         match found {
             Ok(finding) => {
@@ -165,14 +165,14 @@ fn outcome(args: &SelftestArgs, signals: &Signals) -> Result<Outcome, Failure> {
 }
 
 /// The observer of a phase.
-struct Looking<'a> {
+struct PhaseObserver<'a> {
     nodes: &'a mut Nodes,
     signals: &'a Signals,
     progress: Progress,
     samples: Vec<super::result::Sample>,
 }
 
-impl Watch for Looking<'_> {
+impl TestObserver for PhaseObserver<'_> {
     fn check(&mut self) -> Result<(), Failure> {
         self.nodes.check()
     }

@@ -131,19 +131,19 @@ mod tests {
 
     /// Work that records its calls, and fails on request.
     #[derive(Default)]
-    struct Noting {
+    struct RecordingWork {
         calls: Rc<RefCell<Vec<&'static str>>>,
         fails: Rc<RefCell<bool>>,
     }
 
-    impl Noting {
+    impl RecordingWork {
         fn call(&self, name: &'static str) -> Result<(), Refusal> {
             self.calls.borrow_mut().push(name);
             if *self.fails.borrow() { Err(Refusal::new(Errno::EXDEV, name)) } else { Ok(()) }
         }
     }
 
-    impl Work for Noting {
+    impl Work for RecordingWork {
         fn step(&mut self, _: Duration) -> Result<(), Failure> {
             self.call("step").map_err(|refusal| Failure::new(refusal.reason))
         }
@@ -157,7 +157,7 @@ mod tests {
         }
     }
 
-    impl Drop for Noting {
+    impl Drop for RecordingWork {
         fn drop(&mut self) {
             self.calls.borrow_mut().push("fini");
         }
@@ -165,11 +165,11 @@ mod tests {
 
     type Calls = Rc<RefCell<Vec<&'static str>>>;
 
-    fn service() -> (Service<Noting>, Calls, Rc<RefCell<bool>>) {
-        let noting = Noting::default();
-        let (calls, fails) = (noting.calls.clone(), noting.fails.clone());
+    fn service() -> (Service<RecordingWork>, Calls, Rc<RefCell<bool>>) {
+        let recording = RecordingWork::default();
+        let (calls, fails) = (recording.calls.clone(), recording.fails.clone());
         let mut service = Service::new();
-        service.init(|| Ok(noting)).unwrap();
+        service.init(|| Ok(recording)).unwrap();
         (service, calls, fails)
     }
 
@@ -185,8 +185,8 @@ mod tests {
         assert_eq!(service.step(Duration::ZERO).map_err(|refusal| refusal.errno), Err(Errno::EIO));
         assert_eq!(service.state(), State::Failed);
         // In FAILED the work is not called any more, and every command is refused with the reason.
-        let told = service.command(&Command::Start).unwrap_err();
-        assert_eq!((told.errno, told.reason.as_str()), (Errno::EIO, "step"));
+        let refusal = service.command(&Command::Start).unwrap_err();
+        assert_eq!((refusal.errno, refusal.reason.as_str()), (Errno::EIO, "step"));
         service.fini();
         assert_eq!((service.state(), &calls.borrow()[..]), (State::Uninitialized, &["step", "fini"][..]));
         let gone = service.command(&Command::Start).map_err(|refusal| refusal.errno);
@@ -196,7 +196,7 @@ mod tests {
     // Covers: MT-149
     #[test]
     fn one_that_cannot_be_made_stays_uninitialized() {
-        let mut service = Service::<Noting>::new();
+        let mut service = Service::<RecordingWork>::new();
         let refused = service.init(|| Err(Refusal::new(Errno::ENOMEM, "no memory")));
         assert_eq!(refused.map_err(|refusal| refusal.errno), Err(Errno::ENOMEM));
         assert_eq!(service.state(), State::Uninitialized);

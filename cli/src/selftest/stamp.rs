@@ -36,7 +36,7 @@ impl Wire for Stamp {
     fn read(from: &mut Reader<'_>) -> Result<Stamp, WireError> {
         match u64::read(from)? {
             MAGIC => Ok(Stamp { sequence: u64::read(from)?, time: Duration::read(from)? }),
-            value => Err(WireError::Unknown { what: "magic of a message", value }),
+            value => Err(WireError::Unknown { object: "magic of a message", value }),
         }
     }
 }

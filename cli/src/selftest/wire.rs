@@ -18,10 +18,10 @@ pub(super) const LIST_MAX: usize = 4096;
 pub(super) enum WireError {
     #[error("{needed} bytes do not fit where {left} are left")]
     Short { needed: usize, left: usize },
-    #[error("{what} of {length} is longer than {most}")]
-    Long { what: &'static str, length: usize, most: usize },
-    #[error("{value} is no {what}")]
-    Unknown { what: &'static str, value: u64 },
+    #[error("{object} of {length} is longer than {most}")]
+    Long { object: &'static str, length: usize, most: usize },
+    #[error("{value} is no {object}")]
+    Unknown { object: &'static str, value: u64 },
     #[error("a text that is not UTF-8")]
     Text,
     #[error("{bytes} bytes behind the end of a message")]
@@ -125,7 +125,7 @@ impl Wire for bool {
         match u8::read(from)? {
             0 => Ok(false),
             1 => Ok(true),
-            value => Err(WireError::Unknown { what: "truth value", value: value.into() }),
+            value => Err(WireError::Unknown { object: "truth value", value: value.into() }),
         }
     }
 }
@@ -179,8 +179,8 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-fn within(what: &'static str, length: usize, most: usize) -> Result<u16, WireError> {
-    let long = WireError::Long { what, length, most };
+fn within(object: &'static str, length: usize, most: usize) -> Result<u16, WireError> {
+    let long = WireError::Long { object, length, most };
     u16::try_from(length).ok().filter(|_| length <= most).ok_or(long)
 }
 
@@ -208,7 +208,7 @@ pub(super) use wire_struct;
 
 /// Implements `Wire` for an enum without data: one byte, the position in this list.
 macro_rules! wire_enum {
-    ($name:ident as $what:literal { $($variant:ident),* $(,)? }) => {
+    ($name:ident as $object:literal { $($variant:ident),* $(,)? }) => {
         impl $name {
             /// In the order of their numbers.
             const ALL: &'static [$name] = &[$($name::$variant),*];
@@ -228,7 +228,7 @@ macro_rules! wire_enum {
             ) -> Result<$name, $crate::selftest::wire::WireError> {
                 let number = u8::read(from)?;
                 let unknown =
-                    $crate::selftest::wire::WireError::Unknown { what: $what, value: u64::from(number) };
+                    $crate::selftest::wire::WireError::Unknown { object: $object, value: u64::from(number) };
                 $name::ALL.get(usize::from(number)).copied().ok_or(unknown)
             }
         }
@@ -287,7 +287,7 @@ mod tests {
         round_trip(&Duration::from_nanos(u64::MAX));
         assert_eq!(
             bool::read(&mut Reader::new(&[2])),
-            Err(WireError::Unknown { what: "truth value", value: 2 })
+            Err(WireError::Unknown { object: "truth value", value: 2 })
         );
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let texts = ["", "a", "127.0.0.1@tcp:12345:42:300", "ein längerer Text", &"x".repeat(TEXT_MAX)];
         texts.iter().for_each(|text| round_trip(&text.to_string()));
         let long = "x".repeat(TEXT_MAX + 1).write(&mut Writer::measure());
-        assert_eq!(long, Err(WireError::Long { what: "a text", length: TEXT_MAX + 1, most: TEXT_MAX }));
+        assert_eq!(long, Err(WireError::Long { object: "a text", length: TEXT_MAX + 1, most: TEXT_MAX }));
         assert_eq!(String::read(&mut Reader::new(&[1, 0, 0xff])), Err(WireError::Text));
     }
 

@@ -79,22 +79,22 @@ impl fmt::Display for Totals {
         for ni in &self.nis {
             let traffic = &ni.traffic;
             let rows = [("sent", traffic.sent), ("received", traffic.received), ("dropped", traffic.dropped)];
-            for (at, (what, ByKind { put, get, reply, ack })) in rows.into_iter().enumerate() {
+            for (at, (label, ByKind { put, get, reply, ack })) in rows.into_iter().enumerate() {
                 let name = if at == 0 { ni.nid.to_string() } else { String::new() };
                 let counts = [put, get, reply, ack].map(|count| count.to_string());
-                nis.add_row([name, what.to_string()].into_iter().chain(counts));
+                nis.add_row([name, label.to_string()].into_iter().chain(counts));
             }
         }
         writeln!(f, "{nis}")?;
         let mut driver = numbers(["TCP", "count"], 1);
-        for (what, _, count) in driver::counts(&self.tcp) {
-            driver.add_row([what.to_string(), count.to_string()]);
+        for (label, _, count) in driver::counts(&self.tcp) {
+            driver.add_row([label.to_string(), count.to_string()]);
         }
         write!(f, "{driver}")?;
         let Some(verbs) = &self.verbs else { return Ok(()) };
         let mut driver = numbers(["RDMA", "count"], 1);
-        for (what, _, count) in driver::verbs_counts(verbs) {
-            driver.add_row([what.to_string(), count.to_string()]);
+        for (label, _, count) in driver::verbs_counts(verbs) {
+            driver.add_row([label.to_string(), count.to_string()]);
         }
         write!(f, "\n{driver}")
     }

@@ -151,8 +151,8 @@ impl NodeStatus {
 fn messages(counters: &Counters) -> Table {
     let mut table = numbers(["", "messages", "bytes"], 1);
     let rows = [("sent", &counters.sent), ("received", &counters.received), ("dropped", &counters.dropped)];
-    for (what, Amount { messages, bytes }) in rows {
-        table.add_row([what.to_string(), grouped(*messages), in_bytes(*bytes)]);
+    for (label, Amount { messages, bytes }) in rows {
+        table.add_row([label.to_string(), grouped(*messages), in_bytes(*bytes)]);
     }
     table
 }
@@ -249,9 +249,9 @@ fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
 
 fn memory(memory: &Memory) -> String {
     let Memory { resident_bytes, resident_max_bytes, locked_bytes, pinned_bytes } = memory;
-    let told = |bytes: &Option<u64>| bytes.map_or_else(|| "unknown".to_string(), in_bytes);
-    let (now, most) = (told(resident_bytes), told(resident_max_bytes));
-    let (locked, pinned) = (told(locked_bytes), told(pinned_bytes));
+    let bytes_text = |bytes: &Option<u64>| bytes.map_or_else(|| "unknown".to_string(), in_bytes);
+    let (now, most) = (bytes_text(resident_bytes), bytes_text(resident_max_bytes));
+    let (locked, pinned) = (bytes_text(locked_bytes), bytes_text(pinned_bytes));
     format!(
         "{now} resident, {most} at the most, {locked} locked, {pinned} pinned for devices; of the whole process"
     )

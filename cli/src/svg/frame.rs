@@ -50,10 +50,10 @@ impl Frame {
     }
 
     /// Returns a picture without data, with the reason as its text.
-    pub(crate) fn nothing(&self, label: impl Display, why: &str) -> String {
+    pub(crate) fn nothing(&self, label: impl Display, reason: &str) -> String {
         let mut svg = self.picture(label, &[], &[]);
         let middle = ((self.left + self.right) / 2.0, (self.top + self.bottom) / 2.0);
-        svg.text("note", Anchor::Middle, middle, why);
+        svg.text("note", Anchor::Middle, middle, reason);
         svg.end()
     }
 }

@@ -29,13 +29,13 @@ impl Linear {
         Linear { end: if end > 0.0 && end.is_finite() { end } else { 1.0 }, from, to }
     }
 
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn position(&self, value: f64) -> f64 {
         self.from + (self.to - self.from) * (value / self.end).clamp(0.0, 1.0)
     }
 
     /// Returns about `about` round numbers from 0 to the end, with their texts.
     pub(crate) fn labels(&self, about: u32, words: impl Fn(f64) -> String) -> Vec<Tick> {
-        self.ticks(about).into_iter().map(|value| (self.place(value), words(value))).collect()
+        self.ticks(about).into_iter().map(|value| (self.position(value), words(value))).collect()
     }
 
     fn ticks(&self, about: u32) -> Vec<f64> {
@@ -73,7 +73,7 @@ impl Log {
         Log { low: low / missing, high: high * missing, from, to }
     }
 
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    pub(crate) fn position(&self, value: f64) -> f64 {
         let share = (value / self.low).log10() / (self.high / self.low).log10();
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
@@ -85,7 +85,7 @@ impl Log {
 
     /// Returns the powers of ten, and if there are few of them 2 and 5 as well, with their texts.
     pub(crate) fn labels(&self, words: impl Fn(f64) -> String) -> Vec<Tick> {
-        self.ticks().into_iter().map(|value| (self.place(value), words(value))).collect()
+        self.ticks().into_iter().map(|value| (self.position(value), words(value))).collect()
     }
 
     fn ticks(&self) -> Vec<f64> {
@@ -108,7 +108,10 @@ mod tests {
     fn axes_end_at_round_numbers() {
         let scale = Linear::rounded(4_147.0, 4, 100.0, 0.0);
         assert_eq!(scale.ticks(4), [0.0, 2_000.0, 4_000.0, 6_000.0]);
-        assert_eq!((scale.place(0.0), scale.place(6_000.0), scale.place(3_000.0)), (100.0, 0.0, 50.0));
+        assert_eq!(
+            (scale.position(0.0), scale.position(6_000.0), scale.position(3_000.0)),
+            (100.0, 0.0, 50.0)
+        );
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
         assert_eq!(Log::around(40.0, 450.0, 0.0, 1.0).ticks(), [50.0, 100.0, 200.0]);
         assert_eq!(Log::around(40.0, 40_000.0, 0.0, 1.0).ticks(), [100.0, 1_000.0, 10_000.0]);
         let narrow = Log::around(100.0, 100.0, 0.0, 1.0);
-        assert!((narrow.place(100.0) - 0.5).abs() < 1e-9);
+        assert!((narrow.position(100.0) - 0.5).abs() < 1e-9);
     }
 
     proptest! {
@@ -124,10 +127,10 @@ mod tests {
         #[test]
         fn places_lie_within(low in 1e-3..1e12_f64, factor in 1.0..1e9_f64, value in 1e-6..1e20_f64) {
             let log = Log::around(low, low * factor, 40.0, 500.0);
-            prop_assert!((40.0..=500.0).contains(&log.place(value)) && log.ticks().len() <= 30);
+            prop_assert!((40.0..=500.0).contains(&log.position(value)) && log.ticks().len() <= 30);
             prop_assert!((log.value(0.5) / (log.low * log.high).sqrt() - 1.0).abs() < 1e-6);
             let linear = Linear::rounded(value, 4, 200.0, 20.0);
-            prop_assert!((20.0..=200.0).contains(&linear.place(low)));
+            prop_assert!((20.0..=200.0).contains(&linear.position(low)));
             let ticks = linear.ticks(4);
             prop_assert!((2..=8).contains(&ticks.len()), "{:?}", ticks);
         }

@@ -17,7 +17,7 @@ pub(super) fn descriptor(bytes: &[u8]) -> Outcome {
 fn used(bytes: &[u8]) -> [u64; 3] {
     let descriptor = match Descriptor::from_bytes(bytes) {
         Ok(descriptor) => descriptor,
-        Err(error) => return [told(bytes, &error), 0, 0],
+        Err(error) => return [error_number(bytes, &error), 0, 0],
     };
     same(descriptor.as_bytes(), bytes, "the bytes of a descriptor");
     let length = u64::from(bytes[0]) << 12 | 1;
@@ -34,13 +34,13 @@ fn used(bytes: &[u8]) -> [u64; 3] {
             same(again.as_ref(), Ok(&descriptor), "what was read, written again");
             0
         }
-        Err(error) => told(bytes, &error),
+        Err(error) => error_number(bytes, &error),
     });
     [1 + bytes.len() as u64, receive, send]
 }
 
 /// Returns a number that distinguishes errors: their kind, and for invalid content the field.
-fn told(bytes: &[u8], error: &CoreError) -> u64 {
+fn error_number(bytes: &[u8], error: &CoreError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
         CoreError::DescriptorLength { length } => {

@@ -39,7 +39,7 @@ pub(super) fn entry(bytes: &[u8]) -> Outcome {
             same(entry.write(), submission, "an entry, written again");
             Outcome::of((submission.kind.get(), submission.queue.get()))
         }
-        Err(error) => Outcome::of(told(&error)),
+        Err(error) => Outcome::of(error_number(&error)),
     }
 }
 
@@ -72,14 +72,14 @@ fn refused(packet: &[u8], error: &ProtoError) -> u64 {
         Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut answer);
         same(Reply::read(&answer), Ok((header.id.get(), Reply::Refused(refusal))), "the answer");
     }
-    told(error)
+    error_number(error)
 }
 
 /// Reads a reply in the same way; the last number is that of its NIDs.
 fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
     let (id, reply) = match Reply::read(packet) {
         Ok(read) => read,
-        Err(error) => return (0, told(&error), 0),
+        Err(error) => return (0, error_number(&error), 0),
     };
     let kind = Header::peek(packet).map_or(0, |header| header.kind.get());
     let mut again = Vec::new();
@@ -99,7 +99,7 @@ fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
 }
 
 /// Returns a number that distinguishes errors.
-fn told(error: &ProtoError) -> u64 {
+fn error_number(error: &ProtoError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
         ProtoError::Field { object, field, .. } => Outcome::of((object, field)).kind,

@@ -62,7 +62,7 @@ impl Witness {
 }
 
 /// An engine with the objects that the steps of an input use.
-struct World {
+struct EngineRun {
     engine: Arc<Engine>,
     keeper: Arc<Keeper>,
     witness: Arc<Witness>,
@@ -83,13 +83,13 @@ struct World {
 /// be left.
 pub(super) fn engine(bytes: &[u8]) -> Outcome {
     let Some((&first, mut rest)) = bytes.split_first() else { return Outcome::of("empty") };
-    let mut world = World::new(1 + usize::from(first & 1));
+    let mut run = EngineRun::new(1 + usize::from(first & 1));
     while let Some((&step, after)) = rest.split_first() {
-        rest = world.step(step % STEPS, usize::from(step / STEPS), after);
+        rest = run.step(step % STEPS, usize::from(step / STEPS), after);
     }
-    world.end();
-    let kinds = world.witness.kinds.lock().clone();
-    Outcome::of((world.partitions, &world.verdicts, kinds))
+    run.end();
+    let kinds = run.witness.kinds.lock().clone();
+    Outcome::of((run.partitions, &run.verdicts, kinds))
 }
 
 /// Takes `N` bytes, padded with zeros if there are fewer.
@@ -112,8 +112,8 @@ fn portal(index: usize) -> Portal {
     Portal::new(index as u32).expect("a portal")
 }
 
-impl World {
-    fn new(partitions: usize) -> World {
+impl EngineRun {
+    fn new(partitions: usize) -> EngineRun {
         let table = CptTable::virtual_parts(partitions).expect("one or two partitions");
         let limits = Limits {
             messages: 16,
@@ -134,7 +134,7 @@ impl World {
         let seeing = witness.clone();
         let eq = engine.eq_alloc(on_event(move |event| seeing.see(event))).expect("room for an EQ");
         let (mds, memories, handles, verdicts) = Default::default();
-        let mut world = World {
+        let mut run = EngineRun {
             engine,
             keeper,
             witness,
@@ -147,11 +147,11 @@ impl World {
             received: 0,
             verdicts,
         };
-        world.engine.set_lazy(portal(LAZY), true);
+        run.engine.set_lazy(portal(LAZY), true);
         let both = MdOptions::OP_PUT | MdOptions::OP_GET;
-        world.post(OPEN, both | MdOptions::TRUNCATE | MdOptions::MANAGE_REMOTE, Threshold::Infinite);
-        world.post(BULK, both | MdOptions::MAX_SIZE, Threshold::Limited(3));
-        world
+        run.post(OPEN, both | MdOptions::TRUNCATE | MdOptions::MANAGE_REMOTE, Threshold::Infinite);
+        run.post(BULK, both | MdOptions::MAX_SIZE, Threshold::Limited(3));
+        run
     }
 
     fn md(&mut self, options: MdOptions, threshold: Threshold) -> Md {

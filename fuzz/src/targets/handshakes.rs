@@ -32,9 +32,9 @@ pub(super) fn acceptor(bytes: &[u8]) -> Outcome {
     same(&accept(bytes.chunks(1)), &whole, "byte by byte");
     let cut = bytes.first().map_or(1, |byte| 1 + usize::from(byte % 31));
     same(&accept(bytes.chunks(cut)), &whole, "in pieces");
-    let (consumed, said) = whole;
+    let (consumed, steps) = whole;
     assert!(consumed <= bytes.len(), "{consumed} bytes of {} consumed", bytes.len());
-    match said.last() {
+    match steps.last() {
         Some(AcceptProgress::Hello(offer)) => {
             check_offer(offer);
             Outcome::of((offer.hello.version, offer.hello.conn_type, offer.byte_order))
@@ -43,7 +43,7 @@ pub(super) fn acceptor(bytes: &[u8]) -> Outcome {
             if reply.len() > 16 {
                 same(hello_of(reply).conn_type, ConnType::None, "type of a refusal");
             }
-            Outcome::of((said.len(), reply.len(), Outcome::of_error(reason).kind))
+            Outcome::of((steps.len(), reply.len(), Outcome::of_error(reason).kind))
         }
         other => Outcome::of((other.is_some(), consumed)),
     }
@@ -51,7 +51,7 @@ pub(super) fn acceptor(bytes: &[u8]) -> Outcome {
 
 fn accept<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Vec<AcceptProgress>) {
     let mut acceptor = Acceptor::new(interface);
-    let (mut consumed, mut said) = (0, Vec::new());
+    let (mut consumed, mut steps) = (0, Vec::new());
     for piece in pieces {
         let mut rest = piece;
         loop {
@@ -63,16 +63,16 @@ fn accept<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Vec<AcceptP
                     assert!(rest.is_empty(), "{} bytes left and more wanted", rest.len());
                     break;
                 }
-                AcceptProgress::RequestOk { .. } => said.push(progress),
+                AcceptProgress::RequestOk { .. } => steps.push(progress),
                 over => {
                     same(acceptor.feed(b"behind"), (0, over.clone()), "after the end");
-                    said.push(over);
-                    return (consumed, said);
+                    steps.push(over);
+                    return (consumed, steps);
                 }
             }
         }
     }
-    (consumed, said)
+    (consumed, steps)
 }
 
 fn check_offer(offer: &Offer) {

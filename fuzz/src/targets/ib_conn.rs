@@ -82,7 +82,7 @@ impl Driver {
             8 => (0..4).for_each(|_| self.emit(0)),
             9 => (0..4).for_each(|_| self.complete(0)),
             10 => (0..4).for_each(|_| self.repost(0)),
-            _ => return self.hear(choice, rest),
+            _ => return self.receive(choice, rest),
         }
         rest
     }
@@ -162,7 +162,7 @@ impl Driver {
     }
 
     /// The peer sends a message: credits, and for an answer cookie and status.
-    fn hear<'a>(&mut self, choice: usize, rest: &'a [u8]) -> &'a [u8] {
+    fn receive<'a>(&mut self, choice: usize, rest: &'a [u8]) -> &'a [u8] {
         let Some(([credits, which, status @ ..], rest)) = rest.split_first_chunk::<4>() else { return &[] };
         let cookie = match usize::from(*which).checked_sub(self.cookies.len()) {
             None => self.cookies[usize::from(*which)],
@@ -276,19 +276,19 @@ fn header(get: bool, payload_length: u32) -> Header {
 /// A transfer of each kind from either side that succeeds, then each with a fault.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let step = |step: u8, choice: u8| step + STEPS * choice;
-    let hear = |kind: u8, credits: u8, which: u8, status: i16| {
+    let receive = |kind: u8, credits: u8, which: u8, status: i16| {
         let [low, high] = status.to_le_bytes();
         vec![step(11, kind), credits, which, low, high]
     };
     let begin = |own: u8| vec![step(0, own), step(8, 0), step(9, 0)];
     let settle = vec![step(8, 0), step(9, 0), step(10, 0)];
-    let put = [begin(1), hear(4, 0, 0, 30), vec![step(5, 2)], settle.clone()].concat();
-    let get = [begin(2), hear(8, 1, 0, 30), settle.clone()].concat();
-    let sink =
-        [hear(2, 0, 0, 80), vec![step(5, 0)], settle.clone(), hear(7, 0, 0, 50), settle.clone()].concat();
-    let source = [hear(3, 0, 0, 80), vec![step(5, 2)], settle.clone()].concat();
-    let refused = [hear(2, 0, 0, 80), vec![step(5, 1)], settle.clone()].concat();
-    let immediate = [begin(0), hear(1, 1, 0, 0).repeat(3), settle].concat();
+    let put = [begin(1), receive(4, 0, 0, 30), vec![step(5, 2)], settle.clone()].concat();
+    let get = [begin(2), receive(8, 1, 0, 30), settle.clone()].concat();
+    let sink = [receive(2, 0, 0, 80), vec![step(5, 0)], settle.clone(), receive(7, 0, 0, 50), settle.clone()]
+        .concat();
+    let source = [receive(3, 0, 0, 80), vec![step(5, 2)], settle.clone()].concat();
+    let refused = [receive(2, 0, 0, 80), vec![step(5, 1)], settle.clone()].concat();
+    let immediate = [begin(0), receive(1, 1, 0, 0).repeat(3), settle].concat();
     let all = [&put[..], &get, &sink, &source, &refused, &immediate].concat();
-    vec![put, get, sink, source, refused, immediate, all, hear(0, 4, 0, 0), hear(9, 0, 0, 0)]
+    vec![put, get, sink, source, refused, immediate, all, receive(0, 4, 0, 0), receive(9, 0, 0, 0)]
 }

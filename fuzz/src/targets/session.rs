@@ -51,7 +51,7 @@ const QUOTAS: ClientQuotas = ClientQuotas {
 };
 
 /// A helper with its clients, on which the steps of an input run.
-struct World {
+struct SessionRun {
     engine: Arc<Engine>,
     keeper: Arc<Keeper>,
     host: Arc<Host>,
@@ -64,18 +64,18 @@ struct World {
 /// kinds; valid and invalid entries; writes over all shared memory; and progress of the network. At
 /// the end nothing of the client may be left, and its neighbour's messages must arrive.
 pub(super) fn session(bytes: &[u8]) -> Outcome {
-    let mut world = World::new();
+    let mut run = SessionRun::new();
     let mut rest = bytes;
     for _ in 0..STEPS_MAX {
         let Some((&step, after)) = rest.split_first() else { break };
-        rest = world.step(step % STEPS, usize::from(step / STEPS), after);
-        world.check_quotas();
+        rest = run.step(step % STEPS, usize::from(step / STEPS), after);
+        run.check_quotas();
     }
-    world.end()
+    run.end()
 }
 
-impl World {
-    fn new() -> World {
+impl SessionRun {
+    fn new() -> SessionRun {
         let table = CptTable::virtual_parts(1).expect("one partition");
         let engine =
             Engine::new(EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, 1) });
@@ -86,7 +86,7 @@ impl World {
         let neighbour = Neighbour::new(&host);
         let mut client = Client::new(&host, 1000);
         client.ask(&Request::Hello(Hello::new("fuzz")));
-        World { engine, keeper, host, client, neighbour, cookie: 0 }
+        SessionRun { engine, keeper, host, client, neighbour, cookie: 0 }
     }
 
     /// Runs one step; returns the rest of the input.

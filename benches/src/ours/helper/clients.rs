@@ -11,7 +11,7 @@ use crate::measure::Round;
 use crate::meter::{self, Sample, Timed};
 use crate::ours::nodes::Nodes;
 use crate::ours::xo::pingpong;
-use crate::server::{self, PATIENCE, Server};
+use crate::server::{self, STEP_TIMEOUT, Server};
 
 pub(crate) const CROWD: &str = "helper-crowd";
 
@@ -95,7 +95,7 @@ pub(crate) fn serve_crowd(_: Cores, args: &[String]) -> Result<()> {
     let clients = (0..count).map(|_| process::through(path)).collect::<Result<Vec<_>>>()?;
     server::ready(clients.len())?;
     loop {
-        std::thread::park_timeout(PATIENCE);
+        std::thread::park_timeout(STEP_TIMEOUT);
     }
 }
 

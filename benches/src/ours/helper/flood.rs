@@ -17,7 +17,7 @@ use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::xo::pair::Way;
+use crate::ours::xo::pair::NetworkPath;
 use crate::ours::xo::pingpong;
 use crate::server::{self, Server};
 
@@ -90,7 +90,7 @@ impl Trips {
     /// Measures. Messages continue while the others are started, because the other side waits for
     /// them only for a short time.
     fn beside<T: Send>(round: &Round, start: impl FnOnce(&Helper) -> Result<T> + Send) -> Result<Trips> {
-        pingpong::trips_beside(round, Way::OneHelper, |helper, trip| {
+        pingpong::trips_beside(round, NetworkPath::OneHelper, |helper, trip| {
             let _others = while_it_works(|| start(helper), trip)?.0?;
             let (begin, mut times) = (Instant::now(), Vec::new());
             while begin.elapsed() < ROUNDS * round.time || times.is_empty() {

@@ -40,8 +40,9 @@ pub(super) fn take<const N: usize>() -> Result<([OwnedFd; N], UnixStream)> {
 }
 
 /// Sends these descriptors to the server at its reported address.
-pub(super) fn give(said: &str, fds: &[BorrowedFd<'_>]) -> Result<UnixStream> {
-    let stream = SocketAddr::from_abstract_name(said).and_then(|address| UnixStream::connect_addr(&address));
+pub(super) fn give(reported: &str, fds: &[BorrowedFd<'_>]) -> Result<UnixStream> {
+    let stream =
+        SocketAddr::from_abstract_name(reported).and_then(|address| UnixStream::connect_addr(&address));
     let stream = stream.map_err(BenchError::system("connect to a server"))?;
     let raw: Vec<_> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];

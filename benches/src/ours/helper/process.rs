@@ -67,9 +67,9 @@ pub(crate) fn through(path: &Path) -> Result<Domain> {
 
 pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let (nodes, rest) = Nodes::parse(args)?;
-    let told =
+    let parsed =
         rest.split_first_chunk().and_then(|([own, path], _)| Some((own.parse().ok()?, Path::new(path))));
-    let (own, path) = told.ok_or_else(|| BenchError::Server {
+    let (own, path) = parsed.ok_or_else(|| BenchError::Server {
         name: NAME.to_string(),
         what: format!("was given '{}', not an address and a path", rest.join(" ")),
     })?;

@@ -16,9 +16,9 @@ use crate::cores::{self, Cores};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::xo::pair::Way;
+use crate::ours::xo::pair::NetworkPath;
 use crate::ours::xo::pingpong;
-use crate::server::{self, PATIENCE, Server};
+use crate::server::{self, STEP_TIMEOUT, Server};
 
 pub(crate) const LEAVER: &str = "helper-leaver";
 pub(crate) const HOLES: &str = "helper-holes";
@@ -48,7 +48,7 @@ pub(super) type Trip<'a> = &'a mut dyn FnMut() -> Result<Duration>;
 /// operations, after that of one with the most memory, and beside one into whose memory the helper
 /// writes while its pages are taken away, each for a while.
 pub(crate) fn longest(round: &Round) -> Result<Sample> {
-    let longest = pingpong::trips_beside(round, Way::Helpers, |helper, trip| {
+    let longest = pingpong::trips_beside(round, NetworkPath::Helpers, |helper, trip| {
         let mut longest = Duration::ZERO;
         for args in [[OPERATIONS.into(), 0], [0, ARENAS]] {
             let leaver = started(LEAVER, helper, round, &args, trip)?;
@@ -64,7 +64,8 @@ pub(crate) fn longest(round: &Round) -> Result<Sample> {
 /// The longest round trip in milliseconds with nothing beside it, in the same total time: other
 /// disturbances of the machine.
 pub(crate) fn longest_in_peace(round: &Round) -> Result<Sample> {
-    let longest = pingpong::trips_beside(round, Way::Helpers, |_, trip| longest_of(3 * round.time, trip))?;
+    let longest =
+        pingpong::trips_beside(round, NetworkPath::Helpers, |_, trip| longest_of(3 * round.time, trip))?;
     Ok(Sample::of(longest.as_secs_f64() * 1e3))
 }
 
@@ -118,7 +119,7 @@ pub(crate) fn serve_leaver(_: Cores, args: &[String]) -> Result<()> {
     server::ready(taken.len())?;
     let _held = (attacker, tm, taken);
     loop {
-        thread::park_timeout(PATIENCE);
+        thread::park_timeout(STEP_TIMEOUT);
     }
 }
 
@@ -161,11 +162,11 @@ struct Attacker {
 impl Attacker {
     /// Connects; the arguments are the helper's path and address, and numbers.
     fn connect(name: &str, args: &[String]) -> Result<Attacker> {
-        let told = args.split_first_chunk();
-        let told = told.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
+        let parsed = args.split_first_chunk();
+        let parsed = parsed.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
         let wrong = |what: String| BenchError::Server { name: name.into(), what };
-        let (path, address, rest) =
-            told.ok_or_else(|| wrong(format!("was given '{}', not a path and an address", args.join(" "))))?;
+        let (path, address, rest) = parsed
+            .ok_or_else(|| wrong(format!("was given '{}', not a path and an address", args.join(" "))))?;
         let client = Client::connect(Path::new(path), name).map_err(wrong)?;
         Ok(Attacker { client, nid: wire::nid(address), args: rest.to_vec() })
     }
@@ -209,8 +210,8 @@ impl Attacker {
         let from = self.client.arena(BULK, false)?;
         for number in 0..WINDOW {
             let arena = &arenas[number as usize % arenas.len()];
-            let place = number / arenas.len() as u64 * BULK;
-            self.client.submit(&Entry::register(handle(number), arena.number, place, BULK))?;
+            let offset = number / arenas.len() as u64 * BULK;
+            self.client.submit(&Entry::register(handle(number), arena.number, offset, BULK))?;
         }
         for number in WINDOW..2 * WINDOW {
             self.client.submit(&Entry::register(handle(number), from.number, 0, BULK))?;

@@ -18,7 +18,7 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{self, Sample};
 use crate::ours::spin::Spin;
-use crate::server::{PATIENCE, Server};
+use crate::server::{STEP_TIMEOUT, Server};
 
 pub(crate) const TAKER: &str = "submission-taker";
 pub(crate) const ECHO: &str = "submission-echo";
@@ -49,7 +49,7 @@ pub(crate) fn in_batches(round: &Round) -> Result<Sample> {
 fn stream(round: &Round, batch: usize) -> Result<Sample> {
     let server = Server::start::<&str>(TAKER, round.cores, &[])?;
     let (mut client, shared) = Client::new()?;
-    let _link = link::give(server.said(), &[shared.ring.as_fd(), shared.doorbell.as_fd()])?;
+    let _link = link::give(server.reported(), &[shared.ring.as_fd(), shared.doorbell.as_fd()])?;
     let mut spin = Spin::new(round.cores, "room in the ring");
     let mut sent = 0;
     let sample = meter::rate(round.time, &server, || {
@@ -71,12 +71,13 @@ pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     let (memory, events) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a queue"))?;
     let mut answers = consumer(memory.clone())?;
     let sleeper = Sleeper::futex(QueueWord::consumer(memory));
-    let _link = link::give(server.said(), &[shared.ring.as_fd(), shared.doorbell.as_fd(), events.as_fd()])?;
+    let _link =
+        link::give(server.reported(), &[shared.ring.as_fd(), shared.doorbell.as_fd(), events.as_fd()])?;
     let mut spin = Spin::new(round.cores, "room in the ring");
     let mut turn = 0;
     let sample = meter::pingpong(round.time, &server, || {
         client.submit(turn..turn + 1, &mut spin)?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + STEP_TIMEOUT;
         sleeper.sleep(Some(deadline), || !answers.is_empty()).map_err(BenchError::nlx("sleep"))?;
         let answer: Submission = answers.pop().map_err(BenchError::nlx("take an answer"))?;
         turn = check(&answer, turn)?;
@@ -128,15 +129,15 @@ fn serve(ring: OwnedFd, doorbell: OwnedFd, mut answer: impl FnMut(&Submission) -
         }
         word.as_ref().announce();
         if consumer.is_empty() {
-            let patience = EpollTimeout::try_from(PATIENCE).unwrap_or(EpollTimeout::MAX);
-            epoll.wait(&mut [EpollEvent::empty()], patience).map_err(BenchError::system("sleep"))?;
+            let timeout = EpollTimeout::try_from(STEP_TIMEOUT).unwrap_or(EpollTimeout::MAX);
+            epoll.wait(&mut [EpollEvent::empty()], timeout).map_err(BenchError::system("sleep"))?;
         }
         word.as_ref().withdraw();
     }
 }
 
 /// The descriptors that a client gives the helper.
-struct Shared {
+struct SharedDescriptors {
     ring: OwnedFd,
     doorbell: OwnedFd,
 }
@@ -147,13 +148,13 @@ struct Client {
 }
 
 impl Client {
-    fn new() -> Result<(Client, Shared)> {
+    fn new() -> Result<(Client, SharedDescriptors)> {
         let (memory, ring) = SharedMemory::create(SLOTS).map_err(BenchError::nlx("make a ring"))?;
         let rings = Bell::new().map_err(BenchError::system("make a doorbell"))?;
         let doorbell = rings.try_clone().map_err(BenchError::system("copy a doorbell"))?.into();
         let producer = Producer::new(memory.clone()).map_err(BenchError::nlx("take the producer's half"))?;
         let client = Client { ring: producer, waker: Waker::ringing(QueueWord::consumer(memory), rings) };
-        Ok((client, Shared { ring, doorbell }))
+        Ok((client, SharedDescriptors { ring, doorbell }))
     }
 
     /// Pushes submissions with these cookies, and rings unless the helper is awake.

@@ -11,7 +11,7 @@ use crate::calls::Calls;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::Sample;
-use crate::ours::xo::pair::Way;
+use crate::ours::xo::pair::NetworkPath;
 use crate::ours::xo::rate::Loaded;
 
 const PERF: &str = "perf";
@@ -22,38 +22,38 @@ const LEAST: Duration = Duration::from_millis(500);
 /// System calls of the client per operation, 64 messages in flight, each answered: both ends are
 /// clients of helpers.
 pub(crate) fn client(round: &Round) -> Result<Sample> {
-    count(round, Way::Helpers, |_| vec![Pid::this()])
+    count(round, NetworkPath::Helpers, |_| vec![Pid::this()])
 }
 
 /// The same of the client's helper.
 pub(crate) fn helper(round: &Round) -> Result<Sample> {
-    count(round, Way::Helpers, |load| load.helper().into_iter().collect())
+    count(round, NetworkPath::Helpers, |load| load.helper().into_iter().collect())
 }
 
 /// The same of a program with the whole stack inside.
 pub(crate) fn in_process(round: &Round) -> Result<Sample> {
-    count(round, Way::InProcess, |_| vec![Pid::this()])
+    count(round, NetworkPath::InProcess, |_| vec![Pid::this()])
 }
 
 /// System calls per taken event, while events are available.
-pub(crate) fn events(round: &Round, way: Way) -> Result<Sample> {
-    apart(round, way).map(|[events, _, _]| events)
+pub(crate) fn events(round: &Round, path: NetworkPath) -> Result<Sample> {
+    apart(round, path).map(|[events, _, _]| events)
 }
 
 /// System calls for each operation that is submitted, in batches.
-pub(crate) fn submissions(round: &Round, way: Way) -> Result<Sample> {
-    apart(round, way).map(|[_, submissions, _]| submissions)
+pub(crate) fn submissions(round: &Round, path: NetworkPath) -> Result<Sample> {
+    apart(round, path).map(|[_, submissions, _]| submissions)
 }
 
 /// System calls per answer, while no event is available: of waiting for one, and of releasing
 /// buffers.
-pub(crate) fn waits(round: &Round, way: Way) -> Result<Sample> {
-    apart(round, way).map(|[_, _, waits]| waits)
+pub(crate) fn waits(round: &Round, path: NetworkPath) -> Result<Sample> {
+    apart(round, path).map(|[_, _, waits]| waits)
 }
 
 /// The same load as above, with its parts counted separately.
-fn apart(round: &Round, way: Way) -> Result<[Sample; 3]> {
-    let mut load = Loaded::start(round, way)?;
+fn apart(round: &Round, path: NetworkPath) -> Result<[Sample; 3]> {
+    let mut load = Loaded::start(round, path)?;
     let mut calls = Calls::counted()?;
     let (mut done, mut made) = ([0; 3], [0; 3]);
     let begin = Instant::now();
@@ -69,9 +69,9 @@ fn apart(round: &Round, way: Way) -> Result<[Sample; 3]> {
     Ok([0, 1, 2].map(|part| Sample::of(made[part] as f64 / done[part] as f64)))
 }
 
-fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Result<Sample> {
+fn count(round: &Round, path: NetworkPath, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Result<Sample> {
     let time = round.time.max(LEAST);
-    let mut load = Loaded::start(round, way)?;
+    let mut load = Loaded::start(round, path)?;
     let warm = Instant::now();
     while warm.elapsed() < time / 4 {
         load.step()?;
@@ -90,15 +90,15 @@ fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Resul
     let begin = Instant::now();
     let mut answers = 0;
     while perf.try_wait().map_err(BenchError::system("wait for perf"))?.is_none() {
-        for _ in 0..LOOK {
+        for _ in 0..CHECK_ROUNDS {
             answers += load.step()?;
         }
     }
     let elapsed = begin.elapsed();
-    let said = perf.wait_with_output().map_err(BenchError::system("read the output of perf"))?;
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    let calls = said.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
-    let calls = calls.ok_or_else(|| not_counted(&format!("does not count: {}", said.trim())))?;
+    let output = perf.wait_with_output().map_err(BenchError::system("read the output of perf"))?;
+    let output = String::from_utf8_lossy(&output.stderr).into_owned();
+    let calls = output.lines().find_map(|line| line.split(',').next()?.parse::<f64>().ok());
+    let calls = calls.ok_or_else(|| not_counted(&format!("does not count: {}", output.trim())))?;
     // Rates, because `perf` counts a slightly shorter interval than is measured here. Each answer
     // is an operation of sending, and a part of one of receiving that is not counted.
     let per_second = answers as f64 / elapsed.as_secs_f64();
@@ -106,7 +106,7 @@ fn count(round: &Round, way: Way, of: impl FnOnce(&Loaded) -> Vec<Pid>) -> Resul
 }
 
 /// Rounds of messages between two checks of perf, which are system calls.
-const LOOK: usize = 64;
+const CHECK_ROUNDS: usize = 64;
 
 fn not_counted(what: &str) -> BenchError {
     BenchError::Peer { program: PERF, what: what.to_string() }

@@ -39,9 +39,9 @@ pub(crate) fn connection_resident(round: &Round) -> Result<Sample> {
 /// process, because this one's heap has pages left over from other rows.
 fn connection(round: &Round, figure: usize) -> Result<Sample> {
     let connected = Server::start::<&str>(CONNECTED, round.cores, &[])?;
-    let said = connected.said().split_whitespace().nth(figure).and_then(|bytes| bytes.parse().ok());
+    let reported = connected.reported().split_whitespace().nth(figure).and_then(|bytes| bytes.parse().ok());
     let wrong = || BenchError::Server { name: CONNECTED.to_string(), what: "gave no figure".to_string() };
-    said.map(Sample::of).ok_or_else(wrong)
+    reported.map(Sample::of).ok_or_else(wrong)
 }
 
 /// Connects to all peers, and reports the memory divided by the number of connections: on the heap,

@@ -33,7 +33,7 @@ pub(crate) fn puts(round: &Round) -> Result<Sample> {
     meter::rate(round.time, &server, || {
         let acked = station.ended(INBOX);
         while sent < acked + WINDOW {
-            station.put(message, INBOX, place(sent), AckRequest::Ack)?;
+            station.put(message, INBOX, slot_offset(sent), AckRequest::Ack)?;
             sent += 1;
         }
         station.wait_for(INBOX, acked + 1, Wait::Default)?;
@@ -52,7 +52,7 @@ pub(crate) fn answered_puts(round: &Round) -> Result<Sample> {
     meter::rate(round.time, &server, || {
         let answered = station.ended(INBOX);
         while sent < answered + WINDOW {
-            station.put(message, INBOX, place(sent), AckRequest::NoAck)?;
+            station.put(message, INBOX, slot_offset(sent), AckRequest::NoAck)?;
             sent += 1;
         }
         station.wait_for(INBOX, answered + 1, Wait::Default)?;
@@ -74,12 +74,12 @@ pub(crate) fn serve_answers(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     for answered in 0.. {
         station.wait_for(INBOX, answered + 1, Wait::Default)?;
-        station.put(message, INBOX, place(answered), AckRequest::NoAck)?;
+        station.put(message, INBOX, slot_offset(answered), AckRequest::NoAck)?;
     }
     Ok(())
 }
 
 /// Returns the offset of a message in the target's buffer.
-fn place(number: u64) -> u32 {
+fn slot_offset(number: u64) -> u32 {
     (number % WINDOW) as u32 * MESSAGE as u32
 }

@@ -15,7 +15,7 @@ use nlx_testkit::events::on_both;
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::ours::nodes::{self, Nodes};
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 /// Number of buffers for which a station counts events.
 const SLOTS: usize = 16;
@@ -95,7 +95,7 @@ impl Station {
         if in_time {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: PATIENCE.as_secs() })
+        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: STEP_TIMEOUT.as_secs() })
     }
 }
 
@@ -190,7 +190,7 @@ impl<N> Station<N> {
         if in_time {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: PATIENCE.as_secs() })
+        Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: STEP_TIMEOUT.as_secs() })
     }
 
     /// Drives the node until this process ends.
@@ -234,7 +234,7 @@ impl<N> Station<N> {
     }
 
     fn deadline_ns(&self) -> u64 {
-        self.drive.now_ns() + PATIENCE.as_nanos() as u64
+        self.drive.now_ns() + STEP_TIMEOUT.as_nanos() as u64
     }
 
     fn md(&self, slot: usize, memory: IoVec, options: MdOptions) -> Md {

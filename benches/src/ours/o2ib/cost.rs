@@ -18,7 +18,7 @@ use crate::measure::Round;
 use crate::meter::Sample;
 use crate::ours::lnet::Network;
 use crate::ours::lnet::station::{Station, buffer};
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 /// The length of a small message, which is sent with its header, and of one that is written by
 /// RDMA.
@@ -72,8 +72,11 @@ impl Pair {
         let begin = Instant::now();
         while [SMALL, PUT, GET].iter().any(|&slot| client.ended(slot) < self.steps) {
             self.stations.iter().try_for_each(Station::poll)?;
-            if begin.elapsed() > PATIENCE {
-                return Err(BenchError::TimedOut { what: "a step over RDMA", seconds: PATIENCE.as_secs() });
+            if begin.elapsed() > STEP_TIMEOUT {
+                return Err(BenchError::TimedOut {
+                    what: "a step over RDMA",
+                    seconds: STEP_TIMEOUT.as_secs(),
+                });
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use nlx::{Buffer, Descriptor, Offer};
 
-use super::pair::{self, Pair, Way};
+use super::pair::{self, NetworkPath, Pair};
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -28,17 +28,17 @@ pub(crate) const PUT_BUFFERS: usize = 2;
 
 /// Active receives, one at a time: GB/s.
 pub(crate) fn get(round: &Round) -> Result<Sample> {
-    get_by(round, Way::InProcess)
+    get_by(round, NetworkPath::InProcess)
 }
 
 /// Active sends, one at a time, each acknowledged by the message with the next descriptor: GB/s.
 pub(crate) fn put(round: &Round) -> Result<Sample> {
-    put_by(round, Way::InProcess)
+    put_by(round, NetworkPath::InProcess)
 }
 
 /// [`get`] by any path to the network.
-pub(crate) fn get_by(round: &Round, way: Way) -> Result<Sample> {
-    let mut client = Client::new(Pair::start(round, way, GET_SERVER)?, BUFFERS)?;
+pub(crate) fn get_by(round: &Round, path: NetworkPath) -> Result<Sample> {
+    let mut client = Client::new(Pair::start(round, path, GET_SERVER)?, BUFFERS)?;
     let pids = client.pair.pids();
     meter::bulk(round.time, &pids, LENGTH, || {
         let (buffer, descriptor) = client.take()?;
@@ -49,8 +49,8 @@ pub(crate) fn get_by(round: &Round, way: Way) -> Result<Sample> {
 }
 
 /// [`put`] by any path to the network.
-pub(crate) fn put_by(round: &Round, way: Way) -> Result<Sample> {
-    let mut client = Client::new(Pair::start(round, way, PUT_SERVER)?, PUT_BUFFERS)?;
+pub(crate) fn put_by(round: &Round, path: NetworkPath) -> Result<Sample> {
+    let mut client = Client::new(Pair::start(round, path, PUT_SERVER)?, PUT_BUFFERS)?;
     let pids = client.pair.pids();
     meter::bulk(round.time, &pids, LENGTH, || {
         let (buffer, descriptor) = client.take()?;
@@ -71,8 +71,8 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
         while ended.len() >= GROUP {
             let mut message = [0; GROUP * Descriptor::COMPATIBLE_LEN];
             let offers = party.offer_all(ended.drain(..GROUP))?;
-            for (place, offer) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(offers) {
-                place.copy_from_slice(offer.as_bytes());
+            for (slot, offer) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(offers) {
+                slot.copy_from_slice(offer.as_bytes());
             }
             party.say(&message)?;
         }

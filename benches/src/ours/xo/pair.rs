@@ -14,7 +14,7 @@ use crate::server::Server;
 
 /// How the two sides of a measurement reach the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum NetworkPath {
     /// Each has the whole stack inside.
     InProcess,
     /// Each has a separate helper process, which runs on the same core.
@@ -35,30 +35,30 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn start(round: &Round, way: Way, name: &str) -> Result<Pair> {
-        Pair::at(Nodes::choose()?, round, way, name)
+    pub(super) fn start(round: &Round, path: NetworkPath, name: &str) -> Result<Pair> {
+        Pair::at(Nodes::choose()?, round, path, name)
     }
 
     /// The same at these nodes.
-    pub(super) fn at(nodes: Nodes, round: &Round, way: Way, name: &str) -> Result<Pair> {
-        let helpers = match way {
-            Way::InProcess => Vec::new(),
-            Way::Helpers => vec![
+    pub(super) fn at(nodes: Nodes, round: &Round, path: NetworkPath, name: &str) -> Result<Pair> {
+        let helpers = match path {
+            NetworkPath::InProcess => Vec::new(),
+            NetworkPath::Helpers => vec![
                 Helper::start(round.cores.swapped(), nodes, nodes.client)?,
                 Helper::start(round.cores, nodes, nodes.server)?,
             ],
-            Way::HelpersApart => {
+            NetworkPath::HelpersApart => {
                 let [first, second] = cores::others(round.cores)?;
                 vec![
                     Helper::start(Cores { server: first, ..round.cores }, nodes, nodes.client)?,
                     Helper::start(Cores { server: second, ..round.cores }, nodes, nodes.server)?,
                 ]
             }
-            Way::OneHelper => vec![Helper::start(round.cores, nodes, nodes.client)?],
+            NetworkPath::OneHelper => vec![Helper::start(round.cores, nodes, nodes.client)?],
         };
         let client = format!("{}@tcp:12345:{PORTAL}:1", nodes.client);
-        let server = match way {
-            Way::OneHelper => format!("{}@tcp:12345:{PORTAL}:2", nodes.client),
+        let server = match path {
+            NetworkPath::OneHelper => format!("{}@tcp:12345:{PORTAL}:2", nodes.client),
             _ => format!("{}@tcp:12345:{PORTAL}:1", nodes.server),
         };
         let domain = match helpers.first() {

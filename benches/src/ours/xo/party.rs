@@ -4,7 +4,7 @@ use nlx::{Batch, Buffer, Domain, EndPoint, Event, Offer, Op, Queue, TmOptions, T
 
 use crate::error::{BenchError, Result};
 use crate::ours::lnet::rate::WINDOW;
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 /// The longest message.
 pub(super) const MESSAGE: usize = 256;
@@ -102,11 +102,11 @@ impl Party {
     /// Waits for an event, and handles those that are available then, as [`Party::next`] does; none
     /// may be of a bulk operation. It stops at a limit, so that the peer gets messages to work on
     /// meanwhile.
-    pub(super) fn next_some(&mut self, mut heard: impl FnMut(&[u8])) -> Result<()> {
-        self.next(&mut heard)?;
+    pub(super) fn next_some(&mut self, mut on_message: impl FnMut(&[u8])) -> Result<()> {
+        self.next(&mut on_message)?;
         for _ in 1..EVENTS_AT_ONCE {
             let Some(event) = self.tm.take().map_err(BenchError::nlx("take an event"))? else { break };
-            self.handle(event, &mut heard)?;
+            self.handle(event, &mut on_message)?;
         }
         Ok(())
     }
@@ -124,12 +124,12 @@ impl Party {
         self.buffer(MESSAGE)
     }
 
-    /// Waits for one event. `heard` gets each message; the buffers of messages are reused. Returns
+    /// Waits for one event. `on_message` gets each message; the buffers of messages are reused. Returns
     /// the buffer of a bulk operation that has ended.
-    pub(super) fn next(&mut self, heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
-        match self.tm.wait(Some(PATIENCE)).map_err(BenchError::nlx("wait for an event"))? {
-            Some(event) => self.handle(event, heard),
-            None => Err(BenchError::TimedOut { what: "an event", seconds: PATIENCE.as_secs() }),
+    pub(super) fn next(&mut self, on_message: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
+        match self.tm.wait(Some(STEP_TIMEOUT)).map_err(BenchError::nlx("wait for an event"))? {
+            Some(event) => self.handle(event, on_message),
+            None => Err(BenchError::TimedOut { what: "an event", seconds: STEP_TIMEOUT.as_secs() }),
         }
     }
 
@@ -154,10 +154,14 @@ impl Party {
     }
 
     /// Handles an event, as [`Party::next`] does.
-    pub(super) fn handle(&mut self, event: Event, mut heard: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
+    pub(super) fn handle(
+        &mut self,
+        event: Event,
+        mut on_message: impl FnMut(&[u8]),
+    ) -> Result<Option<Buffer>> {
         event.status.map_err(BenchError::nlx("an operation"))?;
         if let Some(message) = event.message {
-            heard(&message);
+            on_message(&message);
         }
         match (event.queue, event.buffer) {
             (Queue::MessageReceive, Some(buffer)) => self.listen(buffer).map(|()| None),
@@ -208,4 +212,4 @@ impl Party {
 }
 
 /// As in storage clients: an operation that the other side completes has a deadline.
-const TIMEOUT: Option<Duration> = Some(PATIENCE);
+const TIMEOUT: Option<Duration> = Some(STEP_TIMEOUT);

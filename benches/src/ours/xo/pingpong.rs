@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use super::pair::{self, Pair, Way};
+use super::pair::{self, NetworkPath, Pair};
 use super::party::Party;
 use crate::cores::Cores;
 use crate::error::{BenchError, Result};
@@ -19,12 +19,12 @@ const MOMENT: Duration = Duration::from_millis(5);
 
 /// Microseconds one way, with default waits.
 pub(crate) fn default(round: &Round) -> Result<Sample> {
-    by(round, Way::InProcess)
+    by(round, NetworkPath::InProcess)
 }
 
 /// The same by any path to the network.
-pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
-    let mut pair = Pair::start(round, way, NAME)?;
+pub(crate) fn by(round: &Round, path: NetworkPath) -> Result<Sample> {
+    let mut pair = Pair::start(round, path, NAME)?;
     let pids = pair.pids();
     meter::pingpong(round.time, &pids, || turn(&mut pair))
 }
@@ -33,8 +33,8 @@ pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
 /// helper. Messages with it and without, through separate helpers, alternate in short intervals, so
 /// that other disturbances hit both alike.
 pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>) -> Result<Sample> {
-    let mut alone = Pair::at(Nodes::choose()?, round, Way::Helpers, NAME)?;
-    let mut beside = Pair::at(Nodes::choose_more()?, round, Way::Helpers, NAME)?;
+    let mut alone = Pair::at(Nodes::choose()?, round, NetworkPath::Helpers, NAME)?;
+    let mut beside = Pair::at(Nodes::choose_more()?, round, NetworkPath::Helpers, NAME)?;
     let _other = beside.helper().map(other).transpose()?;
     let mut times = [Duration::ZERO; 2];
     let mut messages = [0; 2];
@@ -64,14 +64,14 @@ pub(crate) fn beside<T>(round: &Round, other: impl FnOnce(&Helper) -> Result<T>)
 /// Its arguments are the helper and a function that makes a round trip and returns its time.
 pub(crate) fn trips_beside<T>(
     round: &Round,
-    way: Way,
+    path: NetworkPath,
     beside: impl FnOnce(&Helper, &mut dyn FnMut() -> Result<Duration>) -> Result<T>,
 ) -> Result<T> {
-    let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, way, NAME)?;
+    let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, path, NAME)?;
     let mut trip = || {
         let since = Instant::now();
         party.say_anything(1, MESSAGE)?;
-        hear(&mut party)?;
+        await_message(&mut party)?;
         Ok(since.elapsed())
     };
     let warm = Instant::now();
@@ -90,7 +90,7 @@ pub(crate) fn trips_beside<T>(
 /// which is 1.
 pub(super) fn turn(pair: &mut Pair) -> Result<u64> {
     pair.party.say_anything(1, MESSAGE)?;
-    hear(&mut pair.party)?;
+    await_message(&mut pair.party)?;
     Ok(1)
 }
 
@@ -98,16 +98,16 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let mut party = pair::served(args)?;
     server::ready("")?;
     loop {
-        hear(&mut party)?;
+        await_message(&mut party)?;
         party.say_anything(1, MESSAGE)?;
     }
 }
 
 /// Waits for the peer's message.
-fn hear(party: &mut Party) -> Result<()> {
-    let mut heard = false;
-    while !heard {
-        party.next(|_| heard = true)?;
+fn await_message(party: &mut Party) -> Result<()> {
+    let mut received = false;
+    while !received {
+        party.next(|_| received = true)?;
     }
     Ok(())
 }

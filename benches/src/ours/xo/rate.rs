@@ -1,7 +1,7 @@
 use nix::unistd::Pid;
 use nlx::Event;
 
-use super::pair::{self, Pair, Way};
+use super::pair::{self, NetworkPath, Pair};
 use crate::cores::Cores;
 use crate::error::Result;
 use crate::measure::Round;
@@ -19,12 +19,12 @@ const TAKEN: usize = 2 * WINDOW as usize;
 
 /// Messages of 64 bytes, 64 in flight, each answered by a message: millions per second.
 pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
-    by(round, Way::InProcess)
+    by(round, NetworkPath::InProcess)
 }
 
 /// The same by any path to the network.
-pub(crate) fn by(round: &Round, way: Way) -> Result<Sample> {
-    let mut load = Loaded::start(round, way)?;
+pub(crate) fn by(round: &Round, path: NetworkPath) -> Result<Sample> {
+    let mut load = Loaded::start(round, path)?;
     let pids = load.pair.pids();
     meter::rate(round.time, &pids, || load.step())
 }
@@ -38,8 +38,8 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn start(round: &Round, way: Way) -> Result<Loaded> {
-        Ok(Loaded { pair: Pair::start(round, way, NAME)?, unanswered: 0, taken: Vec::with_capacity(TAKEN) })
+    pub(crate) fn start(round: &Round, path: NetworkPath) -> Result<Loaded> {
+        Ok(Loaded { pair: Pair::start(round, path, NAME)?, unanswered: 0, taken: Vec::with_capacity(TAKEN) })
     }
 
     /// Fills the window, and waits for some answers; returns their number.

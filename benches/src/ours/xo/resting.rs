@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::pair::{Pair, Way};
+use super::pair::{NetworkPath, Pair};
 use super::pingpong;
 use crate::error::Result;
 use crate::measure::Round;
@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_millis(300);
 /// A client that sends 100 messages a second, each of which is answered, and always waits for
 /// events: percent of a processor that its process uses.
 pub(crate) fn paced(round: &Round) -> Result<Sample> {
-    let mut pair = Pair::start(round, Way::InProcess, pingpong::NAME)?;
+    let mut pair = Pair::start(round, NetworkPath::InProcess, pingpong::NAME)?;
     pingpong::turn(&mut pair)?;
     let (begun, before_s) = (Instant::now(), meter::processor_seconds(&[])?);
     let mut next = begun;
@@ -36,18 +36,18 @@ pub(crate) fn paced(round: &Round) -> Result<Sample> {
 /// A node with a connection that waits and receives nothing: microseconds of processor time in a
 /// second.
 pub(crate) fn idle_node(round: &Round) -> Result<Sample> {
-    idle(round, Way::InProcess)
+    idle(round, NetworkPath::InProcess)
 }
 
 /// A helper with a connection whose client waits and receives nothing: both processes, microseconds
 /// of processor time in a second.
 pub(crate) fn idle_helper(round: &Round) -> Result<Sample> {
-    idle(round, Way::Helpers)
+    idle(round, NetworkPath::Helpers)
 }
 
 /// Returns the processor time of all processes of a pair but this one, while this one sleeps.
-fn idle(round: &Round, way: Way) -> Result<Sample> {
-    let mut pair = Pair::start(round, way, pingpong::NAME)?;
+fn idle(round: &Round, path: NetworkPath) -> Result<Sample> {
+    let mut pair = Pair::start(round, path, pingpong::NAME)?;
     pingpong::turn(&mut pair)?;
     std::thread::sleep(SETTLED);
     let pids = pair.pids();

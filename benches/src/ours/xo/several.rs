@@ -20,7 +20,7 @@ use crate::meter::{Sample, Timed};
 use crate::ours::helper::process::Helper;
 use crate::ours::nodes::Nodes;
 use crate::ours::spin::steps;
-use crate::server::PATIENCE;
+use crate::server::STEP_TIMEOUT;
 
 /// Time that the handler of a message blocks, as if it waited for a disk.
 const BLOCKS: Duration = Duration::from_millis(1);
@@ -242,9 +242,9 @@ impl Handler {
     fn serve(&self, tm: &TransferMachine) -> Result<()> {
         let mut idle = Vec::new();
         loop {
-            let event = tm.wait(Some(PATIENCE)).map_err(BenchError::nlx("wait for an event"))?;
+            let event = tm.wait(Some(STEP_TIMEOUT)).map_err(BenchError::nlx("wait for an event"))?;
             let event =
-                event.ok_or(BenchError::TimedOut { what: "an event", seconds: PATIENCE.as_secs() })?;
+                event.ok_or(BenchError::TimedOut { what: "an event", seconds: STEP_TIMEOUT.as_secs() })?;
             if self.handle(tm, event, &mut idle)? {
                 return Ok(());
             }

@@ -6,7 +6,7 @@ use nlx::{Buffer, Descriptor, Domain, Machine, Op};
 
 use super::super::command::Load;
 use super::super::pattern;
-use super::super::protocol::{Head, Kind, Way};
+use super::super::protocol::{Direction, Head, Kind};
 use super::super::stamp::Stamp;
 use super::lane::Outcome;
 use super::{Client, echo_bytes};
@@ -51,7 +51,7 @@ impl Client {
             return Err(Failure::new("a lane without its request"));
         };
         let length = if head.kind == Kind::Echo {
-            let stream = Way::FromClient.stream(self.plan.seed);
+            let stream = Direction::FromClient.stream(self.plan.seed);
             head.put_echo(stream, &mut request.write()?)?
         } else {
             let (offer, count) = self.offer(machine, lane, &head)?;
@@ -87,7 +87,7 @@ impl Client {
         let slot = &mut self.lanes[lane];
         if matches!(head.kind, Kind::Write | Kind::Exchange) {
             let mut source = bulk(&self.domain, slot.source.take(), lane, self.plan.size)?;
-            let stream = Way::FromClient.stream(self.plan.seed);
+            let stream = Direction::FromClient.stream(self.plan.seed);
             pattern::fill(stream, head.stamp.sequence, &mut source.write()?[..length]);
             offer[count] = stage(machine, Op::passive_send(source).length(length).timeout(timeout))?;
             count += 1;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nlx::{Buffer, Errno, Event, Machine, Queue};
 
 use super::super::pattern;
-use super::super::protocol::{Head, Kind, Way};
+use super::super::protocol::{Direction, Head, Kind};
 use super::lane::Outcome;
 use super::{Client, LOST_REMEMBERED};
 use crate::failure::Failure;
@@ -45,18 +45,19 @@ impl Client {
     /// Compares the bytes that the server wrote.
     fn received(&mut self, lane: usize, length: usize, buffer: Option<&Buffer>) -> Result<Ended, Failure> {
         let slot = &self.lanes[lane];
-        let way = if slot.kind == Kind::Exchange { Way::FromClient } else { Way::FromServer };
+        let direction =
+            if slot.kind == Kind::Exchange { Direction::FromClient } else { Direction::FromServer };
         let sequence = slot.stamp.sequence;
         let right = length == slot.length
             && buffer.is_some_and(|buffer| {
-                buffer
-                    .read()
-                    .is_ok_and(|bytes| pattern::check(way.stream(self.plan.seed), sequence, &bytes[..length]))
+                buffer.read().is_ok_and(|bytes| {
+                    pattern::check(direction.stream(self.plan.seed), sequence, &bytes[..length])
+                })
             });
         if !right {
             return Ok(Ended::Wrong(format!("bulk {sequence:#x} brought wrong bytes")));
         }
-        self.tally.verified_bytes += length as u64;
+        self.counters.verified_bytes += length as u64;
         Ok(Ended::Right)
     }
 
@@ -65,7 +66,7 @@ impl Client {
         let buffer = event.buffer.take();
         match (event.message.take(), event.status) {
             (Some(message), _) => self.answer(&message)?,
-            (None, status) => self.tally.fail(|| format!("a receive buffer ended with {status:?}")),
+            (None, status) => self.counters.fail(|| format!("a receive buffer ended with {status:?}")),
         }
         self.receives.repost(machine, buffer)
     }
@@ -74,7 +75,7 @@ impl Client {
         let (head, body) = match Head::split(bytes) {
             Ok(split) => split,
             Err(error) => {
-                self.tally.fail(|| format!("an invalid answer: {error}"));
+                self.counters.fail(|| format!("an invalid answer: {error}"));
                 return Ok(());
             }
         };
@@ -86,9 +87,10 @@ impl Client {
                 return Ok(());
             }
             if self.lost.remove(&sequence) {
-                self.tally.late += 1;
+                self.counters.late += 1;
             } else {
-                self.tally.fail(|| format!("an answer to operation {sequence:#x}, which is not in flight"));
+                self.counters
+                    .fail(|| format!("an answer to operation {sequence:#x}, which is not in flight"));
             }
             return Ok(());
         }
@@ -96,12 +98,14 @@ impl Client {
         slot.awaits_answer = false;
         let right = head.length == slot.length as u64
             && match (slot.kind, head.kind) {
-                (Kind::Echo, Kind::Echo) => head.is_echo_of(Way::FromServer.stream(self.plan.seed), body),
+                (Kind::Echo, Kind::Echo) => {
+                    head.is_echo_of(Direction::FromServer.stream(self.plan.seed), body)
+                }
                 // The server has compared each byte of the write.
                 (Kind::Write, Kind::Good) => body.is_empty(),
                 _ => false,
             };
-        self.tally.verified_bytes += if right { head.length } else { 0 };
+        self.counters.verified_bytes += if right { head.length } else { 0 };
         let wrong = || format!("operation {sequence:#x} brought wrong bytes, or the server refused it");
         self.part_ended(lane, if right { Ended::Right } else { Ended::Wrong(wrong()) })
     }
@@ -114,7 +118,7 @@ impl Client {
             return false;
         };
         slot.outcome = Outcome::Wrong;
-        self.tally.note(|| format!("the server refused operation {:#x}", head.stamp.sequence));
+        self.counters.note(|| format!("the server refused operation {:#x}", head.stamp.sequence));
         true
     }
 
@@ -124,9 +128,9 @@ impl Client {
             Ended::Right => {}
             Ended::Lost if slot.outcome == Outcome::Right => slot.outcome = Outcome::Lost,
             Ended::Lost => {}
-            Ended::Wrong(what) => {
+            Ended::Wrong(text) => {
                 slot.outcome = Outcome::Wrong;
-                self.tally.note(|| what);
+                self.counters.note(|| text);
             }
         }
         // The lane of a missing event has no parts left; a late event changes nothing.
@@ -143,10 +147,10 @@ impl Client {
         let over = self.is_time_up(now);
         let slot = &self.lanes[lane];
         match slot.outcome {
-            Outcome::Right => self.tally.done(now.saturating_sub(slot.began), slot.length as u64),
-            Outcome::Wrong => self.tally.fail(|| "an operation went wrong".into()),
+            Outcome::Right => self.counters.done(now.saturating_sub(slot.began), slot.length as u64),
+            Outcome::Wrong => self.counters.fail(|| "an operation went wrong".into()),
             Outcome::Lost => {
-                self.tally.lost += 1;
+                self.counters.lost += 1;
                 let (sequence, kind, tries) = (slot.stamp.sequence, slot.kind, slot.tries);
                 if self.lost.len() < LOST_REMEMBERED {
                     self.lost.insert(sequence);
@@ -163,7 +167,7 @@ impl Client {
     }
 
     pub(super) fn retry(&mut self, machine: &Machine, lane: usize) -> Result<(), Failure> {
-        self.tally.retries += 1;
+        self.counters.retries += 1;
         self.attempt(machine, lane)
     }
 
@@ -182,7 +186,7 @@ impl Client {
             let sequence = slot.stamp.sequence;
             slot.parts = 0;
             self.missing += 1;
-            self.tally.fail(|| format!("operation {sequence:#x} has not ended"));
+            self.counters.fail(|| format!("operation {sequence:#x} has not ended"));
         }
         Ok(())
     }

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use nlx::{Batch, Domain, EndPoint, Event, Machine};
 
 use super::command::{Load, Plan, Status};
+use super::counters::TestCounters;
 use super::data::{Part, Receives};
 use super::protocol::{ECHO_BYTES, message_bytes};
 use super::random::Random;
 use super::ring::Ring;
-use super::tally::Tally;
 use crate::failure::Failure;
 use lane::Lane;
 
@@ -54,7 +54,7 @@ pub(super) struct Client {
     lost: HashSet<u64>,
     /// Number of lanes whose operations have not ended long after their timeout.
     missing: usize,
-    tally: Tally,
+    counters: TestCounters,
 }
 
 impl Client {
@@ -81,7 +81,7 @@ impl Client {
             finished: None,
             lost: HashSet::new(),
             missing: 0,
-            tally: Tally::new(),
+            counters: TestCounters::new(),
             plan: plan.clone(),
         })
     }
@@ -99,7 +99,7 @@ impl Client {
 
     /// Returns whether no further tries may begin either.
     fn is_time_up(&self, now: Duration) -> bool {
-        now >= self.plan.duration || self.tally.errors >= ERRORS_ENOUGH
+        now >= self.plan.duration || self.counters.errors >= ERRORS_ENOUGH
     }
 
     fn note_end(&mut self, now: Duration) {
@@ -166,7 +166,7 @@ impl Part for Client {
         Status {
             finished: self.finished.is_some(),
             elapsed: self.finished.unwrap_or_else(|| self.now()),
-            ..self.tally.status(from)
+            ..self.counters.status(from)
         }
     }
 }

@@ -240,16 +240,16 @@ fn what_is_no_command_is_passed_over() {
     let domain = stage.console.domain.clone();
     let stranger = domain.transfer_machine("0@lo:12345:42:*", Default::default()).unwrap();
     let node = stranger.end_point(&stage.nodes[0].address()).unwrap();
-    let mut ill: Vec<Vec<u8>> = (1..length).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
-    ill.push([&whole[..], &[0]].concat());
-    ill.push(vec![0xff; COMMAND_BYTES]);
-    for bytes in &ill {
+    let mut invalid: Vec<Vec<u8>> = (1..length).step_by(97).map(|cut| whole[..cut].to_vec()).collect();
+    invalid.push([&whole[..], &[0]].concat());
+    invalid.push(vec![0xff; COMMAND_BYTES]);
+    for bytes in &invalid {
         let mut buffer = domain.allocate(bytes.len()).unwrap();
         buffer.write().unwrap().copy_from_slice(bytes);
         stranger.start(Op::send(buffer, &node).length(bytes.len())).unwrap();
         assert!(stage.nodes[0].look().unwrap().is_none());
     }
-    assert_eq!(stage.nodes[0].ill, ill.len() as u64);
+    assert_eq!(stage.nodes[0].invalid, invalid.len() as u64);
     stage.command(2, &Command::Start);
     assert_eq!(next(&mut stage.nodes[0]).command, Command::Start);
 }

@@ -42,7 +42,7 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
     for (bar, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let edge = |at: usize| across.value(at as f64 / BARS as f64);
         let (low, high) = (edge(bar), edge(bar + 1));
-        let height = (FRAME.bottom - upright.place(share(*count))).max(LEAST_HEIGHT);
+        let height = (FRAME.bottom - upright.position(share(*count))).max(LEAST_HEIGHT);
         let more = format!(
             "{} to {}: {}, {:.3} %",
             in_time(low),
@@ -50,8 +50,8 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
             counted(*count, "operation"),
             share(*count)
         );
-        let width = across.place(high) - across.place(low) - 1.0;
-        svg.bar("latency", (across.place(low) + 0.5, FRAME.bottom - height), (width, height), more);
+        let width = across.position(high) - across.position(low) - 1.0;
+        svg.bar("latency", (across.position(low) + 0.5, FRAME.bottom - height), (width, height), more);
     }
     percentiles(&mut svg, figures, &across);
     svg.end()
@@ -61,8 +61,8 @@ pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> S
 fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
     let mut counts = vec![0_u64; BARS];
     for value in latencies_ns.iter_recorded() {
-        let share =
-            (across.place(value.value_iterated_to() as f64 / 1e3) - FRAME.left) / (FRAME.right - FRAME.left);
+        let share = (across.position(value.value_iterated_to() as f64 / 1e3) - FRAME.left)
+            / (FRAME.right - FRAME.left);
         let bar = ((share * BARS as f64) as usize).min(BARS - 1);
         counts[bar] = counts[bar].saturating_add(value.count_since_last_iteration());
     }
@@ -74,9 +74,11 @@ fn counts(latencies_ns: &Histogram<u64>, across: &Log) -> Vec<u64> {
 fn percentiles(svg: &mut Svg, figures: &Figures<'_>, across: &Log) {
     let mut marks: Vec<(f64, String, f64)> = Vec::new();
     for (name, us) in figures.latencies_us() {
-        let x = across.place(us);
+        let x = across.position(us);
         match marks.last_mut().filter(|(before, ..)| x - before < NEAR) {
-            Some((place, names, value)) => (*place, *names, *value) = (x, format!("{names}, {name}"), us),
+            Some((position, names, value)) => {
+                (*position, *names, *value) = (x, format!("{names}, {name}"), us)
+            }
             None => marks.push((x, name.to_string(), us)),
         }
     }

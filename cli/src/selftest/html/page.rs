@@ -86,7 +86,7 @@ fn header(outcome: &Outcome) -> String {
 fn cards<'a>(phases: impl Iterator<Item = &'a Figures<'a>>) -> String {
     let cards: String = phases
         .map(|figures| {
-            let (rate, unit) = throughput::told(figures);
+            let (rate, unit) = throughput::rate_text(figures);
             let median = in_time(figures.p50_us);
             let (name, (value, unit)) = match figures.phase {
                 PING_PONG => {

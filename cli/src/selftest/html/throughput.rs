@@ -19,7 +19,7 @@ pub(super) fn unit(figures: &Figures<'_>) -> &'static str {
 }
 
 /// Returns the phase's rate as text, and its unit.
-pub(super) fn told(figures: &Figures<'_>) -> (String, &'static str) {
+pub(super) fn rate_text(figures: &Figures<'_>) -> (String, &'static str) {
     /// Rate from which it is shown in thousands.
     const MANY_MB: f64 = 10e3;
     match rate(figures) {
@@ -34,8 +34,8 @@ fn rate(figures: &Figures<'_>) -> f64 {
 
 /// Returns the picture.
 pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
-    let (unit, mean, (told, of)) = (unit(figures), rate(figures), told(figures));
-    let label = format!("Throughput of {} over {:.1} s: {told} {of}", figures.name(), figures.seconds);
+    let (unit, mean, (rate_text, of)) = (unit(figures), rate(figures), rate_text(figures));
+    let label = format!("Throughput of {} over {:.1} s: {rate_text} {of}", figures.name(), figures.seconds);
     let spans = spans(samples, POINTS);
     if spans.len() < 2 {
         return FRAME.nothing(label, "too short a time to draw a curve of it");
@@ -50,15 +50,15 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
     let steps: Vec<(f64, f64)> = spans
         .iter()
         .flat_map(|span| {
-            let y = upright.place(value(span));
-            [span.from, span.to].map(|at| (across.place(at.as_secs_f64()), y))
+            let y = upright.position(value(span));
+            [span.from, span.to].map(|at| (across.position(at.as_secs_f64()), y))
         })
         .collect();
-    let ground = [(across.place(end), FRAME.bottom), (FRAME.left, FRAME.bottom)];
+    let ground = [(across.position(end), FRAME.bottom), (FRAME.left, FRAME.bottom)];
     svg.path("area", steps.iter().copied().chain(ground));
     svg.path("rate", steps.iter().copied());
-    let y = upright.place(mean);
+    let y = upright.position(mean);
     svg.line("mark", (FRAME.left, y), (FRAME.right, y));
-    svg.text("name", Anchor::End, (FRAME.right, FRAME.top - 8.0), format!("mean {told} {of}"));
+    svg.text("name", Anchor::End, (FRAME.right, FRAME.top - 8.0), format!("mean {rate_text} {of}"));
     svg.end()
 }

@@ -10,9 +10,9 @@ use nlx::{Batch, Buffer, Descriptor, Domain, EndPoint, Event, Machine, Op, OpId,
 
 use super::client::echo_bytes;
 use super::command::{Plan, Status};
+use super::counters::TestCounters;
 use super::data::{Part, Receives};
-use super::protocol::{Head, Kind, Way, message_bytes, read_offer};
-use super::tally::Tally;
+use super::protocol::{Direction, Head, Kind, message_bytes, read_offer};
 use super::wire::WireError;
 use crate::failure::Failure;
 
@@ -26,7 +26,7 @@ const UNDER_WAY: usize = 4;
 
 /// Additional operations: a client may receive an answer before this side gets the event of its
 /// sending.
-const UNHEARD: usize = 256;
+const UNREPORTED: usize = 256;
 
 pub(super) struct Server {
     domain: Domain,
@@ -45,7 +45,7 @@ pub(super) struct Server {
     /// Transfers that begin later, in order.
     delayed: VecDeque<(Instant, Transfer)>,
     epoch: Option<Instant>,
-    tally: Tally,
+    counters: TestCounters,
 }
 
 /// A bulk transfer of this side.
@@ -75,20 +75,20 @@ impl Server {
             transfers: HashMap::new(),
             delayed: VecDeque::new(),
             epoch: None,
-            tally: Tally::new(),
+            counters: TestCounters::new(),
             plan: plan.clone(),
         }
     }
 
-    fn stream(&self, way: Way) -> u64 {
-        way.stream(self.plan.seed)
+    fn stream(&self, direction: Direction) -> u64 {
+        direction.stream(self.plan.seed)
     }
 
     fn message(&mut self, machine: &Machine, mut event: Event) -> Result<(), Failure> {
         let buffer = event.buffer.take();
         match (event.message.take(), event.sender.take()) {
             (Some(message), Some(client)) => self.request(machine, &message, client)?,
-            _ => self.tally.fail(|| format!("a receive buffer ended with {:?}", event.status)),
+            _ => self.counters.fail(|| format!("a receive buffer ended with {:?}", event.status)),
         }
         self.receives.repost(machine, buffer)
     }
@@ -97,14 +97,14 @@ impl Server {
         let (head, body) = match Head::split(bytes) {
             Ok(split) => split,
             Err(error) => {
-                self.tally.fail(|| format!("an invalid request: {error}"));
+                self.counters.fail(|| format!("an invalid request: {error}"));
                 return Ok(());
             }
         };
-        if self.under_way() >= UNDER_WAY * self.plan.in_flight as usize + UNHEARD {
+        if self.under_way() >= UNDER_WAY * self.plan.in_flight as usize + UNREPORTED {
             // A client requests more than agreed, and answering each request could take any amount
             // of memory.
-            self.tally.fail(|| "a request beyond those that may be in flight".into());
+            self.counters.fail(|| "a request beyond those that may be in flight".into());
             return Ok(());
         }
         match (head.kind, read_offer(body)) {
@@ -129,12 +129,12 @@ impl Server {
     }
 
     fn echo(&mut self, head: &Head, body: &[u8], client: &EndPoint) -> Result<(), Failure> {
-        if !head.is_echo_of(self.stream(Way::FromClient), body) {
+        if !head.is_echo_of(self.stream(Direction::FromClient), body) {
             return self.refuse(head, client, "an echo with wrong bytes");
         }
-        let (stream, spoils) = (self.stream(Way::FromServer), self.spoils(head));
-        self.tally.operations += 1;
-        self.tally.verified_bytes += head.length;
+        let (stream, spoils) = (self.stream(Direction::FromServer), self.spoils(head));
+        self.counters.operations += 1;
+        self.counters.verified_bytes += head.length;
         self.answer(client, |answer| {
             let end = head.put_echo(stream, answer)?;
             answer[end - 1] ^= u8::from(spoils);
@@ -146,8 +146,8 @@ impl Server {
         self.plan.spoil && head.stamp.sequence.is_multiple_of(SPOIL_EACH)
     }
 
-    fn refuse(&mut self, head: &Head, client: &EndPoint, why: &str) -> Result<(), Failure> {
-        self.tally.fail(|| format!("operation {:#x}: {why}", head.stamp.sequence));
+    fn refuse(&mut self, head: &Head, client: &EndPoint, reason: &str) -> Result<(), Failure> {
+        self.counters.fail(|| format!("operation {:#x}: {reason}", head.stamp.sequence));
         self.answer_head(client, Head { kind: Kind::Bad, ..*head })
     }
 
@@ -190,7 +190,7 @@ impl Part for Server {
             Queue::MessageReceive => self.message(machine, event),
             Queue::MessageSend => {
                 if let Err(errno) = event.status {
-                    self.tally.fail(|| format!("an answer ended with {errno}"));
+                    self.counters.fail(|| format!("an answer ended with {errno}"));
                 }
                 self.answering -= 1;
                 self.answers.extend(event.buffer);
@@ -205,7 +205,7 @@ impl Part for Server {
     fn flush(&mut self, machine: &Machine) -> Result<(), Failure> {
         self.answering += self.batch.len();
         for refused in machine.submit(&mut self.batch).filter_map(Result::err) {
-            self.tally.fail(|| format!("an answer was refused: {}", refused.error));
+            self.counters.fail(|| format!("an answer was refused: {}", refused.error));
             self.answering -= 1;
             self.answers.push(refused.buffer);
         }
@@ -228,6 +228,6 @@ impl Part for Server {
     fn status(&self, from: usize) -> Status {
         let elapsed = self.epoch.map_or_else(Default::default, |epoch| epoch.elapsed());
         // A server never finishes by itself.
-        Status { elapsed, ..self.tally.status(from) }
+        Status { elapsed, ..self.counters.status(from) }
     }
 }

@@ -3,7 +3,7 @@
 use nlx::{Buffer, Errno, Event, Machine, Op, Refused};
 
 use super::super::pattern;
-use super::super::protocol::{Head, Kind, Way};
+use super::super::protocol::{Direction, Head, Kind};
 use super::{Server, Transfer};
 use crate::failure::Failure;
 
@@ -28,7 +28,7 @@ impl Server {
     /// Writes the bytes that the client is to read.
     fn fill(&self, head: &Head, buffer: &mut Buffer, end: usize) -> Result<(), Failure> {
         let mut bytes = buffer.write()?;
-        pattern::fill(self.stream(Way::FromServer), head.stamp.sequence, &mut bytes[..end]);
+        pattern::fill(self.stream(Direction::FromServer), head.stamp.sequence, &mut bytes[..end]);
         bytes[end.saturating_sub(1)] ^= u8::from(self.spoils(head));
         Ok(())
     }
@@ -55,7 +55,7 @@ impl Server {
             // The client's buffer has the same timeout, or is gone since: the client has its own
             // event, and does not wait for an answer.
             Err(Errno::ETIMEDOUT | Errno::ENODATA) => {
-                self.tally.lost += 1;
+                self.counters.lost += 1;
                 self.bulk.push(buffer);
                 Ok(())
             }
@@ -80,14 +80,14 @@ impl Server {
             self.bulk.push(buffer);
             return self.refuse(&head, &transfer.client, "bulk with wrong bytes");
         }
-        self.tally.verified_bytes += if returned { 0 } else { head.length };
+        self.counters.verified_bytes += if returned { 0 } else { head.length };
         if head.kind == Kind::Exchange && !returned {
             buffer.write()?[length - 1] ^= u8::from(self.spoils(&head));
             transfer.returns = true;
             let op = Op::active_send(buffer, transfer.offer[1]).length(length);
             return self.start(machine, op, transfer);
         }
-        self.tally.done(transfer.asked.elapsed(), head.length);
+        self.counters.done(transfer.asked.elapsed(), head.length);
         self.bulk.push(buffer);
         match head.kind {
             Kind::Write => self.answer_head(&transfer.client, Head { kind: Kind::Good, ..head }),
@@ -98,7 +98,7 @@ impl Server {
 
     fn is_right(&self, head: &Head, buffer: &Buffer, length: usize) -> Result<bool, Failure> {
         let bytes = buffer.read()?;
-        let stream = self.stream(Way::FromClient);
+        let stream = self.stream(Direction::FromClient);
         Ok(length > 0
             && length as u64 == head.length
             && pattern::check(stream, head.stamp.sequence, &bytes[..length]))

@@ -6,9 +6,9 @@ use super::*;
 // Covers: MT-164
 #[test]
 fn a_stub_answers_every_step() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     for _ in 0..3 {
-        let finding = run(&mut world, &plan(Load::Stub, 1));
+        let finding = run(&mut participants, &plan(Load::Stub, 1));
         assert_eq!((finding.clients.len(), finding.servers.len()), (1, 1));
         assert_eq!(sum(&finding.clients, |status| status.operations), 0);
     }
@@ -18,9 +18,9 @@ fn a_stub_answers_every_step() {
 // Covers: MT-153
 #[test]
 fn echoes_of_every_size() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     for size in (1..=4096).rev().step_by(511) {
-        let finding = run(&mut world, &Plan { count: 5, ..plan(Load::Echo, size) });
+        let finding = run(&mut participants, &Plan { count: 5, ..plan(Load::Echo, size) });
         assert_whole(&finding, 5);
         assert_eq!(sum(&finding.clients, |status| status.verified_bytes), 5 * u64::from(size));
     }
@@ -31,8 +31,8 @@ fn echoes_of_every_size() {
 // Covers: MT-154
 #[test]
 fn bulk_there_and_back() {
-    let mut world = world(1, 1);
-    let finding = run(&mut world, &Plan { count: 9, in_flight: 1, ..plan(Load::Exchange, 30 << 10) });
+    let mut participants = participants(1, 1);
+    let finding = run(&mut participants, &Plan { count: 9, in_flight: 1, ..plan(Load::Exchange, 30 << 10) });
     assert_whole(&finding, 9);
     let bytes = 9 * (30 << 10);
     assert_eq!(sum(&finding.clients, |status| status.verified_bytes), bytes);
@@ -44,8 +44,8 @@ fn bulk_there_and_back() {
 // Covers: MT-165
 #[test]
 fn messages_between_many_nodes() {
-    let mut world = world(8, 8);
-    let finding = run(&mut world, &Plan { count: 512, ..plan(Load::Echo, 4096) });
+    let mut participants = participants(8, 8);
+    let finding = run(&mut participants, &Plan { count: 512, ..plan(Load::Echo, 4096) });
     assert_whole(&finding, 4096);
     let Finding { clients, servers, .. } = &finding;
     for (from, to) in [(clients, servers), (servers, clients)] {
@@ -59,8 +59,8 @@ fn messages_between_many_nodes() {
 // Covers: MT-166
 #[test]
 fn bulk_between_several_nodes() {
-    let mut world = world(2, 2);
-    let finding = run(&mut world, &Plan { count: 32, ..plan(Load::Exchange, 1 << 20) });
+    let mut participants = participants(2, 2);
+    let finding = run(&mut participants, &Plan { count: 32, ..plan(Load::Exchange, 1 << 20) });
     assert_whole(&finding, 64);
     let Finding { clients, servers, .. } = &finding;
     assert_eq!(sum(clients, |status| status.messages_sent), sum(servers, |status| status.messages_received));
@@ -74,9 +74,9 @@ fn bulk_between_several_nodes() {
 // Covers: MT-178, MT-185
 #[test]
 fn a_ping_test() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     let limits = Plan { count: 10_000, duration: Duration::from_secs(5), ..plan(Load::Echo, 4096) };
-    let finding = run(&mut world, &Plan { in_flight: 16, ..limits });
+    let finding = run(&mut participants, &Plan { in_flight: 16, ..limits });
     let operations = sum(&finding.clients, |status| status.operations);
     assert!(operations > 0);
     assert_whole(&finding, operations);
@@ -86,8 +86,9 @@ fn a_ping_test() {
 // Covers: MT-179, MT-186
 #[test]
 fn a_bulk_test() {
-    let mut world = world(1, 1);
-    let finding = run(&mut world, &Plan { in_flight: 32, count: 128, ..plan(Load::Exchange, 1 << 20) });
+    let mut participants = participants(1, 1);
+    let finding =
+        run(&mut participants, &Plan { in_flight: 32, count: 128, ..plan(Load::Exchange, 1 << 20) });
     assert_whole(&finding, 128);
 }
 
@@ -97,10 +98,10 @@ fn a_bulk_test() {
 fn fixed_addresses() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
     let at = |id: u32| format!("0@lo:12345:42:{id}");
-    let mut world = World::at(&domain, &at(298), &[at(300)], &[at(318)]).unwrap();
-    world.console.data = [vec![at(326)], vec![at(334)]];
+    let mut participants = Participants::at(&domain, &at(298), &[at(300)], &[at(318)]).unwrap();
+    participants.console.data = [vec![at(326)], vec![at(334)]];
     for load in [Load::Echo, Load::Exchange] {
-        let finding = run(&mut world, &plan(load, 4096));
+        let finding = run(&mut participants, &plan(load, 4096));
         assert_whole(&finding, 64);
         assert_eq!(
             (&finding.server_addresses[..], &finding.client_addresses[..]),
@@ -113,7 +114,7 @@ fn fixed_addresses() {
 #[test]
 fn a_test_that_is_stopped_tells_what_it_has() {
     struct Impatient<'a>(&'a mut Nodes, bool);
-    impl Watch for Impatient<'_> {
+    impl TestObserver for Impatient<'_> {
         fn check(&mut self) -> Result<(), Failure> {
             self.0.check()
         }
@@ -124,13 +125,13 @@ fn a_test_that_is_stopped_tells_what_it_has() {
             self.1 = clients.iter().any(|status| status.operations > 0);
         }
     }
-    let World { console, nodes, .. } = &mut world(1, 2);
+    let Participants { console, nodes, .. } = &mut participants(1, 2);
     let endless = Plan { count: 0, ..plan(Load::Mixed, 4096) };
     let finding = console.test(&endless, &mut Impatient(nodes, false)).unwrap();
     assert!(!finding.complete);
     assert!(sum(&finding.clients, |status| status.operations) > 0);
     assert_eq!(sum(&finding.clients, |status| status.errors + status.lost), 0);
     // Another test can begin right away.
-    let again = console.test(&plan(Load::Mixed, 4096), &mut Alive(nodes)).unwrap();
+    let again = console.test(&plan(Load::Mixed, 4096), &mut NodesObserver(nodes)).unwrap();
     assert_whole(&again, 2 * 64);
 }

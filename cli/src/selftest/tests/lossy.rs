@@ -17,9 +17,9 @@ fn lossy(load: Load, faults: &str) -> Plan {
 
 #[test]
 fn every_loss_is_one_that_was_injected() {
-    let mut world = world(1, 2);
+    let mut participants = participants(1, 2);
     for load in [Load::Echo, Load::Read, Load::Write, Load::Exchange] {
-        let finding = run(&mut world, &lossy(load, "drop 1/10"));
+        let finding = run(&mut participants, &lossy(load, "drop 1/10"));
         let lost = sum(&finding.clients, |status| status.lost);
         assert!(lost > 0);
         assert_eq!(lost, dropped(&finding), "{load:?}");
@@ -33,8 +33,8 @@ fn every_loss_is_one_that_was_injected() {
 /// With further tries every operation succeeds; every lost try is counted.
 #[test]
 fn what_is_lost_is_tried_again() {
-    let mut world = world(1, 1);
-    let finding = run(&mut world, &Plan { tries: 16, ..lossy(Load::Mixed, "drop every 9") });
+    let mut participants = participants(1, 1);
+    let finding = run(&mut participants, &Plan { tries: 16, ..lossy(Load::Mixed, "drop every 9") });
     let client = &finding.clients[0];
     assert_eq!((client.operations, client.errors), (32, 0), "{}", client.first_error);
     assert!(client.lost > 0);
@@ -44,12 +44,12 @@ fn what_is_lost_is_tried_again() {
 /// The rules of a test end with it, and each test counts from 0.
 #[test]
 fn a_test_without_rules_loses_nothing() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     for _ in 0..2 {
-        let finding = run(&mut world, &lossy(Load::Echo, "drop every 8 put"));
+        let finding = run(&mut participants, &lossy(Load::Echo, "drop every 8 put"));
         // 32 requests, and an answer to each that was not lost: 56 to 64 messages.
         assert!((7..=8).contains(&dropped(&finding)), "{}", dropped(&finding));
         assert_eq!(sum(&finding.clients, |status| status.lost), dropped(&finding));
     }
-    assert_whole(&run(&mut world, &lossy(Load::Echo, "")), 32);
+    assert_whole(&run(&mut participants, &lossy(Load::Echo, "")), 32);
 }

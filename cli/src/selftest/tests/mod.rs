@@ -10,8 +10,8 @@ use std::time::Duration;
 use nlx::{Domain, NodeConfig};
 
 use super::command::{Delivery, Load, Plan, Role, Status};
-use super::console::{Finding, Watch};
-use super::world::{Nodes, World};
+use super::console::{Finding, TestObserver};
+use super::participants::{Nodes, Participants};
 use crate::failure::Failure;
 
 /// Returns a plan that a test adapts: its only limits are for a test that hangs.
@@ -38,9 +38,9 @@ pub(super) fn plan(load: Load, size: u32) -> Plan {
 }
 
 /// Checks that the nodes run.
-struct Alive<'a>(&'a mut Nodes);
+struct NodesObserver<'a>(&'a mut Nodes);
 
-impl Watch for Alive<'_> {
+impl TestObserver for NodesObserver<'_> {
     fn check(&mut self) -> Result<(), Failure> {
         self.0.check()
     }
@@ -52,14 +52,14 @@ impl Watch for Alive<'_> {
     fn round(&mut self, _: &[Status]) {}
 }
 
-fn world(servers: u32, clients: u32) -> World {
+fn participants(servers: u32, clients: u32) -> Participants {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
-    World::new(&domain, Vec::new(), servers, clients).unwrap()
+    Participants::new(&domain, Vec::new(), servers, clients).unwrap()
 }
 
-fn run(world: &mut World, plan: &Plan) -> Finding {
-    let World { console, nodes, .. } = world;
-    let finding = console.test(plan, &mut Alive(nodes)).unwrap();
+fn run(participants: &mut Participants, plan: &Plan) -> Finding {
+    let Participants { console, nodes, .. } = participants;
+    let finding = console.test(plan, &mut NodesObserver(nodes)).unwrap();
     assert!(finding.complete);
     finding
 }

@@ -6,9 +6,9 @@ use super::*;
 // Covers: MT-168, MT-188
 #[test]
 fn both_roles_in_one_process() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     for load in [Load::Echo, Load::Read, Load::Write, Load::Exchange, Load::Mixed] {
-        assert_whole(&run(&mut world, &plan(load, 30 << 10)), 64);
+        assert_whole(&run(&mut participants, &plan(load, 30 << 10)), 64);
     }
 }
 
@@ -17,8 +17,8 @@ fn both_roles_in_one_process() {
 #[test]
 fn many_clients() {
     for clients in [1, 5, 32] {
-        let mut world = world(1, clients);
-        let finding = run(&mut world, &Plan { count: 20, in_flight: 2, ..plan(Load::Mixed, 4096) });
+        let mut participants = participants(1, clients);
+        let finding = run(&mut participants, &Plan { count: 20, in_flight: 2, ..plan(Load::Mixed, 4096) });
         assert_whole(&finding, u64::from(clients) * 20);
         let mut addresses = finding.client_addresses.clone();
         addresses.sort_unstable();
@@ -31,10 +31,10 @@ fn many_clients() {
 // Covers: MT-172
 #[test]
 fn bulk_of_every_size() {
-    let mut world = world(1, 1);
+    let mut participants = participants(1, 1);
     for size in [1, 7, 4095, 4096, 4097, 30 << 10, (1 << 20) - 1, 1 << 20] {
         for load in [Load::Read, Load::Write, Load::Exchange] {
-            let finding = run(&mut world, &Plan { count: 4, in_flight: 2, ..plan(load, size) });
+            let finding = run(&mut participants, &Plan { count: 4, in_flight: 2, ..plan(load, size) });
             assert_whole(&finding, 4);
             assert_eq!(sum(&finding.clients, |status| status.bytes), 4 * u64::from(size));
         }
@@ -46,8 +46,8 @@ fn bulk_of_every_size() {
 #[test]
 fn callbacks_and_waits_come_to_the_same() {
     let totals = [Delivery::Wait, Delivery::Callback].map(|delivery| {
-        let mut world = world(1, 2);
-        let finding = run(&mut world, &Plan { delivery, count: 200, ..plan(Load::Mixed, 8192) });
+        let mut participants = participants(1, 2);
+        let finding = run(&mut participants, &Plan { delivery, count: 200, ..plan(Load::Mixed, 8192) });
         assert_whole(&finding, 400);
         let counts = |nodes: &[Status]| {
             [
@@ -68,8 +68,8 @@ fn callbacks_and_waits_come_to_the_same() {
 #[test]
 fn several_messages_share_a_buffer() {
     for messages in [1, 2, 7, 64, 1024] {
-        let mut world = world(1, 2);
-        let finding = run(&mut world, &Plan { messages, count: 300, ..plan(Load::Echo, 200) });
+        let mut participants = participants(1, 2);
+        let finding = run(&mut participants, &Plan { messages, count: 300, ..plan(Load::Echo, 200) });
         assert_whole(&finding, 600);
     }
 }
@@ -80,10 +80,10 @@ fn several_messages_share_a_buffer() {
 #[test]
 fn a_server_that_is_too_slow() {
     for load in [Load::Write, Load::Read, Load::Exchange] {
-        let mut world = world(1, 1);
+        let mut participants = participants(1, 1);
         let timeout = Duration::from_millis(200);
         let slow = Plan { timeout, delay: 5 * timeout, tries: 3, count: 4, in_flight: 2, ..plan(load, 4096) };
-        let finding = run(&mut world, &slow);
+        let finding = run(&mut participants, &slow);
         let client = &finding.clients[0];
         assert_eq!((client.operations, client.errors), (0, 0), "{}", client.first_error);
         assert_eq!((client.lost, client.retries), (4 * 3, 4 * 2));
@@ -93,6 +93,6 @@ fn a_server_that_is_too_slow() {
         assert!(server.lost >= noticed, "{server:?}");
         // A client with a longer timeout succeeds with the same delay.
         let patient = Plan { timeout: Duration::from_secs(20), delay: timeout, ..slow };
-        assert_whole(&run(&mut world, &patient), 4);
+        assert_whole(&run(&mut participants, &patient), 4);
     }
 }

@@ -59,7 +59,7 @@ fn server() -> Plan {
 #[test]
 fn plans_that_make_no_sense_are_refused() {
     let mut pair = Pair::new(false);
-    let ill = [
+    let invalid = [
         (Plan { size: 0, ..server() }, Errno::EINVAL),
         (Plan { size: (64 << 10) + 1, ..server() }, Errno::EINVAL),
         (Plan { load: Load::Read, size: (1 << 20) + 1, ..server() }, Errno::EINVAL),
@@ -76,7 +76,7 @@ fn plans_that_make_no_sense_are_refused() {
         (Plan { faults: "lose everything".into(), ..server() }, Errno::EINVAL),
         (Plan { role: Role::Client, peers: vec!["nobody".into()], ..server() }, Errno::EIO),
     ];
-    for (plan, errno) in ill {
+    for (plan, errno) in invalid {
         assert_eq!(pair.ask(Command::Init(plan.clone())), Err(errno), "{plan:?}");
     }
     assert!(matches!(pair.ask(Command::Init(server())), Ok(Command::InitDone(_))));
@@ -197,7 +197,7 @@ fn a_node_without_end_is_given_up() {
 
 struct Nobody;
 
-impl Watch for Nobody {
+impl TestObserver for Nobody {
     fn check(&mut self) -> Result<(), Failure> {
         Ok(())
     }

@@ -79,8 +79,8 @@ impl Client {
         let header = Header::peek(packet).expect("what has no header has no answer");
         let (id, reply) = Reply::read(&answer.packet).expect("a reply can be read");
         same(id, header.id.get(), "the number of a reply");
-        let told = Header::peek(&answer.packet).map(|header| header.kind.get());
-        same(told, Some(header.kind.get() | Header::REPLY), "the kind of a reply");
+        let reply_kind = Header::peek(&answer.packet).map(|header| header.kind.get());
+        same(reply_kind, Some(header.kind.get() | Header::REPLY), "the kind of a reply");
         let fds = answer.take_fds().expect("descriptors");
         self.answer = answer;
         if matches!(reply, Reply::Refused(_)) {

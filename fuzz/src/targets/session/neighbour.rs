@@ -53,9 +53,9 @@ impl Neighbour {
         self.client.check();
         let mut events = self.client.events(0);
         events.sort_unstable_by_key(|event| event.cookie);
-        let told: Vec<_> =
+        let reported: Vec<_> =
             events.iter().map(|event| (event.cookie, event.status(), event.unlinked())).collect();
-        same(told, vec![(1, Ok(()), true), (2, Ok(()), true)], "the neighbour's events");
+        same(reported, vec![(1, Ok(()), true), (2, Ok(()), true)], "the neighbour's events");
         same((events[0].length, events[0].sender()), (length, Some(self.address)), "its message");
         let range = TO as usize..TO as usize + MESSAGE.len();
         let received = self.client.arenas[0].2.read(range).expect("no lease conflicts").to_vec();

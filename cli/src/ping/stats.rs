@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// The statistics of a node that was pinged repeatedly.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct PingStats {
     sent: u64,
     answered: u64,
     least: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Tally {
     sum_ns: u128,
 }
 
-impl Tally {
+impl PingStats {
     pub(super) fn answered(&mut self, time: Duration) {
         self.least = if self.answered == 0 { time } else { self.least.min(time) };
         self.most = self.most.max(time);
@@ -52,7 +52,7 @@ impl Tally {
 }
 
 /// Formats the statistics as ping(8) does.
-impl fmt::Display for Tally {
+impl fmt::Display for PingStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lost = self.sent - self.answered;
         let percent = lost as f64 * 100.0 / self.sent.max(1) as f64;
@@ -76,15 +76,15 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_answers() {
-        let mut tally = Tally::default();
-        assert!(!tally.is_complete());
-        assert_eq!(tally.to_string(), "0 sent, 0 answered, 0% lost");
+        let mut stats = PingStats::default();
+        assert!(!stats.is_complete());
+        assert_eq!(stats.to_string(), "0 sent, 0 answered, 0% lost");
         for micros in [300, 100, 200] {
-            tally.answered(Duration::from_micros(micros));
+            stats.answered(Duration::from_micros(micros));
         }
-        assert!(tally.is_complete());
-        tally.lost();
-        assert!(!tally.is_complete());
-        assert_eq!(tally.to_string(), "4 sent, 3 answered, 25% lost\nmin/avg/max 0.100/0.200/0.300 ms");
+        assert!(stats.is_complete());
+        stats.lost();
+        assert!(!stats.is_complete());
+        assert_eq!(stats.to_string(), "4 sent, 3 answered, 25% lost\nmin/avg/max 0.100/0.200/0.300 ms");
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn latencies() -> Histogram<u64> {
 }
 
 /// Counters of a test.
-pub(super) struct Tally {
+pub(super) struct TestCounters {
     latencies_ns: Histogram<u64>,
     latency_ns: Statistics,
     pub(super) operations: u64,
@@ -29,9 +29,9 @@ pub(super) struct Tally {
     first_error: Option<String>,
 }
 
-impl Tally {
-    pub(super) fn new() -> Tally {
-        Tally {
+impl TestCounters {
+    pub(super) fn new() -> TestCounters {
+        TestCounters {
             latencies_ns: latencies(),
             latency_ns: Statistics::default(),
             operations: 0,
@@ -55,15 +55,15 @@ impl Tally {
     }
 
     /// Counts an error, and keeps the first one's text.
-    pub(super) fn fail(&mut self, what: impl FnOnce() -> String) {
+    pub(super) fn fail(&mut self, text: impl FnOnce() -> String) {
         self.errors += 1;
-        self.first_error.get_or_insert_with(what);
+        self.first_error.get_or_insert_with(text);
     }
 
     /// Keeps the text as that of the first error, without counting it: its operation will be
     /// counted.
-    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        self.first_error.get_or_insert_with(what);
+    pub(super) fn note(&mut self, text: impl FnOnce() -> String) {
+        self.first_error.get_or_insert_with(text);
     }
 
     /// Returns the status for the console, with latencies from index `from` on.
@@ -92,13 +92,13 @@ mod tests {
     /// Merged from parts it is the same histogram.
     #[test]
     fn latencies_travel_in_parts() {
-        let mut tally = Tally::new();
+        let mut counters = TestCounters::new();
         for operation in 0..10_000_u64 {
-            tally.done(Duration::from_nanos(100 + operation * operation), 1);
+            counters.done(Duration::from_nanos(100 + operation * operation), 1);
         }
         let (mut whole, mut parts, mut from) = (latencies(), 0, 0);
         loop {
-            let part = tally.status(from).latencies;
+            let part = counters.status(from).latencies;
             part.iter().for_each(|(value, count)| whole.record_n(*value, *count).unwrap());
             from += part.len();
             parts += 1;
@@ -107,7 +107,7 @@ mod tests {
             }
         }
         assert!(parts > 1);
-        assert_eq!(whole, tally.latencies_ns);
-        assert_eq!(whole.len(), tally.status(0).latency_ns.count());
+        assert_eq!(whole, counters.latencies_ns);
+        assert_eq!(whole.len(), counters.status(0).latency_ns.count());
     }
 }

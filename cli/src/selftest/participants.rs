@@ -19,7 +19,7 @@ use crate::args::{Helped, SelftestArgs};
 use crate::failure::{Context, Failure};
 
 /// All participants of a test, in the order in which they are dropped.
-pub(super) struct World {
+pub(super) struct Participants {
     pub(super) console: Console,
     pub(super) nodes: Nodes,
     /// `lo`, `tcp` or `o2ib`.
@@ -33,9 +33,9 @@ pub(super) struct Nodes {
     helpers: Vec<Helper>,
 }
 
-impl World {
+impl Participants {
     /// Starts the participants that the options require.
-    pub(super) fn of(args: &SelftestArgs, interrupt: &Interrupt) -> Result<World, Failure> {
+    pub(super) fn of(args: &SelftestArgs, interrupt: &Interrupt) -> Result<Participants, Failure> {
         let helped = args.helped()?;
         let net = args.net.as_str();
         if !args.client.is_empty() {
@@ -50,47 +50,49 @@ impl World {
                 Helped::Behind([socket]) => behind(Helper::running(socket, args.cpus.spin))?,
                 Helped::Behind(_) => return Err(serve::one_socket()),
             };
-            return Ok(World::new(&domain, servers, 0, args.clients)?.with(Vec::new(), helpers));
+            return Ok(Participants::new(&domain, servers, 0, args.clients)?.with(Vec::new(), helpers));
         }
         match (helped, net) {
-            (Helped::Behind(sockets), _) => World::through(
+            (Helped::Behind(sockets), _) => Participants::through(
                 sockets.iter().map(|socket| Helper::running(socket, args.cpus.spin)).collect(),
                 args.clients,
             ),
             (Helped::No, "lo") => {
                 let config = args.cpus.apply(NodeConfig::new()).status(true);
-                World::new(&Domain::in_process(&config)?, Vec::new(), 1, args.clients)
+                Participants::new(&Domain::in_process(&config)?, Vec::new(), 1, args.clients)
             }
-            (Helped::Own, "lo") => World::through(vec![Helper::start(net, None, &args.cpus)?], args.clients),
+            (Helped::Own, "lo") => {
+                Participants::through(vec![Helper::start(net, None, &args.cpus)?], args.clients)
+            }
             (Helped::No, _) => {
                 let Ends { client, server, port } = Ends::of(args)?;
                 let peer = Peer::start(&server, port, &args.cpus)?;
                 let config = args.cpus.apply(NodeConfig::new().net(&client)?.status(true));
                 let domain = serve::in_process(serve::on_port(config, port))?;
-                let world = World::new(&domain, vec![peer.address.clone()], 0, args.clients)?;
-                Ok(world.with(vec![peer], Vec::new()))
+                let participants = Participants::new(&domain, vec![peer.address.clone()], 0, args.clients)?;
+                Ok(participants.with(vec![peer], Vec::new()))
             }
             (Helped::Own, _) => {
                 let Ends { client, server, port } = Ends::of(args)?;
                 let start = |net: &str| Helper::start(net, Some(port), &args.cpus);
-                World::through(vec![start(&client)?, start(&server)?], args.clients)
+                Participants::through(vec![start(&client)?, start(&server)?], args.clients)
             }
         }
     }
 
     /// Starts the console and its clients behind the first helper, and behind each of the others a
     /// server in a separate process; behind a single helper also the server.
-    fn through(helpers: Vec<Helper>, clients: u32) -> Result<World, Failure> {
+    fn through(helpers: Vec<Helper>, clients: u32) -> Result<Participants, Failure> {
         let Some(first) = helpers.first() else { return Err(Failure::new("there is no helper")) };
         let serving = helpers.get(1..).filter(|others| !others.is_empty()).unwrap_or(&helpers);
         let start = Helper::peer;
         let peers = serving.iter().map(start).collect::<Result<Vec<_>, _>>()?;
         let servers = peers.iter().map(|peer| peer.address.clone()).collect();
-        Ok(World::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))
+        Ok(Participants::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))
     }
 
     /// Adds processes that end with it.
-    fn with(mut self, peers: Vec<Peer>, helpers: Vec<Helper>) -> World {
+    fn with(mut self, peers: Vec<Peer>, helpers: Vec<Helper>) -> Participants {
         self.nodes.peers = peers;
         self.nodes.helpers = helpers;
         self
@@ -102,7 +104,7 @@ impl World {
         mut servers: Vec<String>,
         own_servers: u32,
         clients: u32,
-    ) -> Result<World, Failure> {
+    ) -> Result<Participants, Failure> {
         let any = command_address(domain, "*")?;
         let own = |count: u32| vec![any.clone(); count as usize];
         let faults = Arc::new(Faults::new(domain));
@@ -112,17 +114,17 @@ impl World {
         let clients: Vec<_> = asking.iter().map(|node| node.address.clone()).collect();
         let console = Console::start(domain, &any, &servers, &clients)?;
         let threads = serving.into_iter().chain(asking).collect();
-        Ok(World::whole(domain, console, threads))
+        Ok(Participants::whole(domain, console, threads))
     }
 
-    fn whole(domain: &Domain, console: Console, threads: Vec<NodeThread>) -> World {
+    fn whole(domain: &Domain, console: Console, threads: Vec<NodeThread>) -> Participants {
         let net = match domain.nids().first().map(|nid| nid.net().net_type()) {
             None | Some(NetType::LO) => "lo",
             Some(NetType::O2IB) => "o2ib",
             Some(_) => "tcp",
         };
         let nodes = Nodes { threads, peers: Vec::new(), helpers: Vec::new() };
-        World { console, nodes, net }
+        Participants { console, nodes, net }
     }
 
     /// Creates all in one domain, with commands at these addresses.
@@ -132,11 +134,11 @@ impl World {
         console: &str,
         servers: &[String],
         clients: &[String],
-    ) -> Result<World, Failure> {
+    ) -> Result<Participants, Failure> {
         let faults = Arc::new(Faults::new(domain));
         let threads = NodeThread::spawn_all(domain, &[servers, clients].concat(), &faults)?;
         let console = Console::start(domain, console, servers, clients)?;
-        Ok(World::whole(domain, console, threads))
+        Ok(Participants::whole(domain, console, threads))
     }
 }
 
