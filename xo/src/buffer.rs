@@ -355,13 +355,13 @@ impl Deref for BufferInner {
     type Target = Registered;
 
     fn deref(&self) -> &Registered {
-        self.0.as_deref().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+        self.0.as_deref().unwrap_or_else(|| unreachable!("the registration exists until the drop"))
     }
 }
 
 impl DerefMut for BufferInner {
     fn deref_mut(&mut self) -> &mut Registered {
-        self.0.as_deref_mut().unwrap_or_else(|| unreachable!("it is there until it is dropped"))
+        self.0.as_deref_mut().unwrap_or_else(|| unreachable!("the registration exists until the drop"))
     }
 }
 

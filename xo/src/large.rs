@@ -26,7 +26,7 @@ impl Machine {
             return Err(op.refuse(error));
         }
         let Op { buffer, action: OpAction::Bulk(bulk), length, timeout, owner, .. } = op else {
-            unreachable!("`Op::is_large` of nothing else");
+            unreachable!("only bulk operations are large");
         };
         let length = match &bulk {
             Bulk::ActiveReceive(offer) => usize::try_from(offer.length()).unwrap_or(usize::MAX),

@@ -29,7 +29,7 @@ enum SlotState<T> {
 }
 
 /// The result of bringing a value.
-#[must_use = "a task is to be woken, or a value to be dropped"]
+#[must_use = "the caller wakes the task, or drops the value"]
 pub(crate) enum Brought<T> {
     /// The slot keeps the value; the task's waker, if it has polled.
     Kept(Option<Waker>),
@@ -40,7 +40,7 @@ pub(crate) enum Brought<T> {
 }
 
 /// What a leaving task finds.
-#[must_use = "a value is to be dropped, or to be hurried"]
+#[must_use = "the caller drops the value, or cancels the operation that will bring it"]
 pub(crate) enum Left<T> {
     /// The value, or `None` if none will come: the slot is free.
     Over(Option<T>),

@@ -14,7 +14,7 @@ use crate::{Error, Machine, Stop};
 /// A stop in progress, as a future ([`crate::AsyncMachine::stop`]). The stop makes progress even if
 /// this is not polled.
 #[derive(Debug)]
-#[must_use = "it tells whether the machine has stopped"]
+#[must_use = "its result says whether the machine has stopped"]
 pub struct Stopping(Arc<Slot<Result<(), Error>>>);
 
 impl Stopping {

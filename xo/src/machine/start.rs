@@ -104,7 +104,7 @@ impl Machine {
     /// an operation that fails later ends with an event instead. Events may come before this
     /// returns. A bulk operation that is split starts separately, in order: the operations before
     /// it leave together, then its parts, then the operations after it together.
-    #[must_use = "what is refused gives its buffer back"]
+    #[must_use = "a refusal has the buffer of its operation"]
     pub fn submit<'a>(
         &self,
         batch: &'a mut Batch,

@@ -22,7 +22,7 @@ pub(super) struct PoolWaiters {
     /// Counts returned buffers: a machine that could not use one is served again only after another
     /// was returned.
     arrivals: u64,
-    /// A thread serves machines. It also handles buffers that are returned meanwhile.
+    /// A thread serves machines. It also handles buffers that are returned during that time.
     serving: bool,
 }
 

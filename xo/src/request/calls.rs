@@ -157,8 +157,10 @@ impl Calls {
             buffer: Some(buffer),
             failure: None,
         };
-        let key =
-            self.entries.insert(call).expect("there are fewer buffers than places, and memory for a call");
+        let key = self
+            .entries
+            .insert(call)
+            .expect("the table has a free entry for each buffer, and memory for a call");
         let id = CallId::new(key);
         self.peers[peer].slots[usize::from(slot)].call = Some(id);
         self.due.set(key.index, now_ns);

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(
             sessions.request(key(1), &request(13, 0, 2), 150),
             Verdict::Stale,
-            "it is somebody else's"
+            "the session belongs to another client"
         );
         assert_eq!(sessions.len(), 2);
     }
