@@ -117,7 +117,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Subtracts the dropped messages from `received`, which includes them while counting.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn subtract_dropped(&mut self) {
         let ByKind { put, get, reply, ack } = self.dropped;
         // A peer may be forgotten, and known again, between the two counts of a waiting message.
         self.received.put = self.received.put.saturating_sub(put);

@@ -202,7 +202,7 @@ impl Engine {
             let net = self.net.lock(partition);
             net.add_ni_statistics(net.shared(), nid, &mut all)?;
         }
-        all.traffic.settle();
+        all.traffic.subtract_dropped();
         Some(all)
     }
 
@@ -292,7 +292,7 @@ impl Engine {
     /// ENOENT if a queue is gone, EINVAL if it cannot be polled.
     pub fn eq_watch(&self, eqs: &[EqHandle], sleeper: &Arc<Sleeper>) -> Result<EqWatch, LNetError> {
         let Common { queues, handles, .. } = &*self.common;
-        EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.open_eq(eq))), sleeper)
+        EqWatch::new(queues, eqs.iter().map(|&eq| (eq, handles.decode_eq(eq))), sleeper)
     }
 
     /// Returns the primary NID of the node to which `nid` belongs, if that node has announced it;

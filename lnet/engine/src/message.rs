@@ -48,14 +48,14 @@ pub(crate) struct PeerName {
 
 impl PeerName {
     pub(crate) fn new(hasher: &Hasher, ni: Key, id: ProcessId) -> PeerName {
-        let id = known_as(id);
+        let id = peer_id(id);
         PeerName { ni, id, hash: hasher.process(id, u64::from(ni.index)) }
     }
 }
 
 /// Returns a process as it identifies a peer: its PID counts only if it names a connection
 /// (lnet-wire 27).
-pub(crate) fn known_as(id: ProcessId) -> ProcessId {
+pub(crate) fn peer_id(id: ProcessId) -> ProcessId {
     if id.pid.is_userspace() { id } else { ProcessId::new(id.nid, Pid::LNET) }
 }
 

@@ -85,7 +85,7 @@ impl RxName {
     }
 
     /// Returns the name from [`RxName::token`]. The partition or portal may not exist.
-    pub(crate) const fn open(token: RxToken) -> RxName {
+    pub(crate) const fn decode(token: RxToken) -> RxName {
         let (index, key) = unpack(token.0 & !RxName::HELD);
         match token.0 & RxName::HELD {
             RxName::HELD => RxName::Held(key),
@@ -131,13 +131,13 @@ impl Handles {
         Handles { keys, partitions }
     }
 
-    fn seal(&self, kind: HandleKind, partition: usize, key: Key) -> u64 {
+    fn encode(&self, kind: HandleKind, partition: usize, key: Key) -> u64 {
         let [first, second] = self.keys;
         mix(mix(((kind as u64) << 62 | pack(partition, key)) ^ first, FACTOR) ^ second, FACTOR)
     }
 
     /// Returns the partition and key, if the handle has this kind.
-    fn open(&self, handle: u64, kind: HandleKind) -> Option<(usize, Key)> {
+    fn decode(&self, handle: u64, kind: HandleKind) -> Option<(usize, Key)> {
         let [first, second] = self.keys;
         let value = mix(mix(handle, FACTOR_INVERSE) ^ second, FACTOR_INVERSE) ^ first;
         let (partition, key) = unpack(value & ((1 << 62) - 1));
@@ -145,30 +145,30 @@ impl Handles {
     }
 
     pub(crate) fn eq(&self, key: Key) -> EqHandle {
-        EqHandle(self.seal(HandleKind::Queue, 0, key))
+        EqHandle(self.encode(HandleKind::Queue, 0, key))
     }
 
     pub(crate) fn me(&self, partition: usize, key: Key) -> MeHandle {
-        MeHandle(self.seal(HandleKind::Entry, partition, key))
+        MeHandle(self.encode(HandleKind::Entry, partition, key))
     }
 
     pub(crate) fn md(&self, location: MdLocation, key: Key) -> MdHandle {
         let kind = if location.bound { HandleKind::Bound } else { HandleKind::Posted };
-        MdHandle(self.seal(kind, location.partition, key))
+        MdHandle(self.encode(kind, location.partition, key))
     }
 
-    pub(crate) fn open_eq(&self, eq: EqHandle) -> Option<Key> {
-        self.open(eq.0, HandleKind::Queue).map(|(_, key)| key)
+    pub(crate) fn decode_eq(&self, eq: EqHandle) -> Option<Key> {
+        self.decode(eq.0, HandleKind::Queue).map(|(_, key)| key)
     }
 
-    pub(crate) fn open_me(&self, me: MeHandle) -> Option<(usize, Key)> {
-        self.open(me.0, HandleKind::Entry)
+    pub(crate) fn decode_me(&self, me: MeHandle) -> Option<(usize, Key)> {
+        self.decode(me.0, HandleKind::Entry)
     }
 
-    pub(crate) fn open_md(&self, md: MdHandle) -> Option<(MdLocation, Key)> {
-        let posted = self.open(md.0, HandleKind::Posted).map(|(partition, key)| (false, partition, key));
+    pub(crate) fn decode_md(&self, md: MdHandle) -> Option<(MdLocation, Key)> {
+        let posted = self.decode(md.0, HandleKind::Posted).map(|(partition, key)| (false, partition, key));
         let found = posted
-            .or_else(|| self.open(md.0, HandleKind::Bound).map(|(partition, key)| (true, partition, key)));
+            .or_else(|| self.decode(md.0, HandleKind::Bound).map(|(partition, key)| (true, partition, key)));
         found.map(|(bound, partition, key)| (MdLocation { bound, partition }, key))
     }
 }
@@ -188,15 +188,15 @@ mod tests {
             let handles = Handles::new(PARTITIONS_MAX);
             let (location, key) = (MdLocation { bound, partition }, Key::from_bits(bits, INDEX_BITS));
             let (eq, me, md) = (handles.eq(key), handles.me(partition, key), handles.md(location, key));
-            prop_assert_eq!(handles.open_eq(eq), Some(key));
-            prop_assert_eq!(handles.open_me(me), Some((partition, key)));
-            prop_assert_eq!(handles.open_md(md), Some((location, key)));
-            prop_assert_eq!(handles.open_md(MdHandle(me.0)), None);
-            prop_assert_eq!(handles.open_me(MeHandle(md.0)), None);
-            prop_assert_eq!(handles.open_eq(EqHandle(md.0)), None);
+            prop_assert_eq!(handles.decode_eq(eq), Some(key));
+            prop_assert_eq!(handles.decode_me(me), Some((partition, key)));
+            prop_assert_eq!(handles.decode_md(md), Some((location, key)));
+            prop_assert_eq!(handles.decode_md(MdHandle(me.0)), None);
+            prop_assert_eq!(handles.decode_me(MeHandle(md.0)), None);
+            prop_assert_eq!(handles.decode_eq(EqHandle(md.0)), None);
             prop_assert_eq!(unpack(pack(partition, key)), (partition, key));
             for name in [RxName::Receiving(location, key), RxName::Delayed(partition, key), RxName::Held(key)] {
-                prop_assert_eq!(RxName::open(name.token()), name);
+                prop_assert_eq!(RxName::decode(name.token()), name);
             }
         }
     }
@@ -205,6 +205,6 @@ mod tests {
     fn partitions_that_are_not_there_have_no_handles() {
         let handles = Handles::new(2);
         let md = handles.md(MdLocation { bound: true, partition: 2 }, Key::from_bits(1, INDEX_BITS));
-        assert_eq!(handles.open_md(md), None);
+        assert_eq!(handles.decode_md(md), None);
     }
 }

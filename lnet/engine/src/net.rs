@@ -147,7 +147,7 @@ impl Net {
         if !is_answer {
             // It goes to the address in the NID, regardless of the address that has used the NID.
             let address = self.peers[peer].id.nid;
-            self.peers.settle(peer, address);
+            self.peers.assign_host(peer, address);
         }
         let md = message.md;
         let name = self.messages.insert(Sending::new(message, peer))?;
@@ -403,7 +403,7 @@ impl Net {
     pub(crate) fn peer_statistics(&self) -> impl Iterator<Item = PeerStatistics> {
         self.peers.iter().map(|peer| {
             let mut traffic = peer.traffic;
-            traffic.settle();
+            traffic.subtract_dropped();
             PeerStatistics {
                 nid: peer.id.nid,
                 traffic,

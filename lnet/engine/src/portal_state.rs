@@ -186,7 +186,13 @@ impl PortalState {
     /// Marks a partition as inactive after an unsuccessful search, if it has had no buffer for long
     /// enough. It has `attached` buffers, the last of which was posted at `posted_ns`; under the
     /// partition's lock.
-    pub(crate) fn rest(&self, partition: usize, attached: usize, posted_ns: u64, now_ns: u64) {
+    pub(crate) fn deactivate_if_unused(
+        &self,
+        partition: usize,
+        attached: usize,
+        posted_ns: u64,
+        now_ns: u64,
+    ) {
         if attached == 0 && now_ns.saturating_sub(posted_ns) >= INACTIVE_AFTER_NS {
             self.active.fetch_and(!(1 << partition), Ordering::AcqRel);
         }

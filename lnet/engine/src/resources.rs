@@ -96,7 +96,7 @@ impl MdTable {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
             None => NONE,
-            Some(eq) => self.queues.enter(&self.common.queues, eq, self.common.handles.open_eq(eq))?,
+            Some(eq) => self.queues.enter(&self.common.queues, eq, self.common.handles.decode_eq(eq))?,
         };
         let index = self.objects.insert_md(some(me), Descriptor::new(md, eq, me, unlink));
         if index.is_none() && eq != NONE {

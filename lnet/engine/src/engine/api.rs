@@ -39,12 +39,12 @@ impl LNet for Engine {
 
     fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
         let Common { queues, handles, .. } = &*self.common;
-        queues.poll(eqs.iter().map(|&eq| (eq, handles.open_eq(eq))))
+        queues.poll(eqs.iter().map(|&eq| (eq, handles.decode_eq(eq))))
     }
 
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
         let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
-        let key = self.common.handles.open_eq(eq).ok_or(gone.clone())?;
+        let key = self.common.handles.decode_eq(eq).ok_or(gone.clone())?;
         let queue = {
             // Under all locks, so that no MD starts to use the queue meanwhile (S-307).
             let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
@@ -75,7 +75,7 @@ impl LNet for Engine {
             let rule = "an entry is inserted before or after another";
             return Err(LNetError::Invalid { field: "position", value: me.position as u64, rule });
         }
-        let (partition, key) = self.open_me(beside)?;
+        let (partition, key) = self.decode_me(beside)?;
         let part = &mut *self.posted.lock(partition);
         part.insert_entry((beside, key), me)
     }
@@ -88,7 +88,7 @@ impl LNet for Engine {
     /// the list.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         self.with(|work| {
-            let (partition, key) = self.open_me(me)?;
+            let (partition, key) = self.decode_me(me)?;
             let attached = {
                 let part = &mut *self.posted.lock(partition);
                 part.attach_md((me, key), md, unlink)?
@@ -110,7 +110,7 @@ impl LNet for Engine {
         self.with(|work| {
             let gone = LNetError::NoSuch { object: "MD", handle: md.0 };
             let (MdLocation { bound, partition }, key) =
-                self.common.handles.open_md(md).ok_or(gone.clone())?;
+                self.common.handles.decode_md(md).ok_or(gone.clone())?;
             let unlinked = if bound {
                 self.bound.lock(partition).unlink_named(key, work)
             } else {
@@ -183,13 +183,13 @@ impl Engine {
     /// still attached: no answer is withdrawn.
     pub(crate) fn unlink_entry(&self, me: MeHandle, idle: bool) -> Result<(), LNetError> {
         self.with(|work| {
-            let (partition, key) = self.open_me(me)?;
+            let (partition, key) = self.decode_me(me)?;
             self.posted.lock(partition).unlink_entry((me, key), idle, work)
         })
     }
 
     /// Returns the partition and key of an entry.
-    fn open_me(&self, me: MeHandle) -> Result<(usize, Key), LNetError> {
-        self.common.handles.open_me(me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
+    fn decode_me(&self, me: MeHandle) -> Result<(usize, Key), LNetError> {
+        self.common.handles.decode_me(me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
     }
 }

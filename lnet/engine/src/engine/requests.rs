@@ -13,7 +13,7 @@ impl Engine {
     pub(super) fn send(&self, md: MdHandle, request: &Request) -> Result<(), LNetError> {
         self.with(|work| {
             let gone = || LNetError::NoSuch { object: "MD", handle: md.0 };
-            let (location, key) = self.common.handles.open_md(md).ok_or_else(gone)?;
+            let (location, key) = self.common.handles.decode_md(md).ok_or_else(gone)?;
             let MdLocation { bound: true, partition } = location else { return Err(gone()) };
             let named = |bound: &mut Bound| bound.sendable(key).ok_or_else(gone);
             self.begin(partition, request, work, named, false)

@@ -426,7 +426,7 @@ impl Engine {
 
     /// Processes a refusal: the request ends now, and not at its deadline.
     fn receive_refusal(&self, message: Admitted<'_>, wmd: WireHandle, work: &mut Work) -> Verdict {
-        let taken = self.open_bound(wmd).and_then(|(partition, key)| {
+        let taken = self.decode_bound(wmd).and_then(|(partition, key)| {
             let part = &mut *self.bound.lock(partition);
             part.take_refusal(message, key, work)
         });
@@ -441,7 +441,7 @@ impl Engine {
         event: Event,
         work: &mut Work,
     ) -> Verdict {
-        let Some((partition, key)) = self.open_bound(wmd).filter(|_| !wmd.is_refusal()) else {
+        let Some((partition, key)) = self.decode_bound(wmd).filter(|_| !wmd.is_refusal()) else {
             return self.discard(message, DropReason::Unexpected);
         };
         let verdict = { self.bound.lock(partition).take_answer(message, key, event, work) };
@@ -449,13 +449,13 @@ impl Engine {
     }
 
     /// Returns the bound MD of a handle. Only handles of this run of the node count (lnet-wire 5).
-    fn open_bound(&self, wmd: WireHandle) -> Option<(usize, Key)> {
+    fn decode_bound(&self, wmd: WireHandle) -> Option<(usize, Key)> {
         let plain = WireHandle::new(self.common.config.interface_cookie, wmd.object_cookie());
         let marked = plain.taking_refusals();
         if wmd != plain && wmd != marked && Some(wmd) != marked.refusal() {
             return None;
         }
-        match self.common.handles.open_md(MdHandle(wmd.object_cookie()))? {
+        match self.common.handles.decode_md(MdHandle(wmd.object_cookie()))? {
             (MdLocation { bound: true, partition }, key) => Some((partition, key)),
             _ => None,
         }
@@ -463,7 +463,7 @@ impl Engine {
 
     /// Ends the reception of a payload, which is complete or lost.
     pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
-        let RxName::Receiving(MdLocation { bound, partition }, key) = RxName::open(token) else { return };
+        let RxName::Receiving(MdLocation { bound, partition }, key) = RxName::decode(token) else { return };
         if partition >= self.common.partitions() {
             return;
         }

@@ -154,7 +154,7 @@ impl Engine {
 
     /// Drops a waiting message for this reason; `false` if the message does not wait any more.
     pub(super) fn forget_waiting(&self, token: RxToken, reason: DropReason, work: &mut Work) -> bool {
-        let (gone, held) = match RxName::open(token) {
+        let (gone, held) = match RxName::decode(token) {
             RxName::Receiving(..) => (None, false),
             RxName::Delayed(portal, key) => {
                 let state = self.portals.get(portal);

@@ -68,7 +68,7 @@ impl Net {
                 // Its requests count for the address from which they come.
                 let nid = arrival.from.nid;
                 let address = arrival.host.map_or(nid, |host| Nid::new_ip(nid.net(), host));
-                self.peers.settle(peer, address);
+                self.peers.assign_host(peer, address);
             }
         }
         let may_ask = !asks(header) || peer.is_some_and(|peer| self.may_answer(&self.peers[peer]));

@@ -66,7 +66,7 @@ impl Identities {
         ours: impl Fn(Nid) -> bool,
         foreign: impl Fn(Nid) -> bool,
     ) {
-        let kept = self.believable(sender, nids, ours, foreign);
+        let kept = self.accepted_nids(sender, nids, ours, foreign);
         if kept[..] == *self.nids(sender) {
             return;
         }
@@ -87,11 +87,11 @@ impl Identities {
         ours: impl Fn(Nid) -> bool,
         foreign: impl Fn(Nid) -> bool,
     ) -> bool {
-        self.believable(sender, nids, ours, foreign)[..] != *self.nids(sender)
+        self.accepted_nids(sender, nids, ours, foreign)[..] != *self.nids(sender)
     }
 
     /// Returns the accepted part of a list; nothing, if it makes no node of several NIDs.
-    fn believable(
+    fn accepted_nids(
         &self,
         sender: Nid,
         nids: impl Iterator<Item = Nid>,

@@ -37,7 +37,7 @@ impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
 
     /// Whether the sender may announce NIDs of the source: no other peer may do so for a node that
     /// this node knows itself.
-    fn may_speak(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
+    fn may_announce(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
         let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
         identities.same(self.sender, self.source) || !known
     }
@@ -130,7 +130,7 @@ impl NetShared {
         let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
         let NetShared { nis, identities } = self;
         let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
-        if pushed.may_speak(identities, sent_to) {
+        if pushed.may_announce(identities, sent_to) {
             let nids = pushed.nids.clone();
             identities.learn(pushed.source, nids, |nid| nis.find(nid).is_some(), sent_to);
         }
@@ -228,7 +228,7 @@ impl Net {
         let NetShared { nis, identities } = shared;
         let sent_to = |nid| self.peers.knows(nid);
         let nids = pushed.nids.clone();
-        pushed.may_speak(identities, sent_to)
+        pushed.may_announce(identities, sent_to)
             && identities.is_news(pushed.source, nids, |nid| nis.find(nid).is_some(), sent_to)
     }
 

@@ -10,7 +10,7 @@ use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::counters::Traffic;
 use crate::keys::Hasher;
 use crate::list::{Links, List, linked};
-use crate::message::{PeerName, known_as};
+use crate::message::{PeerName, peer_id};
 use crate::slab::{Key, NONE, Slab, slab};
 
 /// Peers that a search for an idle one visits when the table is full. It bounds the time of a
@@ -136,7 +136,7 @@ impl Peers {
 
     /// Assigns a peer to the host with the address from which, or to which, a message goes, unless
     /// messages to the peer are in flight, which count for the host with which they started.
-    pub(super) fn settle(&mut self, index: u32, address: Nid) {
+    pub(super) fn assign_host(&mut self, index: u32, address: Nid) {
         let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
         if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
             return;
@@ -150,7 +150,7 @@ impl Peers {
 
     /// Returns the key of a process, as [`PeerName::new`] does.
     pub(super) fn name_of(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> PeerName {
-        match self.recall(ni, known_as(id)) {
+        match self.recent_if(ni, peer_id(id)) {
             Some(known) => PeerName { ni, id: known.id, hash: known.hash },
             None => PeerName::new(hasher, ni, id),
         }
@@ -158,21 +158,21 @@ impl Peers {
 
     /// Returns the peer, if it is known.
     pub(super) fn find(&self, hasher: &Hasher, ni: Key, id: ProcessId) -> Option<u32> {
-        match self.recall(ni, known_as(id)) {
+        match self.recent_if(ni, peer_id(id)) {
             Some(_) => Some(self.recent),
             None => self.lookup(&PeerName::new(hasher, ni, id)),
         }
     }
 
     /// Returns the peer of the last search, if it is this one.
-    fn recall(&self, ni: Key, id: ProcessId) -> Option<&Peer> {
+    fn recent_if(&self, ni: Key, id: ProcessId) -> Option<&Peer> {
         self.slab.at(self.recent).filter(|known| known.ni == ni && known.id == id)
     }
 
     /// Returns the peer; adds it, with the host of the address in its NID, if it is unknown. `None`
     /// if there is no room.
     pub(super) fn enter(&mut self, hasher: &Hasher, ni: Key, id: ProcessId, credits: u32) -> Option<u32> {
-        if self.recall(ni, known_as(id)).is_some() {
+        if self.recent_if(ni, peer_id(id)).is_some() {
             return Some(self.recent);
         }
         let name = PeerName::new(hasher, ni, id);

@@ -109,7 +109,7 @@ fn the_buffers_of_a_machine_are_in_a_partition_of_their_own() {
                     Portal::new(PORTAL as u32).unwrap(),
                     MatchBits(machine << MACHINE_SHIFT | low),
                 ));
-                engine.common().handles.open_me(me.unwrap()).unwrap().0
+                engine.common().handles.decode_me(me.unwrap()).unwrap().0
             };
             (0..BUFFERS).map(post).collect()
         };

@@ -77,7 +77,7 @@ impl MdTable {
         for (key, count) in self.queues.iter() {
             let location = text!("queue {} in {:?}", key.index, self.location);
             check("a queue that MDs use exists", self.common.queues.find(key).is_some(), location)?;
-            let named = self.common.handles.open_eq(self.common.handles.eq(key));
+            let named = self.common.handles.decode_eq(self.common.handles.eq(key));
             equal("the handle of a queue names it", location, named, Some(key))?;
             let is = users.remove(&key.index).unwrap_or(0);
             equal("the users of a queue are its MDs", location, count, is)?;
@@ -92,7 +92,7 @@ impl MdTable {
         equal("a bound MD is in the table of bound ones", at, md.bound, location.bound)?;
         let key = self.objects.key(index);
         let handles = &self.common.handles;
-        let named = handles.open_md(handles.md(location, key));
+        let named = handles.decode_md(handles.md(location, key));
         equal("the handle of an MD names it", at, named, Some((location, key)))?;
         check("the handle of an MD names it", self.objects.named_md(key).is_some(), at)?;
         if md.me != NONE {
@@ -217,7 +217,7 @@ impl Posted {
             let kind_of_portal = self.portals[entry.portal.index()].kind();
             equal("an entry is of its portal's kind", location, Some(kind), kind_of_portal)?;
             let key = objects.key(index);
-            let named = handles.open_me(handles.me(partition, key));
+            let named = handles.decode_me(handles.me(partition, key));
             equal("the handle of an entry names it", location, named, Some((partition, key)))?;
             check("the handle of an entry names it", objects.entry(key).is_some(), location)?;
             if entry.md != NONE {

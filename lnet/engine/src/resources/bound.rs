@@ -14,7 +14,7 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Admitted, Launch, Message, MessageOp, Path, PeerName, Request, Route, known_as};
+use crate::message::{Admitted, Launch, Message, MessageOp, Path, PeerName, Request, Route, peer_id};
 use crate::names::{MdLocation, MdName};
 use crate::slab::{Key, NONE, Slab, slab, some};
 use crate::work::Work;
@@ -303,7 +303,7 @@ impl Bound {
         let Admitted { inbound, header } = message;
         let sender = match inbound.back {
             Path::Here => None,
-            Path::Over { ni, peer, .. } => Some((ni, known_as(peer))),
+            Path::Over { ni, peer, .. } => Some((ni, peer_id(peer))),
         };
         // Only the target of the request may answer: the same peer, or another NID that is known to
         // belong to the node named in the header. Programs with unprivileged ports (lnet-wire 27)

@@ -158,9 +158,9 @@ impl Posted {
         Ok(common.handles.me(location.partition, objects.key(index)))
     }
 
-    /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, immediately,
-    /// together with the answers that the MD still has to send; with `idle`, once the MD's messages
-    /// in flight have ended as if it were still attached.
+    /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, the MD's pending
+    /// answers are withdrawn. With `idle`, the MD's messages in flight end as if it were still
+    /// attached.
     ///
     /// # Errors
     /// ENOENT if it is gone.
@@ -267,7 +267,12 @@ impl Posted {
         if attempt.is_nothing() {
             let (state, partition) = (&self.portals[portal], self.mds.location.partition);
             let table = &mut self.tables[portal];
-            state.rest(partition, table.attached, table.attached_at_ns, self.mds.common.now_ns());
+            state.deactivate_if_unused(
+                partition,
+                table.attached,
+                table.attached_at_ns,
+                self.mds.common.now_ns(),
+            );
             table.placed.unpublish_unused(state);
         }
         attempt

@@ -131,7 +131,7 @@ const NODE: &[Corruption] = &[
         engine.common.queues.remove(key);
     }),
     ("a partition with buffers is active", |engine| {
-        engine.portals[PORTAL as usize].rest(0, 0, 0, u64::MAX);
+        engine.portals[PORTAL as usize].deactivate_if_unused(0, 0, 0, u64::MAX);
     }),
     ("those that wait have announced themselves", |engine| engine.portals[LAZY as usize].announce()),
     ("messages wait on lazy portals alone", |engine| {
