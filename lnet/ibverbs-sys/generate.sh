@@ -1,7 +1,7 @@
 #!/bin/sh
 # Generates src/bindings.rs from the headers of rdma-core. Needs bindgen, rustfmt, libclang, libibverbs-dev and librdmacm-dev,
-# and the C headers of the other architecture (Debian: libc6-dev-arm64-cross, linux-libc-dev-arm64-cross; their folder may be
-# given). Run it after a change of the lists below, and commit what it writes.
+# and the C headers of the other architecture (Debian: libc6-dev-arm64-cross, linux-libc-dev-arm64-cross; their folder can
+# be given as the argument). Run it after a change of the lists below, and commit its output.
 set -eu
 cd "$(dirname "$0")/src"
 arm=${1:-/usr/aarch64-linux-gnu/include}
@@ -36,7 +36,7 @@ trap 'rm -r "$made"' EXIT
 generate x86_64 --target=x86_64-linux-gnu
 generate aarch64 --target=aarch64-linux-gnu -nostdlibinc -isystem "$arm" -idirafter /usr/include
 
-# One file for both: they differ by the size of the mutex that some structures hold, which is 40 bytes on x86_64 and 48 on aarch64.
+# One file for both: they differ only by the size of the mutex in some structures: 40 bytes on x86_64, 48 on aarch64.
 awk '
     NR == FNR { arm[FNR] = $0; arm_lines = FNR; next }
     { lines = FNR }

@@ -53,7 +53,7 @@ struct Known {
     registering: Mutex<()>,
 }
 
-/// The registrations with one device. A peer can write to memory as long as it knows its key, so
+/// The registrations with one device. A peer can write to memory while it knows the key, so
 /// memory is registered for peers only when they first need it.
 struct KnownBy {
     device: Weak<dyn Device>,
@@ -325,7 +325,7 @@ const BYTES: usize = BOUNCE_BYTES as usize;
 const COUNT: usize = BOUNCES as usize / 2;
 
 /// A pool of bounce buffers of an NI, allocated when the first is needed. Buffers that this node
-/// writes from have a pool of their own, so that peers have no key to them. The memory is spread
+/// writes from are in a separate pool, so that peers have no key to them. The memory is spread
 /// over the NUMA nodes of all partitions.
 pub(crate) struct Pool {
     by: Accessor,

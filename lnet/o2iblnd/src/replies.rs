@@ -1,14 +1,14 @@
 //! Short replies to a GET_REQ: whether the bytes that a GET_DONE counts have been written
 //! (lnet-measured, "Short replies over o2ib").
 //!
-//! A kernel node collects up to `wrq_sge` pieces of its own memory (2 by default) for one RDMA
+//! A kernel node collects up to `wrq_sge` pieces of its memory (2 by default) for one RDMA
 //! write. It posts the write when it has that number of pieces, or when a fragment of the
 //! descriptor is full. A reply that ends inside a fragment can leave pieces collected and never
 //! posted; the GET_DONE counts their bytes all the same. With `wrq_sge=1` on that node nothing is
 //! lost, but no message says which value the node has. Reporting such a reply would deliver bytes
 //! that no peer has written.
 //!
-//! So a reply is accepted if it is as long as the sink, or ends at the end of a fragment of the
+//! So a reply is accepted if it has the sink's length, or ends at the end of a fragment of the
 //! sink ([`ends_inside`]), or comes from a node of nlx, which writes every byte that it counts. The
 //! incarnation identifies nodes of nlx: it is in the head of each message, its owner chooses it,
 //! and other nodes only compare it (lnet-wire 32). The incarnation of an NI of nlx begins with

@@ -45,7 +45,7 @@ fn header(payload_length: u32, get: bool) -> Header {
     Header { dest, src, payload_length, body }
 }
 
-fn hear(conn: &mut Conn<u32>, credits: u8, body: Body<'_>) -> Answer {
+fn receive(conn: &mut Conn<u32>, credits: u8, body: Body<'_>) -> Answer {
     conn.received(&Message { head: link().head(credits), body })
 }
 
@@ -69,7 +69,7 @@ fn breach(answer: Answer) -> ConnError {
 }
 
 /// Emits the next message, whose send completes at once.
-fn say(conn: &mut Conn<u32>) -> (What, Option<Ended<u32>>) {
+fn send_next(conn: &mut Conn<u32>) -> (What, Option<Ended<u32>>) {
     let emit = conn.next(0).unwrap();
     let (id, what) = (emit.id, emit.what);
     (what, conn.completed(id.bits()).unwrap())
@@ -78,7 +78,7 @@ fn say(conn: &mut Conn<u32>) -> (What, Option<Ended<u32>>) {
 /// Queues and sends a PUT or GET of 100 bytes; returns its cookie.
 fn asked(conn: &mut Conn<u32>, own: Own) -> Cookie {
     conn.queue(own, NEVER, 5).unwrap();
-    match say(conn) {
+    match send_next(conn) {
         (What::PutReq { cookie } | What::GetReq { cookie }, None) => cookie,
         other => panic!("{other:?}"),
     }
@@ -90,7 +90,7 @@ fn put(conn: &mut Conn<u32>) -> Cookie {
 
 /// Receives a PUT_REQ of 100 bytes.
 fn takes(conn: &mut Conn<u32>) -> Key {
-    let (receipt, Received::PutReq(key)) = hear(conn, 0, put_req()).unwrap() else { panic!("a PUT_REQ") };
+    let (receipt, Received::PutReq(key)) = receive(conn, 0, put_req()).unwrap() else { panic!("a PUT_REQ") };
     conn.reposted(receipt);
     key
 }
@@ -98,26 +98,29 @@ fn takes(conn: &mut Conn<u32>) -> Key {
 #[test]
 fn credits_that_never_were_are_a_breach() {
     let mut conn = conn();
-    assert_eq!(breach(hear(&mut conn, 1, Body::Noop)), ConnError::Credits { returned: 1, held: 4, limit: 4 });
+    assert_eq!(
+        breach(receive(&mut conn, 1, Body::Noop)),
+        ConnError::Credits { returned: 1, held: 4, limit: 4 }
+    );
     put(&mut conn);
-    assert!(hear(&mut conn, 1, Body::Noop).is_ok());
-    breach(hear(&mut conn, 255, Body::Noop));
+    assert!(receive(&mut conn, 1, Body::Noop).is_ok());
+    breach(receive(&mut conn, 255, Body::Noop));
 }
 
 #[test]
 fn a_peer_without_credits_may_not_send() {
     let mut conn = conn();
     for _ in 0..4 {
-        let (receipt, Received::Immediate) = hear(&mut conn, 0, immediate()).unwrap() else {
+        let (receipt, Received::Immediate) = receive(&mut conn, 0, immediate()).unwrap() else {
             panic!("IMMEDIATE")
         };
         // The credit is owed, and not yet returned.
         conn.reposted(receipt);
     }
     let overrun = ConnError::Overrun { kind: MessageKind::Immediate, limit: 4 };
-    assert_eq!(breach(hear(&mut conn, 0, immediate())), overrun);
+    assert_eq!(breach(receive(&mut conn, 0, immediate())), overrun);
     assert_eq!(conn.next(0).map(|emit| (emit.what, emit.credits)), Some((What::Noop, 4)));
-    assert!(hear(&mut conn, 0, immediate()).is_ok());
+    assert!(receive(&mut conn, 0, immediate()).is_ok());
 }
 
 /// The credit of a GET_REQ returns before its answer: the peer's transfers have a separate limit.
@@ -129,16 +132,16 @@ fn a_peer_may_not_have_more_transfers_than_the_depth() {
     let get = Body::GetReq { header: header(0, true), cookie: THEIRS, descriptor };
     let mut keys = Vec::new();
     for _ in 0..4 {
-        let (receipt, Received::GetReq(key)) = hear(&mut conn, 0, get).unwrap() else { panic!("GET_REQ") };
+        let (receipt, Received::GetReq(key)) = receive(&mut conn, 0, get).unwrap() else { panic!("GET_REQ") };
         conn.reposted(receipt);
         keys.push(key);
     }
-    assert_eq!(say(&mut conn).0, What::Noop);
+    assert_eq!(send_next(&mut conn).0, What::Noop);
     let transfers = ConnError::Transfers { kind: MessageKind::GetReq, limit: 4 };
-    assert_eq!(breach(hear(&mut conn, 0, get)), transfers);
+    assert_eq!(breach(receive(&mut conn, 0, get)), transfers);
     conn.done(keys[0], Err(Errno::ENODATA), 0, NEVER).unwrap();
-    assert_eq!(say(&mut conn).0, What::GetDone(done(THEIRS, -61)));
-    assert!(hear(&mut conn, 0, get).is_ok());
+    assert_eq!(send_next(&mut conn).0, What::GetDone(done(THEIRS, -61)));
+    assert!(receive(&mut conn, 0, get).is_ok());
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn cookies_that_name_nothing_are_a_breach() {
             Body::GetDone(done(cookie, 0)),
         ] {
             let kind = body.kind();
-            assert_eq!(breach(hear(&mut conn(), 0, body)), ConnError::Cookie { kind, cookie });
+            assert_eq!(breach(receive(&mut conn(), 0, body)), ConnError::Cookie { kind, cookie });
         }
     }
 }
@@ -169,25 +172,25 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
 
     let mut own = conn();
     let cookie = put(&mut own);
-    breach(hear(&mut own, 0, Body::GetDone(done(cookie, 0))));
-    breach(hear(&mut own, 0, Body::PutDone(done(cookie, 0))));
-    let (_, Received::Wanted { put: key, length: 100 }) = hear(&mut own, 0, ack(cookie)).unwrap() else {
+    breach(receive(&mut own, 0, Body::GetDone(done(cookie, 0))));
+    breach(receive(&mut own, 0, Body::PutDone(done(cookie, 0))));
+    let (_, Received::Wanted { put: key, length: 100 }) = receive(&mut own, 0, ack(cookie)).unwrap() else {
         panic!("it is wanted")
     };
-    breach(hear(&mut own, 0, ack(cookie)));
-    breach(hear(&mut own, 0, Body::PutNak(done(cookie, 0))));
+    breach(receive(&mut own, 0, ack(cookie)));
+    breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
     own.done(key, Ok(100), 1, NEVER).unwrap();
-    breach(hear(&mut own, 0, ack(cookie)));
-    assert_eq!(say(&mut own).1, Some(Ended { item: 5, outcome: Ok(100) }));
-    breach(hear(&mut own, 0, Body::PutNak(done(cookie, 0))));
+    breach(receive(&mut own, 0, ack(cookie)));
+    assert_eq!(send_next(&mut own).1, Some(Ended { item: 5, outcome: Ok(100) }));
+    breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
 
     let mut own = conn();
     let cookie = asked(&mut own, Own::Get { length: 100 });
-    breach(hear(&mut own, 0, ack(cookie)));
-    breach(hear(&mut own, 0, Body::PutNak(done(cookie, 0))));
-    let ended = hear(&mut own, 0, Body::GetDone(done(cookie, 30))).unwrap();
+    breach(receive(&mut own, 0, ack(cookie)));
+    breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
+    let ended = receive(&mut own, 0, Body::GetDone(done(cookie, 30))).unwrap();
     assert!(matches!(ended, (Receipt::Answer, Received::Ended(Ended { item: 5, outcome: Ok(30) }))));
-    breach(hear(&mut own, 0, Body::GetDone(done(cookie, 30))));
+    breach(receive(&mut own, 0, Body::GetDone(done(cookie, 30))));
 }
 
 /// Otherwise the driver would count memory as written that no peer has the address of.
@@ -195,13 +198,13 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
 fn a_peer_cannot_answer_what_has_not_been_sent() {
     let mut own = conn();
     own.queue(Own::Get { length: 100 }, NEVER, 5).unwrap();
-    breach(hear(&mut own, 0, Body::GetDone(done(Cookie::new(0), 100))));
+    breach(receive(&mut own, 0, Body::GetDone(done(Cookie::new(0), 100))));
     let mut own = conn();
     let key = takes(&mut own);
     own.ack(key, 100, NEVER).unwrap();
-    breach(hear(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))));
-    assert!(matches!(say(&mut own).0, What::PutAck { source: THEIRS, .. }));
-    assert!(hear(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))).is_ok());
+    breach(receive(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))));
+    assert!(matches!(send_next(&mut own).0, What::PutAck { source: THEIRS, .. }));
+    assert!(receive(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))).is_ok());
 }
 
 /// The permitted values of an answer's status, and their meanings.
@@ -235,11 +238,11 @@ fn a_status_is_at_most_what_was_asked_for() {
                 let key = takes(&mut conn);
                 conn.attach(key, 5).unwrap();
                 conn.ack(key, 100, NEVER).unwrap();
-                say(&mut conn);
+                send_next(&mut conn);
                 Body::PutDone(done(Cookie::new(key.bits()), status))
             }
         };
-        match (hear(&mut conn, 0, body), expected) {
+        match (receive(&mut conn, 0, body), expected) {
             (Ok((_, Received::Ended(ended))), Some(outcome)) => assert_eq!(ended, Ended { item: 5, outcome }),
             (answer, None) => assert!(matches!(breach(answer), ConnError::Status { .. })),
             (answer, expected) => panic!("{kind} {status}: {answer:?} in place of {expected:?}"),
@@ -254,9 +257,9 @@ fn a_descriptor_of_more_than_there_is_gets_nothing() {
     let cookie = put(&mut conn);
     let pieces = [Fragment { length: u32::MAX, address: 0 }; 257];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
-    let answer = hear(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
+    let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
     assert!(matches!(answer, Ok((Receipt::Answer, Received::Nothing))));
-    let (what, ended) = say(&mut conn);
+    let (what, ended) = send_next(&mut conn);
     assert_eq!(what, What::PutDone(done(THEIRS, -71)));
     assert_eq!(ended, Some(Ended { item: 5, outcome: Err(Errno::EPROTO) }));
 }
@@ -264,7 +267,7 @@ fn a_descriptor_of_more_than_there_is_gets_nothing() {
 #[test]
 fn a_handshake_has_no_place_on_a_connection() {
     for body in [Body::ConnReq(ConnParams::DEFAULT), Body::ConnAck(ConnParams::DEFAULT)] {
-        assert_eq!(breach(hear(&mut conn(), 0, body)), ConnError::Unexpected { kind: body.kind() });
+        assert_eq!(breach(receive(&mut conn(), 0, body)), ConnError::Unexpected { kind: body.kind() });
     }
 }
 
@@ -280,10 +283,10 @@ fn a_connection_that_is_idle_says_that_it_lives() {
     let id = first.id;
     assert!(conn.next(200 * S).is_none(), "the peer may have stopped, and has no buffers for more");
     assert_eq!(conn.deadline_ns(), u64::MAX);
-    let _ = hear(&mut conn, 0, Body::Noop).unwrap();
+    let _ = receive(&mut conn, 0, Body::Noop).unwrap();
     assert_eq!(conn.deadline_ns(), 200 * S);
     assert!(conn.next(200 * S).is_some());
-    let _ = hear(&mut conn, 0, Body::Noop).unwrap();
+    let _ = receive(&mut conn, 0, Body::Noop).unwrap();
     assert!(conn.next(300 * S).is_none(), "two are posted");
     conn.completed(id.bits()).unwrap();
     assert!(conn.next(300 * S).is_some());
@@ -295,7 +298,7 @@ fn a_connection_that_is_idle_says_that_it_lives() {
 #[test]
 fn a_silent_peer_gets_credits_after_a_sign_of_life() {
     let mut conn = conn();
-    let mut held: Vec<_> = (0..LIMITS.depth).map(|_| hear(&mut conn, 0, immediate()).unwrap().0).collect();
+    let mut held: Vec<_> = (0..LIMITS.depth).map(|_| receive(&mut conn, 0, immediate()).unwrap().0).collect();
     conn.show_life();
     let sign = conn.next(0).unwrap();
     assert_eq!((sign.what, sign.credits), (What::Noop, 0));
@@ -307,8 +310,8 @@ fn a_silent_peer_gets_credits_after_a_sign_of_life() {
     held.drain(..half).for_each(|receipt| conn.reposted(receipt));
     assert_eq!(conn.next(0).map(|emit| usize::from(emit.credits)), Some(half));
     held.drain(..half).for_each(|receipt| conn.reposted(receipt));
-    assert!(conn.next(0).is_none(), "it can use those that it has, and is heard then");
-    let _ = hear(&mut conn, 0, immediate()).unwrap();
+    assert!(conn.next(0).is_none(), "the peer can use the credits that it has");
+    let _ = receive(&mut conn, 0, immediate()).unwrap();
     assert_eq!(conn.next(0).map(|emit| usize::from(emit.credits)), Some(half));
 }
 
@@ -330,7 +333,7 @@ fn what_is_late_is_told_by_how_far_it_is() {
     // The peer wants the payload, and the writes are not prepared.
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
-    let answer = hear(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
+    let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
     let (_, Received::Wanted { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
     assert_eq!(conn.late(9), Some(Late::Unprepared));
     conn.done(put, Ok(100), 1, 20).unwrap();
@@ -348,13 +351,13 @@ fn chains_wait_for_room_and_are_never_split() {
     let mut conn = conn();
     let keys = [(); 3].map(|()| takes(&mut conn));
     assert_eq!(conn.nak(keys[2], Ok(()), NEVER), Ok(None));
-    assert_eq!(say(&mut conn).0, What::PutNak(done(THEIRS, 0)));
+    assert_eq!(send_next(&mut conn).0, What::PutNak(done(THEIRS, 0)));
     assert_eq!(conn.done(keys[0], Ok(1), 1, NEVER), Err(ConnError::Gone { key: keys[0].bits() }), "no GET");
 
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let puts = [(); 2].map(|()| put(&mut conn)).map(|source| {
-        match hear(&mut conn, 0, Body::PutAck { source, sink: THEIRS, descriptor }) {
+        match receive(&mut conn, 0, Body::PutAck { source, sink: THEIRS, descriptor }) {
             Ok((_, Received::Wanted { put, .. })) => put,
             other => panic!("{other:?}"),
         }
@@ -371,8 +374,8 @@ fn chains_wait_for_room_and_are_never_split() {
         "10 of 16 are taken, and 7 are needed; what needs less does not overtake"
     );
     assert_eq!(conn.completed(first.bits()).unwrap(), Some(Ended { item: 5, outcome: Ok(100) }));
-    assert!(matches!(say(&mut conn), (What::PutDone(_), Some(_))));
-    assert_eq!(say(&mut conn).0, What::Immediate);
+    assert!(matches!(send_next(&mut conn), (What::PutDone(_), Some(_))));
+    assert_eq!(send_next(&mut conn).0, What::Immediate);
 }
 
 /// Keys of ended operations name nothing, even when their slot is in use again.
@@ -382,7 +385,7 @@ fn a_key_is_never_valid_twice() {
     let old = takes(&mut conn);
     conn.nak(old, Err(Errno::ENOMEM), NEVER).unwrap();
     assert_eq!(conn.attach(old, 1), Err(1), "nobody would give it back");
-    assert_eq!(say(&mut conn).0, What::PutNak(done(THEIRS, -12)));
+    assert_eq!(send_next(&mut conn).0, What::PutNak(done(THEIRS, -12)));
     let new = takes(&mut conn);
     assert_ne!(old, new);
     assert_eq!((Key::from_bits(new.bits()), Key::from_bits(u64::MAX)), (Some(new), None));

@@ -60,7 +60,7 @@ impl Player {
     }
 
     /// Sends a message that the recorded node sent.
-    fn says(&mut self, message: &Message<'_>) {
+    fn sends(&mut self, message: &Message<'_>) {
         self.decide(&message.body);
         let emit = self.conn.next(0).unwrap_or_else(|| panic!("it may send {}", message.body.kind()));
         let (id, what) = (emit.id, emit.what);
@@ -128,7 +128,7 @@ impl Player {
     }
 
     /// Receives a message that the other recorded node sent.
-    fn hears(&mut self, message: &Message<'_>) {
+    fn receives(&mut self, message: &Message<'_>) {
         let body = match message.body {
             Body::PutAck { source, sink, descriptor } => {
                 Body::PutAck { source: self.cookies[&source], sink, descriptor }
@@ -158,7 +158,7 @@ fn either_side_of_the_recordings_can_be_played() {
             let mut player = Player::new();
             for (from, bytes) in &messages {
                 let message = Message::parse(bytes).unwrap();
-                if from == side { player.says(&message) } else { player.hears(&message) }
+                if from == side { player.sends(&message) } else { player.receives(&message) }
             }
             assert_eq!((player.ended.len(), player.open.len()), (player.begun, 0), "{file} {side}");
             assert_eq!((player.conn.counts().operations, player.conn.counts().reserved), (0, 8));

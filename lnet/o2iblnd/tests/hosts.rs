@@ -24,7 +24,7 @@ fn without_devices() {
     }
 }
 
-/// An ordinary user may use RDMA with as much memory as the limit allows; beyond it, the error
+/// An ordinary user may use RDMA with memory up to the limit; beyond it, the error
 /// names the limit.
 #[test]
 #[ignore = "needs to be an ordinary user: ./test verbs"]

@@ -7,12 +7,12 @@ mod links_world;
 #[path = "conn_world/rng.rs"]
 mod rng;
 
-use links_world::{Habits, S, World};
+use links_world::{NodeConfig, S, World};
 use lnet_sim::Rng;
 use rng::seeds;
 
-fn habits(rng: &mut Rng) -> Habits {
-    Habits {
+fn config(rng: &mut Rng) -> NodeConfig {
+    NodeConfig {
         conns: rng.between((1, 4)) as u8,
         depth: rng.between((8, 255)) as u16,
         fragments: rng.between((2, 257)) as u16,
@@ -29,7 +29,7 @@ fn two_nodes_agree() {
     let (mut raced, mut crossed) = (0, 0);
     seeds(20_000, |seed| {
         let mut rng = Rng::new(seed);
-        let mut both = [habits(&mut rng), habits(&mut rng)];
+        let mut both = [config(&mut rng), config(&mut rng)];
         both[1].races = if rng.below(2) == 0 { rng.between((1, 20)) as u32 } else { 0 };
         let mut world = World::new(both);
         let sends = rng.between((1, 3));
@@ -42,12 +42,12 @@ fn two_nodes_agree() {
         let fragments = both.map(|one| one.fragments).into_iter().min().unwrap();
         for node in &world.nodes {
             assert!(!node.live.is_empty() && node.failed == 0 && !node.waiting);
-            for standing in node.live.values() {
-                assert_eq!((standing.params.queue_depth, standing.params.max_fragments), (depth, fragments));
+            for link in node.live.values() {
+                assert_eq!((link.params.queue_depth, link.params.max_fragments), (depth, fragments));
             }
         }
-        raced += u32::from(both[1].races > world.nodes[1].habits.races);
-        let own = |at: usize| world.nodes[at].live.values().any(|standing| standing.own);
+        raced += u32::from(both[1].races > world.nodes[1].config.races);
+        let own = |at: usize| world.nodes[at].live.values().any(|link| link.own);
         crossed += u32::from(own(0) && own(1));
         if sends != 3 {
             let active = usize::from(sends == 2);
@@ -64,8 +64,8 @@ fn nodes_find_each_other_again_after_any_trouble() {
     let mut failed = 0;
     seeds(20_000, |seed| {
         let mut rng = Rng::new(seed);
-        let mut world = World::new([habits(&mut rng), habits(&mut rng)]);
-        world.nodes[1].habits.races = rng.below(4) as u32;
+        let mut world = World::new([config(&mut rng), config(&mut rng)]);
+        world.nodes[1].config.races = rng.below(4) as u32;
         for _ in 0..rng.between((1, 300)) {
             match rng.below(60) {
                 0 => world.break_one(&mut rng),
@@ -103,7 +103,7 @@ fn nobody_is_kept_busy() {
     seeds(200, |seed| {
         let mut rng = Rng::new(seed);
         let conns = rng.between((1, 4)) as u8;
-        let mut world = World::new([Habits { conns, ..Habits::PLAIN }, Habits::PLAIN]);
+        let mut world = World::new([NodeConfig { conns, ..NodeConfig::PLAIN }, NodeConfig::PLAIN]);
         let drops = rng.below(2) == 0;
         while world.now_ns < 1000 * S {
             world.nodes[0].waiting = true;

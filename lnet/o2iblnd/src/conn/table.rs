@@ -21,7 +21,7 @@ impl Key {
         self.0.to_bits(PLACE_BITS)
     }
 
-    /// Returns the key of a number. Only its connection can tell whether the operation exists.
+    /// Returns the key of a number. Only its connection knows whether the operation exists.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Key> {
         if bits >> 48 != 0 {

@@ -79,8 +79,8 @@ impl Driver {
     /// A peer that was accepted and has not established its connection yet is rejected without
     /// LNet's record, by the connection manager, when its endpoint is dropped. An explicit reject
     /// after an accept would carry the record, but Linux then repeats the accept for 64 s.
-    /// Destroying the endpoint takes as long, and all other connections of this thread wait for it
-    /// ([`Endpoint::reject`](crate::fabric::Endpoint::reject)).
+    /// Destroying the endpoint takes the same time, and all other connections of this thread wait
+    /// for it ([`Endpoint::reject`](crate::fabric::Endpoint::reject)).
     pub(super) fn end_listeners(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for key in self.openings(|peer| Arc::ptr_eq(&peer.ni, ni)) {
             drop(take_opening(&mut self.sources, key));

@@ -35,7 +35,7 @@ pub(super) struct RxConn {
     pub(super) answered_ns: u64,
     /// Whether the peer lives, while it gives no credits or answers.
     pub(super) doubt: Doubt,
-    /// The progress of its own operations, and the time at which it was first seen.
+    /// The progress of this side's operations, and the time at which it was first seen.
     pub(super) progress_mark: Option<(u64, u64)>,
     /// Completions found when it was armed, or shortly before.
     pub(super) stash: Completions,

@@ -80,8 +80,8 @@ pub(super) struct IdState {
     pub(super) queue_pair: Option<QueuePair>,
 }
 
-/// A queue pair that an endpoint owns. The owner removes it from [`EventHub::ids`] before it destroys
-/// it.
+/// A queue pair that an endpoint owns. The owner removes it from [`EventHub::ids`] before it
+/// destroys it.
 pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
 
 // SAFETY: libibverbs may be called by any thread.

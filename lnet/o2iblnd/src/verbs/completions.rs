@@ -43,7 +43,7 @@ impl CompletionChannel {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel has it open as long as it lives.
+        // SAFETY: the channel has it open until it is destroyed.
         unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
     }
 

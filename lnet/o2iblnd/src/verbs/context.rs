@@ -44,7 +44,7 @@ pub(super) struct Context {
     _anchor: CmId,
 }
 
-// SAFETY: libibverbs may be called by any thread, and the context lives as long as its anchor.
+// SAFETY: libibverbs may be called by any thread, and the context is valid while its anchor is.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -53,12 +53,12 @@ impl Context {
     /// Opens the device to which an identifier is bound.
     pub(super) fn new(anchor: CmId) -> Result<Context, Errno> {
         let verbs = NonNull::new(anchor.verbs()).ok_or(Errno::ENODEV)?;
-        // SAFETY: a bound identifier's context is valid as long as the identifier is, and nothing
+        // SAFETY: a bound identifier's context is valid while the identifier is, and nothing
         // changes these fields.
         let (device, async_fd) =
             unsafe { (verbs.as_ref().device, BorrowedFd::borrow_raw(verbs.as_ref().async_fd)) };
         fcntl(async_fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // SAFETY: the device is valid as long as its context; its name is a string that ends with a
+        // SAFETY: the device is valid while its context is; its name is a string that ends with a
         // zero.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(device)) }.to_string_lossy().into_owned();
         let mut attributes = ffi::ibv_device_attr::default();
@@ -141,7 +141,7 @@ impl Context {
 
     /// Returns a descriptor that is readable when [`Context::read_events`] has an event.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context has it open as long as it lives.
+        // SAFETY: the context has it open while it is valid.
         unsafe { BorrowedFd::borrow_raw(self.verbs.as_ref().async_fd) }
     }
 

@@ -51,7 +51,7 @@ impl Drop for DeviceList {
 impl DeviceEntry<'_> {
     /// Returns its name; `None` if the library has none.
     pub(super) fn name(&self) -> Option<String> {
-        // SAFETY: the device is valid as long as its list is.
+        // SAFETY: the device is valid while its list is.
         let name = unsafe { ffi::ibv_get_device_name(self.raw) };
         // SAFETY: a name that is not null is a string that ends with a zero, and belongs to the
         // device.
@@ -60,7 +60,7 @@ impl DeviceEntry<'_> {
 
     /// Returns its GUID; `None` if it has none.
     pub(super) fn guid(&self) -> Option<u64> {
-        // SAFETY: the device is valid as long as its list is.
+        // SAFETY: the device is valid while its list is.
         let guid = u64::from_be(unsafe { ffi::ibv_get_device_guid(self.raw) });
         (guid != 0).then_some(guid)
     }
@@ -70,7 +70,7 @@ impl DeviceEntry<'_> {
     /// # Errors
     /// The system's error if the device cannot be opened or read.
     pub(super) fn gids(&self, ports: impl Iterator<Item = u8>) -> Result<Vec<ffi::ibv_gid_entry>, Errno> {
-        // SAFETY: the device is valid as long as its list is.
+        // SAFETY: the device is valid while its list is.
         let raw = NonNull::new(unsafe { ffi::ibv_open_device(self.raw) }).ok_or_else(Errno::last)?;
         let opened = Opened(raw);
         let mut most = 0;

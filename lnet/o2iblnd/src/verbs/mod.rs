@@ -8,8 +8,8 @@
 //! # Lifetimes
 //! A connection's identifier outlives its queue pair, which outlives its completion queue, which
 //! outlives the completion channel. A device outlives them all: its context and protection domain
-//! live as long as the [`Host`] or any object made by it. Destroying an object waits at most for a
-//! few instructions of another thread: the libraries wait until the object's events are
+//! live until the [`Host`] and all objects made by it are dropped. Destroying an object waits at
+//! most for a few instructions of another thread: the libraries wait until the object's events are
 //! acknowledged, and a thread that reads an event acknowledges it at once, after copying what it
 //! needs.
 //!

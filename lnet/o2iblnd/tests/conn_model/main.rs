@@ -22,7 +22,7 @@ enum Step {
     /// The peer answers an own request: ACK or DONE, NAK.
     Answered(usize, bool),
     /// The peer sends IMMEDIATE, PUT_REQ, GET_REQ.
-    Hear(usize),
+    Receive(usize),
     Repost(usize),
     /// This side answers a request of the peer's: ACK or DONE, NAK.
     Answer(usize, bool),
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Next),
         3 => which.clone().prop_map(Step::Complete),
         2 => (which.clone(), any::<bool>()).prop_map(|(which, yes)| Step::Answered(which, yes)),
-        3 => (0usize..3).prop_map(Step::Hear),
+        3 => (0usize..3).prop_map(Step::Receive),
         4 => which.clone().prop_map(Step::Repost),
         2 => (which.clone(), any::<bool>()).prop_map(|(which, yes)| Step::Answer(which, yes)),
         2 => (which.clone(), 0u32..5).prop_map(|(which, writes)| Step::Write(which, writes)),
@@ -98,7 +98,7 @@ impl Test {
         }
     }
 
-    fn hear(&mut self, credits: u8, what: What, length: u32) -> Received<usize> {
+    fn receive(&mut self, credits: u8, what: What, length: u32) -> Received<usize> {
         let (receipt, received) =
             self.conn.received(&message(&link(1), credits, what, (0, length), &pieces(length))).unwrap();
         self.receipts.push(receipt);
@@ -125,7 +125,7 @@ impl Test {
                 let asked = self.sent.remove(at % self.sent.len());
                 self.answered(asked, yes);
             }
-            Step::Hear(which) => self.heard(KINDS[which]),
+            Step::Receive(which) => self.peer_sends(KINDS[which]),
             Step::Repost(at) if !self.receipts.is_empty() => {
                 let receipt = self.receipts.remove(at % self.receipts.len());
                 match receipt {
@@ -147,14 +147,15 @@ impl Test {
             }
             Step::Taken(at) if !self.sinks.is_empty() => {
                 let sink = self.sinks.remove(at % self.sinks.len());
-                let received = self.hear(0, What::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
+                let received =
+                    self.receive(0, What::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
                 self.finished(received);
             }
             Step::Return(credits) if self.returnable > 0 => {
                 let credits = self.returnable.min(credits.into());
                 self.returnable -= credits;
                 self.model.credits += credits;
-                assert!(matches!(self.hear(credits as u8, What::Noop, 0), Received::Nothing));
+                assert!(matches!(self.receive(credits as u8, What::Noop, 0), Received::Nothing));
             }
             Step::Withdraw(at) => self.withdraw(at),
             Step::ShowLife => {
@@ -223,14 +224,16 @@ impl Test {
         let Waits { op, kind, cookie } = asked;
         if kind == MessageKind::PutReq && yes {
             let what = What::PutAck { source: cookie, sink: Cookie([1; 8]) };
-            let Received::Wanted { put, length: 10 } = self.hear(0, what, 10) else { panic!("it is wanted") };
+            let Received::Wanted { put, length: 10 } = self.receive(0, what, 10) else {
+                panic!("it is wanted")
+            };
             assert_eq!(self.conn.item(put), Some(&mut op.clone()));
             self.wanted.push((put, op));
             return;
         }
         let done = Completion { cookie, status: -5 };
         let what = if kind == MessageKind::PutReq { What::PutNak(done) } else { What::GetDone(done) };
-        let received = self.hear(0, what, 0);
+        let received = self.receive(0, what, 0);
         self.finished(received);
     }
 
@@ -243,7 +246,7 @@ impl Test {
     }
 
     /// The peer sends a message, if it may.
-    fn heard(&mut self, kind: MessageKind) {
+    fn peer_sends(&mut self, kind: MessageKind) {
         let transfer = kind != MessageKind::Immediate;
         if self.model.granted == 0 || (transfer && self.model.peer_reserved == 0) {
             return;
@@ -256,7 +259,7 @@ impl Test {
             MessageKind::GetReq => What::GetReq { cookie },
             _ => What::Immediate,
         };
-        match self.hear(0, what, 10) {
+        match self.receive(0, what, 10) {
             Received::Immediate => {}
             Received::PutReq(key) => {
                 self.requests.push((key, kind));

@@ -11,7 +11,7 @@ use lnet_sim::Rng;
 
 mod node;
 
-pub(crate) use node::{Habits, Node, Standing};
+pub(crate) use node::{EstablishedLink, Node, NodeConfig};
 
 pub(crate) const S: u64 = 1_000_000_000;
 
@@ -61,8 +61,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(habits: [Habits; 2]) -> World {
-        let [a, b] = habits;
+    pub(crate) fn new(configs: [NodeConfig; 2]) -> World {
+        let [a, b] = configs;
         World {
             nodes: [Node::new(0, a, 100), Node::new(1, b, 200)],
             now_ns: 0,
@@ -83,9 +83,9 @@ impl World {
         }
         if let Some(id) = node.links.overdue(self.now_ns) {
             node.dialling.remove(&id);
-            if let Some(standing) = node.accepting.remove(&id) {
-                self.dead.insert(standing.pair);
-                self.events.push(Event::Closed { to: 1 - at, pair: standing.pair });
+            if let Some(link) = node.accepting.remove(&id) {
+                self.dead.insert(link.pair);
+                self.events.push(Event::Closed { to: 1 - at, pair: link.pair });
             }
             let outcome = node.links.failed(id, self.now_ns);
             node.fail(&outcome);
@@ -110,7 +110,7 @@ impl World {
 
     fn dial(&mut self, from: usize, id: LinkId) {
         let node = &mut self.nodes[from];
-        let made = node.habits.made(node.links.params());
+        let made = node.config.made(node.links.params());
         let bytes = node.links.request(id, made).unwrap().to_vec();
         self.events.push(Event::Request { from, id, bytes, life: node.end.stamp });
     }
@@ -174,7 +174,7 @@ impl World {
 
     /// Breaks a connection; both sides are notified.
     pub(crate) fn break_one(&mut self, rng: &mut Rng) {
-        let pairs: Vec<u32> = self.nodes[0].live.values().map(|standing| standing.pair).collect();
+        let pairs: Vec<u32> = self.nodes[0].live.values().map(|link| link.pair).collect();
         if let Some(&pair) = pairs.get(rng.index(pairs.len())) {
             self.events.extend([0, 1].map(|to| Event::Closed { to, pair }));
         }
@@ -182,14 +182,14 @@ impl World {
 
     /// Restarts a node without state. The other detects it later.
     pub(crate) fn restart(&mut self, at: usize) {
-        let Node { habits, end, live, accepting, .. } = &self.nodes[at];
+        let Node { config, end, live, accepting, .. } = &self.nodes[at];
         let closed: Vec<_> = live
             .values()
             .chain(accepting.values())
-            .map(|standing| Event::Closed { to: 1 - at, pair: standing.pair })
+            .map(|link| Event::Closed { to: 1 - at, pair: link.pair })
             .collect();
         let (sent, failed, attempts) = (self.nodes[at].sent, self.nodes[at].failed, self.nodes[at].attempts);
-        self.nodes[at] = Node { sent, failed, attempts, ..Node::new(at, *habits, end.stamp + 1) };
+        self.nodes[at] = Node { sent, failed, attempts, ..Node::new(at, *config, end.stamp + 1) };
         self.events.extend(closed);
     }
 
@@ -204,10 +204,10 @@ impl World {
                 let now_ns = self.now_ns;
                 let node = &mut self.nodes[to];
                 if life == node.end.stamp
-                    && let Some(standing) = node.accepting.remove(&id)
+                    && let Some(link) = node.accepting.remove(&id)
                 {
-                    let close_others = node.links.established(id, standing.life, now_ns);
-                    node.live.insert(id, standing);
+                    let close_others = node.links.established(id, link.life, now_ns);
+                    node.live.insert(id, link);
                     self.close_others(to, close_others, id);
                 }
             }
@@ -218,7 +218,7 @@ impl World {
     /// Handles a connection request.
     fn asked(&mut self, at: usize, id: LinkId, life: u64, bytes: &[u8]) {
         let node = &mut self.nodes[at];
-        let interface = Interface { end: node.end, limits: node.habits.params() };
+        let interface = Interface { end: node.end, limits: node.config.params() };
         let listener = Listener {
             require_privileged: false,
             oldest: Version::V2,
@@ -233,18 +233,18 @@ impl World {
             Ok(offer) => offer,
             Err(refusal) => return self.events.push(reject(&refusal.record)),
         };
-        if !node.dialling.is_empty() && node.habits.races > 0 {
-            node.habits.races -= 1;
+        if !node.dialling.is_empty() && node.config.races > 0 {
+            node.config.races -= 1;
             return self.events.push(reject(&offer.refuse(RejectReason::ConnRace)));
         }
         match node.links.offered(&offer, self.now_ns) {
             Answer::Accept { id: accepted, deadline_ns } => {
                 assert!(deadline_ns > self.now_ns);
-                let params = node.habits.made(offer.asked);
+                let params = node.config.made(offer.asked);
                 let life_of_peer = Known { version: offer.link.version, stamp: offer.link.peer.stamp };
                 self.pairs += 1;
-                let standing = Standing { pair: self.pairs, own: false, life: life_of_peer, params };
-                node.accepting.insert(accepted, standing);
+                let link = EstablishedLink { pair: self.pairs, own: false, life: life_of_peer, params };
+                node.accepting.insert(accepted, link);
                 let bytes = offer.accept(params).unwrap().to_vec();
                 self.events.push(Event::Accepted { to: 1 - at, id, life, accepted, pair: self.pairs, bytes });
             }
@@ -267,7 +267,7 @@ impl World {
         node.dialling.remove(&id);
         let known = Known { version: established.link.version, stamp: established.link.peer.stamp };
         let close_others = node.links.established(id, known, now_ns);
-        node.live.insert(id, Standing { pair, own: true, life: known, params: established.params });
+        node.live.insert(id, EstablishedLink { pair, own: true, life: known, params: established.params });
         let life = established.link.peer.stamp;
         if life != self.nodes[1 - at].end.stamp || self.dead.contains(&pair) {
             // The peer has accepted, and restarted or given up.
@@ -303,9 +303,9 @@ impl World {
         let node = &mut self.nodes[at];
         let others: Vec<_> = node.live.keys().copied().filter(|id| *id != but).collect();
         for id in others {
-            let standing = node.live.remove(&id).unwrap();
+            let link = node.live.remove(&id).unwrap();
             node.links.lost(id, self.now_ns);
-            self.events.push(Event::Closed { to: 1 - at, pair: standing.pair });
+            self.events.push(Event::Closed { to: 1 - at, pair: link.pair });
         }
     }
 
@@ -313,7 +313,7 @@ impl World {
         let now_ns = self.now_ns;
         self.dead.insert(pair);
         let node = &mut self.nodes[to];
-        let of = |held: &BTreeMap<LinkId, Standing>| {
+        let of = |held: &BTreeMap<LinkId, EstablishedLink>| {
             held.iter().find(|(_, one)| one.pair == pair).map(|(id, _)| *id)
         };
         if let Some(id) = of(&node.live) {
@@ -332,18 +332,13 @@ impl World {
         let [a, b] = &self.nodes;
         for (node, peer) in [(a, b), (b, a)] {
             assert_eq!(node.links.connections().len(), node.live.len());
-            assert!(
-                node.live.values().all(|standing| standing.life.stamp == peer.end.stamp),
-                "{:?}",
-                node.live
-            );
+            assert!(node.live.values().all(|link| link.life.stamp == peer.end.stamp), "{:?}", node.live);
             assert!(node.accepting.is_empty() && node.links.deadline_ns().is_none(), "an attempt is left");
-            let own = node.live.values().filter(|standing| standing.own).count();
-            assert!(own <= node.habits.conns.into());
+            let own = node.live.values().filter(|link| link.own).count();
+            assert!(own <= node.config.conns.into());
         }
         let pairs = [a, b].map(|node| {
-            let mut pairs: Vec<_> =
-                node.live.values().map(|standing| (standing.pair, standing.params)).collect();
+            let mut pairs: Vec<_> = node.live.values().map(|link| (link.pair, link.params)).collect();
             pairs.sort_unstable_by_key(|(pair, _)| *pair);
             pairs
         });

@@ -7,7 +7,7 @@ use super::S;
 
 /// The properties of a node.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
+pub(crate) struct NodeConfig {
     pub(crate) conns: u8,
     pub(crate) depth: u16,
     pub(crate) fragments: u16,
@@ -18,9 +18,9 @@ pub(crate) struct Habits {
     pub(crate) races: u32,
 }
 
-impl Habits {
-    pub(crate) const PLAIN: Habits =
-        Habits { conns: 1, depth: 8, fragments: 257, device_depth: 255, races: 0 };
+impl NodeConfig {
+    pub(crate) const PLAIN: NodeConfig =
+        NodeConfig { conns: 1, depth: 8, fragments: 257, device_depth: 255, races: 0 };
 
     pub(crate) fn params(&self) -> ConnParams {
         ConnParams { queue_depth: self.depth, max_fragments: self.fragments, ..ConnParams::DEFAULT }
@@ -34,7 +34,7 @@ impl Habits {
 /// An established connection at a node: its number in the world, the peer's incarnation, and its
 /// parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Standing {
+pub(crate) struct EstablishedLink {
     pub(crate) pair: u32,
     pub(crate) own: bool,
     pub(crate) life: Known,
@@ -43,16 +43,16 @@ pub(crate) struct Standing {
 
 pub(crate) struct Node {
     pub(crate) links: Links,
-    pub(crate) habits: Habits,
+    pub(crate) config: NodeConfig,
     pub(crate) end: End,
     /// A message waits for a connection.
     pub(crate) waiting: bool,
     pub(crate) sent: u32,
     pub(crate) failed: u32,
     pub(crate) attempts: u32,
-    pub(crate) live: BTreeMap<LinkId, Standing>,
+    pub(crate) live: BTreeMap<LinkId, EstablishedLink>,
     /// Attempts of the peer that it accepts.
-    pub(crate) accepting: BTreeMap<LinkId, Standing>,
+    pub(crate) accepting: BTreeMap<LinkId, EstablishedLink>,
     pub(crate) dialling: BTreeSet<LinkId>,
 }
 
@@ -61,12 +61,12 @@ fn end(at: usize, stamp: u64) -> End {
 }
 
 impl Node {
-    pub(crate) fn new(at: usize, habits: Habits, stamp: u64) -> Node {
+    pub(crate) fn new(at: usize, config: NodeConfig, stamp: u64) -> Node {
         let own = end(at, stamp);
-        let bounds = Bounds::new(habits.conns, 50 * S);
+        let bounds = Bounds::new(config.conns, 50 * S);
         Node {
-            links: Links::new(own, end(1 - at, 0).nid, habits.params(), bounds),
-            habits,
+            links: Links::new(own, end(1 - at, 0).nid, config.params(), bounds),
+            config,
             end: own,
             waiting: false,
             sent: 0,

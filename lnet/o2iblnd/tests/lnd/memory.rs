@@ -91,7 +91,7 @@ fn transfers_wait_for_the_pool() {
     });
 }
 
-/// Memory that may not be locked is copied, through as many bounce buffers as may be locked. An
+/// Memory that may not be locked is copied, through the bounce buffers that may be locked. An
 /// ordinary user may lock 8 MiB (in the guest with `--user`).
 #[test]
 fn more_than_may_be_locked() {
@@ -167,15 +167,15 @@ fn nobody_sleeps_while_another_drives() {
     let (nodes, seen) = watched(&bed, &O2ibConfig::default());
     let [a, b] = &nodes;
     exchange(&bed, [a, b], &filled(whole(64), 1), &whole(64));
-    let (heard, hears) = std::sync::mpsc::channel();
+    let (sender, results) = std::sync::mpsc::channel();
     let (lnd, now_ns) = (b.lnd.clone(), bed.now_ns());
     seen[1].while_registering(move || {
         let polled = lnd.poll(0, now_ns, POLL_BUDGET);
-        heard.send((lnd.arm(0), polled)).unwrap();
+        sender.send((lnd.arm(0), polled)).unwrap();
     });
     // The sink is registered by the driver.
     put(&bed, [a, b], &filled(whole(5000), 2), &whole(5000));
-    let (armed, polled) = hears.try_recv().unwrap();
+    let (armed, polled) = results.try_recv().unwrap();
     assert!(!armed);
     assert_eq!(polled.work, 0);
     assert!(polled.deadline_ns.is_some_and(|deadline_ns| deadline_ns <= now_ns + S / 100), "{polled:?}");
@@ -202,7 +202,7 @@ fn registering_holds_up_no_other_message() {
         let ends = if registers == 0 { [a, b] } else { [b, a] };
         expect(ends[0], ends[1], registers);
         let (source, sink) = (filled(whole(BYTES), 3), whole(BYTES));
-        let told = if get {
+        let kind = if get {
             b.post(&source, 8, MdOptions::OP_GET);
             a.get(b.id, &sink, 8);
             EventKind::Reply
@@ -211,7 +211,7 @@ fn registering_holds_up_no_other_message() {
             a.put(b.id, &source, 8);
             EventKind::Ack
         };
-        bed.until(&[a, b], || a.has(told) && ends[1].has(EventKind::Put));
+        bed.until(&[a, b], || a.has(kind) && ends[1].has(EventKind::Put));
         bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));
         assert!(bytes(&sink) == pattern(3, BYTES));
         [a, b].into_iter().for_each(Node::clear);

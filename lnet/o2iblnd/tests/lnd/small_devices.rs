@@ -54,7 +54,7 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
         watched_pair(&bed, [&O2ibConfig::default(); 2], |limits| limits.transfer_bytes = 2048);
     let [a, b] = &nodes;
     exchange(&bed, [a, b], &filled(whole(1 << 19), 1), &whole(1 << 19));
-    let told = Warnings::heard();
+    let warnings = Warnings::heard();
     let failed = |node: &Node| {
         let events = node.take();
         assert!(events.iter().any(|event| event.status == Err(Errno::EMSGSIZE)), "{events:?}");
@@ -73,8 +73,11 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
         [a, b].into_iter().for_each(failed);
         bed.later(&[a, b], 11 * S);
     }
-    let told = told.with("a transfer fails");
-    assert!(!told.is_empty() && told.iter().all(|told| told.contains("pieces and 2048 bytes")), "{told:?}");
+    let warnings = warnings.with("a transfer fails");
+    assert!(
+        !warnings.is_empty() && warnings.iter().all(|warning| warning.contains("pieces and 2048 bytes")),
+        "{warnings:?}"
+    );
     exchange(&bed, [b, a], &filled(whole(1 << 19), 2), &whole(1 << 19));
     assert_eq!((a.lnd.counters().rx.closes, b.lnd.counters().rx.closes), (0, 0));
     drop(seen);

@@ -13,7 +13,7 @@ use super::{device, node};
 
 /// Returns what each try asked for, with the reason of its rejection, if it was rejected.
 fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
-    let told = negotiation.tries.iter().map(|one| {
+    let tries = negotiation.tries.iter().map(|one| {
         let reason = match one.answer {
             Answer::Rejected { reason, .. } => Some(reason),
             Answer::Accepted { .. } => None,
@@ -21,7 +21,7 @@ fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
         };
         (one.depth, one.fragments, reason)
     });
-    told.collect()
+    tries.collect()
 }
 
 fn credits(release: Release, peer_credits: u32) -> Adjusted {

@@ -8,8 +8,8 @@ use lnet_o2iblnd::sizes::{
 use super::node;
 
 fn changes(adjusted: &Adjusted) -> Vec<(&'static str, u32, u32, Rule)> {
-    let told = adjusted.changes.iter().filter(|change| !change.rule.fills_in());
-    told.map(|change| (change.tunable, change.from, change.to, change.rule)).collect()
+    let reported = adjusted.changes.iter().filter(|change| !change.rule.fills_in());
+    reported.map(|change| (change.tunable, change.from, change.to, change.rule)).collect()
 }
 
 /// lnet-semantics 31: 8, 4 and 8, and no change to report.
@@ -128,8 +128,8 @@ fn nlx_holds_back_half_whatever_is_set() {
             assert!((1..=(depth / 2).max(1)).contains(&node.high_water_of(depth)), "{set}, {depth}");
         }
     }
-    let told = node(Release::Nlx, |tuned| tuned.peer_credits_hiw = 7);
-    assert_eq!(changes(&told), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
+    let adjusted = node(Release::Nlx, |tuned| tuned.peer_credits_hiw = 7);
+    assert_eq!(changes(&adjusted), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
 }
 
 /// nlx makes no more pieces than that, whatever is set; for a kernel node only the device limits

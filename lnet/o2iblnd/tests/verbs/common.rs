@@ -72,7 +72,7 @@ impl Node {
     /// Sleeps until the next event, and returns it.
     pub(crate) fn cm_event(&self) -> CmEvent {
         loop {
-            if let Some(cm_event) = self.heard() {
+            if let Some(cm_event) = self.next_event() {
                 return cm_event;
             }
             wait(&*self.channel);
@@ -80,7 +80,7 @@ impl Node {
     }
 
     /// Returns the next event, if there is one.
-    pub(crate) fn heard(&self) -> Option<CmEvent> {
+    pub(crate) fn next_event(&self) -> Option<CmEvent> {
         self.channel.rest();
         self.channel.next()
     }
@@ -97,14 +97,14 @@ impl Node {
         let endpoint = self.channel.dial(token, &self.device, self.at(0), to, &DIAL).expect("dialling");
         match self.cm_event() {
             CmEvent::Resolved(of) if of == token => (token, endpoint),
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 
     pub(crate) fn request(&self) -> Box<dyn Request> {
         match self.cm_event() {
             CmEvent::Request { request, .. } => request,
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 
@@ -184,7 +184,7 @@ impl Side {
                 self.endpoint.arm().expect("arming");
                 self.endpoint.poll(&mut done).expect("completions");
                 if done.is_empty() {
-                    self.hear();
+                    self.wait_ready();
                 }
             }
             all.extend(done);
@@ -193,22 +193,22 @@ impl Side {
     }
 
     /// Sleeps until the channel reports completions, or the end of the connection.
-    fn hear(&self) {
+    fn wait_ready(&self) {
         match self.node.cm_event() {
             CmEvent::Ready(of) if of == self.token => (),
             CmEvent::Disconnected(of) if of == self.token => self.ended.set(true),
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 
     pub(crate) fn expect_ready(&self) {
-        self.hear();
+        self.wait_ready();
         assert!(!self.ended.get(), "disconnected");
     }
 
     pub(crate) fn expect_disconnected(&self) {
         while !self.ended.get() {
-            self.hear();
+            self.wait_ready();
         }
     }
 
@@ -219,7 +219,7 @@ impl Side {
 }
 
 /// Formats an event for a panic message.
-pub(crate) fn told(cm_event: &CmEvent) -> String {
+pub(crate) fn describe(cm_event: &CmEvent) -> String {
     match cm_event {
         CmEvent::Request { listener, request } => {
             format!("{listener:?}: a request of {}", request.source())
@@ -261,14 +261,14 @@ impl Side {
                 self.endpoint.establish().expect("establishing");
                 data
             }
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 
     pub(crate) fn expect_established(&self) {
         match self.node.cm_event() {
             CmEvent::Established(of) if of == self.token => (),
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 }

@@ -7,7 +7,7 @@ use lnet_o2iblnd::fabric::*;
 
 use crate::common::*;
 
-/// A CONNREQ is as long as a request can carry; zeros follow shorter data.
+/// A CONNREQ has the largest size that a request can carry; zeros follow shorter data.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn private_data_goes_both_ways() {
@@ -30,7 +30,7 @@ fn private_data_goes_both_ways() {
     assert_eq!(answer[..40], connreq[..40]);
     assert!(answer[40..].iter().all(|byte| *byte == 0), "{answer:?}");
     let established = passive.cm_event();
-    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", told(&established));
+    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", describe(&established));
 }
 
 /// One shard adopts a request that another has received (only the peer determines its shard).
@@ -47,11 +47,11 @@ fn another_channel_takes_a_request() {
     endpoint.accept(b"welcome", &OPTIONS).expect("accepting");
     active.established();
     let established = taking.cm_event();
-    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", told(&established));
+    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", describe(&established));
     active.endpoint.disconnect();
     let ended = taking.cm_event();
-    assert!(matches!(ended, CmEvent::Disconnected(Token(7))), "{}", told(&ended));
-    assert!(hearing.heard().is_none());
+    assert!(matches!(ended, CmEvent::Disconnected(Token(7))), "{}", describe(&ended));
+    assert!(hearing.next_event().is_none());
 }
 
 /// The record of a reject reaches the peer, before and after the request is adopted; without one it
@@ -76,7 +76,7 @@ fn rejects_bring_their_record() {
                 assert_eq!(start, record);
                 assert!(rest.iter().all(|byte| *byte == 0), "{data:?}");
             }
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 }
@@ -91,7 +91,7 @@ fn a_request_that_is_dropped_is_rejected_without_a_record() {
     let active = connect(node(&host, 0), passive.at(SERVICE), b"hello");
     drop(passive.request());
     let answer = active.node.cm_event();
-    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
+    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", describe(&answer)) };
     assert_eq!(of, active.token);
 }
 
@@ -102,7 +102,7 @@ fn nobody_listens() {
     let target = SocketAddrV4::new(ADDRESSES[1], SERVICE);
     let active = connect(node(&host, 0), target, b"hello");
     let answer = active.node.cm_event();
-    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", told(&answer)) };
+    let CmEvent::Rejected(of, Rejected::NoListener) = answer else { panic!("{}", describe(&answer)) };
     assert_eq!(of, active.token);
 }
 
@@ -121,7 +121,7 @@ fn nobody_has_the_address() {
             CmEvent::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
             // The setting may be reported as an event.
             CmEvent::Device { .. } => (),
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 }
@@ -141,7 +141,7 @@ fn privileged_source_ports_are_used_again() {
         let (from, to) = (active.at(1023), target.at(SERVICE));
         let mut endpoint = active.channel.dial(token, &active.device, from, to, &DIAL).expect("dialling");
         let resolved = active.cm_event();
-        assert!(matches!(resolved, CmEvent::Resolved(of) if of == token), "{}", told(&resolved));
+        assert!(matches!(resolved, CmEvent::Resolved(of) if of == token), "{}", describe(&resolved));
         endpoint.make_queues(&SIZES).expect("queues");
         endpoint.connect(b"hello", &OPTIONS).expect("connecting");
         assert_eq!(target.request().source(), from);

@@ -11,7 +11,7 @@ use crate::common::*;
 fn change(node: &Node) -> DeviceChange {
     match node.cm_event() {
         CmEvent::Device { name, change } if *name == *node.device.name() => change,
-        other => panic!("{}", told(&other)),
+        other => panic!("{}", describe(&other)),
     }
 }
 

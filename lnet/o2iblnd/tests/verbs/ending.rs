@@ -65,7 +65,7 @@ fn queues_that_run_over() {
         match passive.cm_event() {
             CmEvent::Disconnected(Token(7)) => break,
             CmEvent::Established(Token(7)) => (),
-            other => panic!("{}", told(&other)),
+            other => panic!("{}", describe(&other)),
         }
     }
 }
@@ -84,8 +84,8 @@ fn dropping_ends() {
         drop(slab);
         passive.expect_disconnected();
         drop(passive);
-        if let Some(cm_event) = node.heard() {
-            panic!("{token:?} is gone: {}", told(&cm_event));
+        if let Some(cm_event) = node.next_event() {
+            panic!("{token:?} is gone: {}", describe(&cm_event));
         }
     }
 }
@@ -107,7 +107,7 @@ fn the_peer_that_is_killed() {
     let passive = accept(passive, b"welcome");
     passive.expect_established();
     // It waits here until it is killed.
-    panic!("{}", told(&passive.node.cm_event()));
+    panic!("{}", describe(&passive.node.cm_event()));
 }
 
 /// Work requests that are posted when a peer is killed end, and the channel reports the end.
@@ -186,11 +186,11 @@ fn forked_children_touch_nothing() {
             let armed = active.endpoint.arm() == Err(Errno::EPERM);
             active.endpoint.disconnect();
             active.node.channel.ring();
-            let told = active.node.heard().is_none();
+            let silent = active.node.next_event().is_none();
             let opened = host.open(ADDRESSES[0]).err().is_some_and(|error| error.errno == Errno::EPERM);
             drop((active, passive, host));
             // SAFETY: the child ends without running the parent's exit handlers.
-            unsafe { nix::libc::_exit(i32::from(!(polled && armed && told && opened))) }
+            unsafe { nix::libc::_exit(i32::from(!(polled && armed && silent && opened))) }
         }
         ForkResult::Parent { child } => {
             assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));

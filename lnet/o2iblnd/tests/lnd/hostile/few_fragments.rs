@@ -66,13 +66,13 @@ fn its_queues_are_as_calculated() {
 }
 
 /// Returns the next message that the stranger receives.
-fn heard(scene: &Scene, line: &Line) -> Vec<u8> {
-    let mut heard = Vec::new();
+fn next_message(scene: &Scene, line: &Line) -> Vec<u8> {
+    let mut received = Vec::new();
     scene.until(|| {
-        heard.extend(line.heard());
-        !heard.is_empty()
+        received.extend(line.messages());
+        !received.is_empty()
     });
-    heard.remove(0)
+    received.remove(0)
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -98,11 +98,11 @@ fn status(message: &[u8]) -> i32 {
 /// The node is the source of a PUT; returns the status of its PUT_DONE.
 fn puts(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().put_unasked(scene.id(), source, 7);
-    let request = heard(scene, line);
+    let request = next_message(scene, line);
     assert_eq!(request[6], PUT_REQ);
     let body = [&request[120..128], &[5; 8], &target(line)].concat();
-    line.say(&message(PUT_ACK, scene.own(), other, &body));
-    let done = heard(scene, line);
+    line.send(&message(PUT_ACK, scene.own(), other, &body));
+    let done = next_message(scene, line);
     assert_eq!(done[6], PUT_DONE);
     status(&done)
 }
@@ -112,8 +112,8 @@ fn replies(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().post(source, 8, MdOptions::OP_GET);
     let own = scene.own();
     let body = [&header(2, own.nid, other.nid, BYTES as u32, 8)[..], &[1; 8], &target(line)].concat();
-    line.say(&message(GET_REQ, own, other, &body));
-    let done = heard(scene, line);
+    line.send(&message(GET_REQ, own, other, &body));
+    let done = next_message(scene, line);
     assert_eq!(done[6], GET_DONE);
     status(&done)
 }
@@ -124,24 +124,24 @@ fn takes(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> Result<u32
     scene.victim().post(sink, 9, MdOptions::OP_PUT);
     let own = scene.own();
     let body = [&header(1, own.nid, other.nid, BYTES as u32, 9)[..], &[1; 8]].concat();
-    line.say(&message(PUT_REQ, own, other, &body));
-    let answer = heard(scene, line);
+    line.send(&message(PUT_REQ, own, other, &body));
+    let answer = next_message(scene, line);
     if answer[6] == PUT_NAK {
         return Err(status(&answer));
     }
     assert_eq!(answer[6], PUT_ACK);
     let refused = [&answer[56..64], &(-5_i32).to_le_bytes()].concat();
-    line.say(&message(PUT_DONE, own, other, &refused));
+    line.send(&message(PUT_DONE, own, other, &refused));
     Ok(word(&answer, 68))
 }
 
 /// The node is the sink of a GET; returns the number of fragments that it describes.
 fn gets(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> u32 {
     scene.victim().get(scene.id(), sink, 7);
-    let request = heard(scene, line);
+    let request = next_message(scene, line);
     assert_eq!(request[6], GET_REQ);
     let refused = [&request[120..128], &(-5_i32).to_le_bytes()].concat();
-    line.say(&message(GET_DONE, scene.own(), other, &refused));
+    line.send(&message(GET_DONE, scene.own(), other, &refused));
     word(&request, 132)
 }
 
@@ -194,14 +194,14 @@ fn too_many_pieces_are_refused_with_advice() {
     exchange(&scene.bed, [victim, honest], &short, &whole(BYTES));
     let (mut line, other) = scene.connected_with(&params(8, FRAGMENTS, 4096));
     seen[0].refuse_memory(true);
-    let told = Warnings::heard();
+    let warnings = Warnings::heard();
     let refused = -(Errno::EMSGSIZE as i32);
     let advised = |words: &str| {
-        let told = told.with("a transfer fails");
-        assert!(told.last().is_some_and(|told| told.contains(words)), "{told:?}");
+        let warnings = warnings.with("a transfer fails");
+        assert!(warnings.last().is_some_and(|warning| warning.contains(words)), "{warnings:?}");
         assert!(
-            told.iter().all(|told| told.contains("map_on_demand") && told.contains("EMSGSIZE")),
-            "{told:?}"
+            warnings.iter().all(|warning| warning.contains("map_on_demand") && warning.contains("EMSGSIZE")),
+            "{warnings:?}"
         );
         scene.later(11 * nlx_testkit::lnds::S);
     };
@@ -219,7 +219,7 @@ fn too_many_pieces_are_refused_with_advice() {
     assert!(written(&line) == pattern(2, BYTES));
     scene.until(|| victim.engine.sending() == 0);
     let failed = victim.take().iter().filter(|event| event.status == Err(Errno::EMSGSIZE)).count();
-    assert_eq!(failed, 4, "each of them has been told");
+    assert_eq!(failed, 4, "each operation has ended with the error");
     seen[0].refuse_memory(false);
     line.endpoint.disconnect();
     drop((line, source, sink, short, seen));

@@ -10,7 +10,7 @@ use nlx_testkit::lnds::{Network, S};
 use nlx_testkit::warnings::Warnings;
 
 use super::bytes::{CONNREQ, End, Record, message, number, params};
-use super::stranger::{Scene, Told};
+use super::stranger::{LineEvent, Scene};
 use crate::Bed;
 
 /// Reasons (lnet-wire 33).
@@ -27,31 +27,31 @@ const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count
 #[test]
 fn one_address_has_no_others_nid() {
     let scene = Scene::new();
-    let told = Warnings::heard();
+    let warnings = Warnings::heard();
     let honest = number(scene.nodes[1].id.nid);
     let other_net = scene.own().nid + (1 << 32);
     let conn_stats = || scene.victim().lnd.conn_stats();
     let before = (conn_stats().connections, scene.victim().lnd.counters().rx.closes);
     let named = [honest, scene.own().nid + 1, scene.own().nid - 1, other_net];
     for (nid, stamp) in named.into_iter().flat_map(|nid| [0x5eed, 1].map(|stamp| (nid, stamp))) {
-        let (_, told) =
+        let (_, event) =
             scene.ask(&message(CONNREQ, End { nid, stamp }, scene.other(), &params(8, 257, 4096)));
-        let Told::Rejected(Rejected::Record(record)) = told else { panic!("{nid:#x}: {told:?}") };
+        let LineEvent::Rejected(Rejected::Record(record)) = event else { panic!("{nid:#x}: {event:?}") };
         assert_eq!(Record::of(&record).reason, FATAL, "{nid:#x}");
         assert_eq!((conn_stats().connections, scene.victim().lnd.counters().rx.closes), before, "{nid:#x}");
     }
     assert_eq!(scene.victim().lnd.counters().rx.refusals, 8);
-    let told = told.with("its NID does not match the address");
-    assert!(!told.is_empty());
+    let warnings = warnings.with("its NID does not match the address");
+    assert!(!warnings.is_empty());
     if let Bed::Simulated(_) = scene.bed {
-        assert_eq!(told.len(), 1, "it takes no more than seconds: {told:?}");
+        assert_eq!(warnings.len(), 1, "it takes no more than seconds: {warnings:?}");
     }
     let (line, _) = scene.connected();
     drop(line);
     scene.end();
 }
 
-/// Requests that are accepted and never established: one address has as many as one peer may have,
+/// Requests that are accepted and never established: one address has at most those of one peer,
 /// and no state is kept of the others. They are given up, and honest peers are served all the
 /// while.
 #[test]
@@ -60,14 +60,14 @@ fn one_address_with_too_many() {
     // An attempt may take a quarter of that, which is more than a slow machine takes for all of
     // them.
     let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
-    let told = Warnings::heard();
+    let warnings = Warnings::heard();
     let mut lines = Vec::new();
     let mut refused = 0;
     for _ in 0..LINKS_MAX + BEYOND {
-        let (line, told) = scene.ask(&scene.request());
-        match told {
-            Told::Accepted(_) => lines.push(line),
-            Told::Rejected(Rejected::Record(record)) => {
+        let (line, event) = scene.ask(&scene.request());
+        match event {
+            LineEvent::Accepted(_) => lines.push(line),
+            LineEvent::Rejected(Rejected::Record(record)) => {
                 assert_eq!(Record::of(&record).reason, NO_RESOURCES);
                 refused += 1;
             }
@@ -77,16 +77,16 @@ fn one_address_with_too_many() {
     assert_eq!((lines.len(), refused), (LINKS_MAX, BEYOND));
     let counters = scene.victim().lnd.counters().rx;
     assert_eq!((counters.refusals, counters.no_room), (BEYOND as u64, BEYOND as u64));
-    let told = told.with("a peer is turned away");
-    assert!(told[0].contains("an address has at most 254 connections"), "{told:?}");
+    let warnings = warnings.with("a peer is turned away");
+    assert!(warnings[0].contains("an address has at most 254 connections"), "{warnings:?}");
     if let Bed::Simulated(_) = scene.bed {
-        assert_eq!(told.len(), 1, "it takes no more than seconds: {told:?}");
+        assert_eq!(warnings.len(), 1, "it takes no more than seconds: {warnings:?}");
     }
     scene.check_honest();
     scene.later(400 * S);
     scene.check_honest();
-    let (_, told) = scene.ask(&scene.request());
-    assert!(matches!(told, Told::Accepted(_)), "its places are free again: {told:?}");
+    let (_, event) = scene.ask(&scene.request());
+    assert!(matches!(event, LineEvent::Accepted(_)), "its places are free again: {event:?}");
     drop(lines);
     scene.end();
 }
@@ -138,8 +138,8 @@ fn many_addresses() {
     // Honest peers are none of these, and known peers can still connect.
     scene.check_honest();
     scene.later(60 * S);
-    let (_, told) = scene.ask(&scene.request());
-    assert!(matches!(told, Told::Accepted(_)), "there is room again: {told:?}");
+    let (_, event) = scene.ask(&scene.request());
+    assert!(matches!(event, LineEvent::Accepted(_)), "there is room again: {event:?}");
     drop((lines, channel, device, fabric));
     scene.end();
 }

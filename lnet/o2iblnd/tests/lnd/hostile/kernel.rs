@@ -12,7 +12,7 @@ use super::stranger::{Line, Scene};
 /// The longest payload of an immediate message (lnet-wire 35).
 const IMMEDIATE_MAX: usize = 3976;
 
-/// Bytes of the pieces of its own memory: pages.
+/// Bytes of the pieces of its memory: pages.
 const PAGE: usize = 4096;
 
 /// Bytes of the memory that it writes from.
@@ -28,7 +28,7 @@ pub(super) struct Kernel<'a> {
     memory: Arc<dyn Memory>,
     buffer: IoVec,
     /// Messages received and not handled.
-    heard: Vec<Vec<u8>>,
+    unhandled: Vec<Vec<u8>>,
     /// Credits to return.
     owed: u8,
 }
@@ -66,17 +66,17 @@ impl<'a> Kernel<'a> {
         let region = Region::heap(BYTES).unwrap();
         let memory = scene.device.register(&region, false).unwrap();
         let buffer = IoVec::whole(region.clone());
-        Kernel { scene, line, node, wrq_sge, region, memory, buffer, heard: Vec::new(), owed: 0 }
+        Kernel { scene, line, node, wrq_sge, region, memory, buffer, unhandled: Vec::new(), owed: 0 }
     }
 
     /// Returns the node's next message that is not a NOOP.
     pub(super) fn next(&mut self) -> Vec<u8> {
-        let Kernel { scene, line, heard, .. } = self;
+        let Kernel { scene, line, unhandled, .. } = self;
         scene.until(|| {
-            heard.extend(line.taken().into_iter().filter(|heard| heard[6] != NOOP));
-            !heard.is_empty()
+            unhandled.extend(line.taken().into_iter().filter(|bytes| bytes[6] != NOOP));
+            !unhandled.is_empty()
         });
-        let next = heard.remove(0);
+        let next = unhandled.remove(0);
         self.owed += u8::from([IMMEDIATE, GET_REQ].contains(&next[6]));
         next
     }
@@ -91,7 +91,7 @@ impl<'a> Kernel<'a> {
             IMMEDIATE => {
                 assert!(payload.len() <= IMMEDIATE_MAX, "a longer reply would be announced");
                 let reply = self.reply(&request, payload.len());
-                self.say(IMMEDIATE, &[&reply[..], payload].concat());
+                self.send(IMMEDIATE, &[&reply[..], payload].concat());
             }
             GET_REQ => {
                 let target = Target::of(&request[128..]);
@@ -114,11 +114,11 @@ impl<'a> Kernel<'a> {
         bytes
     }
 
-    /// Announces a payload to the node, and writes as much of it as the node wants; returns the
+    /// Announces a payload to the node, and writes the part that the node wants; returns its
     /// length.
     pub(super) fn put(&mut self, payload: &[u8], match_bits: u64) -> usize {
         let header = header(1, self.scene.own().nid, self.node.nid, payload.len() as u32, match_bits);
-        self.say(PUT_REQ, &[&header[..], &[7; 8]].concat());
+        self.send(PUT_REQ, &[&header[..], &[7; 8]].concat());
         let answer = self.next();
         assert_eq!((answer[6], &answer[48..56]), (PUT_ACK, &[7; 8][..]));
         let target = Target::of(&answer[64..]);
@@ -163,13 +163,13 @@ impl<'a> Kernel<'a> {
     /// Ends a transfer: with the received cookie, and the number of bytes that should have been
     /// written.
     fn done(&mut self, kind: u8, cookie: &[u8], bytes: usize) {
-        self.say(kind, &[cookie, &(bytes as u32).to_le_bytes()].concat());
+        self.send(kind, &[cookie, &(bytes as u32).to_le_bytes()].concat());
     }
 
-    fn say(&mut self, kind: u8, body: &[u8]) {
+    fn send(&mut self, kind: u8, body: &[u8]) {
         let mut bytes = message(kind, self.scene.own(), self.node, body);
         bytes[7] = std::mem::take(&mut self.owed);
-        self.line.say(&bytes);
+        self.line.send(&bytes);
     }
 
     /// Disconnects.

@@ -77,7 +77,7 @@ fn each_wrong_message_ends_its_connection_alone() {
         }),
     ];
     for (what, say) in wrong {
-        ends(&scene, what, |_, line, other| line.say(&say(other)));
+        ends(&scene, what, |_, line, other| line.send(&say(other)));
     }
     assert!(scene.victim().lnd.counters().rx.protocol_errors >= wrong.len() as u64 - 1);
     scene.end();
@@ -100,7 +100,7 @@ fn an_oversize_message() {
         ends(&scene, "oversize", |_, line, other| {
             let mut bytes = message(NOOP, scene.own(), other, &[]);
             bytes.resize(length, 0);
-            line.say(&bytes);
+            line.send(&bytes);
         });
     }
     scene.end();
@@ -112,7 +112,7 @@ fn more_than_its_credits() {
     let scene = Scene::new();
     scene.victim().engine.set_lazy(portal(), true);
     ends(&scene, "overrun", |scene, line, other| {
-        (0..9).for_each(|cookie| line.say(&put_req(scene.own(), other, cookie)));
+        (0..9).for_each(|cookie| line.send(&put_req(scene.own(), other, cookie)));
     });
     assert_eq!(scene.victim().engine.waiting(portal()), 0);
     scene.victim().engine.set_lazy(portal(), false);
@@ -126,15 +126,15 @@ fn more_than_was_asked_for() {
     for status in [5001_i32, i32::MAX] {
         scene.victim().post(&whole(5000), 7, MdOptions::OP_PUT);
         ends(&scene, "status", |scene, line, other| {
-            line.say(&put_req(scene.own(), other, 1));
-            let mut heard = Vec::new();
+            line.send(&put_req(scene.own(), other, 1));
+            let mut received = Vec::new();
             scene.until(|| {
-                heard.extend(line.heard());
-                !heard.is_empty()
+                received.extend(line.messages());
+                !received.is_empty()
             });
-            assert_eq!(heard[0][6], PUT_ACK);
-            let done = [&heard[0][56..64], &status.to_le_bytes()].concat();
-            line.say(&message(PUT_DONE, scene.own(), other, &done));
+            assert_eq!(received[0][6], PUT_ACK);
+            let done = [&received[0][56..64], &status.to_le_bytes()].concat();
+            line.send(&message(PUT_DONE, scene.own(), other, &done));
         });
         scene.victim().take();
     }
@@ -162,14 +162,14 @@ fn done_without_a_write() {
         let sink = filled(apart(&PARTS), 2);
         victim.post(&sink, 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
         let header = header(1, scene.own().nid, other.nid, length as u32, 7);
-        line.say(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
-        let mut heard = Vec::new();
+        line.send(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
+        let mut received = Vec::new();
         scene.until(|| {
-            heard.extend(line.heard().into_iter().filter(|heard| heard[6] == PUT_ACK));
-            !heard.is_empty()
+            received.extend(line.messages().into_iter().filter(|bytes| bytes[6] == PUT_ACK));
+            !received.is_empty()
         });
-        let done = [&heard[0][56..64], &(length as i32).to_le_bytes()].concat();
-        line.say(&message(PUT_DONE, scene.own(), other, &done));
+        let done = [&received[0][56..64], &(length as i32).to_le_bytes()].concat();
+        line.send(&message(PUT_DONE, scene.own(), other, &done));
         scene.until(|| victim.has(EventKind::Put));
         assert_eq!(bytes(&sink), vec![0; length], "number {cookie}");
         victim.clear();
@@ -192,22 +192,22 @@ fn one_peer_holds_half_of_the_pool() {
     for cookie in 0..ASKED {
         victim.post(&apart(&[4096, 5000]), 200 + u64::from(cookie), MdOptions::OP_PUT);
         let header = header(1, scene.own().nid, other.nid, 9096, 200 + u64::from(cookie));
-        line.say(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
+        line.send(&message(PUT_REQ, scene.own(), other, &[&header[..], &[cookie; 8]].concat()));
     }
-    let mut heard = Vec::new();
-    let mut hear = |line: &Line, kind, count| {
+    let mut received = Vec::new();
+    let mut expect = |line: &Line, kind, count| {
         scene.until(|| {
-            heard.extend(line.heard().into_iter().map(|heard| heard[6]));
-            heard.iter().filter(|heard| **heard == kind).count() == count
+            received.extend(line.messages().into_iter().map(|bytes| bytes[6]));
+            received.iter().filter(|received_kind| **received_kind == kind).count() == count
         });
     };
-    hear(&line, PUT_ACK, HELD);
+    expect(&line, PUT_ACK, HELD);
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     put(&scene.bed, [honest, victim], &filled(whole(9096), 1), &apart(&[4096, 5000]));
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     // Half of the timeout, and a quarter until the next check.
     (0..4).for_each(|_| scene.later(10 * S));
-    hear(&line, PUT_NAK, usize::from(ASKED) - HELD);
+    expect(&line, PUT_NAK, usize::from(ASKED) - HELD);
     assert_eq!(victim.lnd.conn_stats().connections, 2);
     (0..4).for_each(|_| scene.later(10 * S));
     scene.expect_ended(&line, "it owes writes");
@@ -231,15 +231,15 @@ fn a_get_that_waits_for_the_pool() {
     let mut cookies = Vec::new();
     let mut asked = |line: &Line, count| {
         scene.until(|| {
-            let requests = line.heard().into_iter().filter(|heard| heard[6] == GET_REQ);
-            cookies.extend(requests.map(|heard| heard[120..128].to_vec()));
+            let requests = line.messages().into_iter().filter(|bytes| bytes[6] == GET_REQ);
+            cookies.extend(requests.map(|bytes| bytes[120..128].to_vec()));
             cookies.len() == count
         });
         cookies.clone()
     };
     let answer = |line: &mut Line, cookie: &[u8]| {
         let body = [cookie, &(-(Errno::ENODATA as i32)).to_le_bytes()].concat();
-        line.say(&message(GET_DONE, scene.own(), other, &body));
+        line.send(&message(GET_DONE, scene.own(), other, &body));
     };
     let first = asked(&line, HELD);
     scene.later(20 * S);
@@ -269,7 +269,7 @@ fn wrong_keys() {
             let (address, key) =
                 if right_key { (address.wrapping_sub(1 << 40), key) } else { (address, !key) };
             let descriptor = descriptor(key, 1, &[(5000, address)]);
-            line.say(&get_req(scene.own(), other, other.nid, &descriptor));
+            line.send(&get_req(scene.own(), other, other.nid, &descriptor));
         });
         assert_eq!(scene.victim().count(EventKind::Get), (1, 0), "the GET has failed");
         scene.victim().take();
@@ -283,7 +283,7 @@ fn deafness() {
     let scene = Scene::new();
     let (mut line, other) = scene.deaf();
     // The node answers that no buffer matches.
-    line.say(&put_req(scene.own(), other, 1));
+    line.send(&put_req(scene.own(), other, 1));
     scene.expect_ended(&line, "deaf");
     drop(line);
     scene.end();
@@ -297,7 +297,7 @@ fn silence() {
     let (line, _) = scene.connected();
     let put = scene.victim().put_unasked(scene.id(), &filled(whole(5000), 1), 7);
     let get = scene.victim().get(scene.id(), &whole(5000), 7);
-    scene.until(|| line.heard().len() + 2 > 2);
+    scene.until(|| line.messages().len() + 2 > 2);
     for _ in 0..8 {
         scene.later(10 * S);
     }

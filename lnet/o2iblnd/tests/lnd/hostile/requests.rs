@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nlx_testkit::lnds::{S, TestBed as _};
 
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
-use super::stranger::{Line, Scene, Told};
+use super::stranger::{Line, LineEvent, Scene};
 
 /// Reasons (lnet-wire 33).
 const FATAL: u8 = 3;
@@ -20,9 +20,9 @@ const EARLY: u8 = 9;
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
 fn rejected(scene: &Scene, what: &str, data: &[u8]) -> Record {
-    let (_, told) = scene.ask(data);
-    match told {
-        Told::Rejected(Rejected::Record(record)) => Record::of(&record),
+    let (_, event) = scene.ask(data);
+    match event {
+        LineEvent::Rejected(Rejected::Record(record)) => Record::of(&record),
         other => panic!("{what}: {other:?}"),
     }
 }
@@ -88,8 +88,8 @@ fn the_other_byte_order() {
     for field in [0..4, 4..6, 8..12, 12..16, 16..24, 24..32, 32..40, 40..48, 48..50, 50..52, 52..56] {
         request[field].reverse();
     }
-    let (line, told) = scene.ask(&request);
-    let Told::Accepted(data) = told else { panic!("{told:?}") };
+    let (line, event) = scene.ask(&request);
+    let LineEvent::Accepted(data) = event else { panic!("{event:?}") };
     assert_eq!((data[6], &data[0..4]), (CONNACK, &MAGIC.to_le_bytes()[..]));
     drop(line);
     scene.end();
@@ -107,8 +107,8 @@ fn leaving_at_each_step() {
         line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
         drop(line);
         // Accepted, and not established.
-        let (line, told) = scene.ask(&scene.request());
-        assert!(matches!(told, Told::Accepted(_)), "{told:?}");
+        let (line, event) = scene.ask(&scene.request());
+        assert!(matches!(event, LineEvent::Accepted(_)), "{event:?}");
         line.endpoint.disconnect();
         drop(line);
         // In use.
@@ -133,7 +133,7 @@ fn is_readable(fd: BorrowedFd<'_>) -> bool {
 /// Ends the node's NI, and starts it again; returns the rejection of the line's request.
 fn rejected_at_the_end(scene: &Scene, line: Line) -> Rejected {
     scene.victim().end();
-    let Told::Rejected(rejected) = scene.told(line.token) else { panic!("it is not rejected") };
+    let LineEvent::Rejected(rejected) = scene.next_event(line.token) else { panic!("it is not rejected") };
     drop(line);
     scene.nodes[1].take();
     scene.victim().start();
@@ -167,8 +167,8 @@ fn pending_when_the_ni_ends() {
 #[test]
 fn half_open_when_the_ni_ends() {
     let scene = Scene::new();
-    let (line, told) = scene.ask(&scene.request());
-    assert!(matches!(told, Told::Accepted(_)), "{told:?}");
+    let (line, event) = scene.ask(&scene.request());
+    assert!(matches!(event, LineEvent::Accepted(_)), "{event:?}");
     let rejected = rejected_at_the_end(&scene, line);
     assert!(matches!(rejected, Rejected::NoListener | Rejected::Other(_)), "{rejected:?}");
     scene.end();

@@ -73,10 +73,10 @@ fn a_ping_is_answered() {
     let mut kernel = Kernel::connected(&scene, WRQ_SGE);
     let sleeper = Arc::new(Sleeper::new().unwrap());
     for nids in [1, 16, 245] {
-        let told = info(&scene, nids);
+        let info_bytes = info(&scene, nids);
         let mut ping = scene.victim().engine.ping(None, scene.id(), sleeper.clone()).unwrap();
-        assert_eq!(kernel.answer_get(&told), IMMEDIATE);
-        assert_eq!(answered(&scene, &mut ping), Ok(PingInfo::parse(&told).unwrap()), "{nids} NIDs");
+        assert_eq!(kernel.answer_get(&info_bytes), IMMEDIATE);
+        assert_eq!(answered(&scene, &mut ping), Ok(PingInfo::parse(&info_bytes).unwrap()), "{nids} NIDs");
     }
     kernel.leave();
     scene.end();
@@ -90,21 +90,21 @@ fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     let mut kernel = Kernel::connected(&scene, WRQ_SGE);
     let sleeper = Arc::new(Sleeper::new().unwrap());
     for (nids, kind) in [(246, IMMEDIATE), (250, GET_REQ), (255, GET_REQ)] {
-        let told = info(&scene, nids);
+        let info_bytes = info(&scene, nids);
         let engine = &scene.victim().engine;
         let mut ping = engine.ping(None, scene.id(), sleeper.clone()).unwrap();
-        kernel.answer_get(&told);
+        kernel.answer_get(&info_bytes);
         assert_eq!(answered(&scene, &mut ping), Err(Errno::EPROTO));
-        assert_eq!(ping.needs(), Some(told.len()));
-        let mut ping = engine.ping_asking(None, scene.id(), sleeper.clone(), told.len()).unwrap();
-        assert_eq!(kernel.answer_get(&told), kind);
-        assert_eq!(answered(&scene, &mut ping), Ok(PingInfo::parse(&told).unwrap()), "{nids} NIDs");
+        assert_eq!(ping.needs(), Some(info_bytes.len()));
+        let mut ping = engine.ping_asking(None, scene.id(), sleeper.clone(), info_bytes.len()).unwrap();
+        assert_eq!(kernel.answer_get(&info_bytes), kind);
+        assert_eq!(answered(&scene, &mut ping), Ok(PingInfo::parse(&info_bytes).unwrap()), "{nids} NIDs");
     }
     kernel.leave();
     scene.end();
 }
 
-/// GETs as long as the reply, or not longer than an IMMEDIATE's payload.
+/// GETs of the reply's length, or not longer than an IMMEDIATE's payload.
 #[test]
 fn exact_gets_arrive() {
     let scene = Scene::new();
@@ -132,7 +132,7 @@ fn exact_gets_arrive() {
 /// continues.
 #[test]
 fn longer_gets_fail() {
-    let told = Warnings::heard();
+    let warnings = Warnings::heard();
     let scene = Scene::new();
     let mut failed = 0;
     for wrq_sge in [1, WRQ_SGE] {
@@ -163,8 +163,11 @@ fn longer_gets_fail() {
         kernel.leave();
         scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     }
-    let advice = told.with("a GET of 4096 bytes is answered by 1,");
-    assert!(advice.last().is_some_and(|told| told.contains("EIO") && told.contains("3976")), "{advice:?}");
+    let advice = warnings.with("a GET of 4096 bytes is answered by 1,");
+    assert!(
+        advice.last().is_some_and(|warning| warning.contains("EIO") && warning.contains("3976")),
+        "{advice:?}"
+    );
     scene.end();
 }
 

@@ -22,7 +22,7 @@ const CREDITS: usize = 8;
 /// The length of a payload in an IMMEDIATE, and of one that is written by RDMA.
 const LENGTHS: [usize; 2] = [1000, 5000];
 
-/// Returns a node with as many credits as one peer may have, and a stranger that is connected to
+/// Returns a node whose credits one peer can all hold, and a stranger that is connected to
 /// it.
 fn scene() -> (Scene, Line, End) {
     let credits = CREDITS as u32;
@@ -139,15 +139,15 @@ fn who_lives_keeps_its_connection_and_no_credits() {
         let (scene, mut line, other) = scene();
         hold_all(&scene, length);
         let victim = scene.victim();
-        let heard = [line.heard(), line.heard()].concat();
+        let received = [line.messages(), line.messages()].concat();
         let waiting = wait_for_a_credit(&scene);
         let own = scene.own();
         let header = header(1, own.nid, other.nid, 5000, 99);
         let asks = [&header[..], &[1; 8]].concat();
         let lives = |line: &mut Line| {
             // The node answers that no buffer matches.
-            line.say(&message(PUT_REQ, own, other, &asks));
-            line.say(&message(NOOP, own, other, &[]));
+            line.send(&message(PUT_REQ, own, other, &asks));
+            line.send(&message(NOOP, own, other, &[]));
         };
         let (begun_ns, mut sent_ns) = (scene.bed.now_ns(), None);
         let ended = given_up_after(&scene, 15, || {
@@ -162,11 +162,11 @@ fn who_lives_keeps_its_connection_and_no_credits() {
         assert!(sent_ns.is_some_and(|ns| ns <= TIMEOUT_S * S), "{sent_ns:?}");
         let (all, well) = victim.count(EventKind::Send);
         assert_eq!(all - well, CREDITS, "what it held has failed");
-        for request in heard.iter().filter(|heard| heard[6] == PUT_REQ) {
+        for request in received.iter().filter(|bytes| bytes[6] == PUT_REQ) {
             let body = [&request[120..128], &[5; 8], &descriptor(1, 1, &[(5000, 8)])[..]].concat();
-            line.say(&message(PUT_ACK, own, other, &body));
+            line.send(&message(PUT_ACK, own, other, &body));
             scene.until(|| {
-                let done = line.heard().into_iter().find(|heard| heard[6] == PUT_DONE);
+                let done = line.messages().into_iter().find(|bytes| bytes[6] == PUT_DONE);
                 done.is_some_and(|done| done[48..] == [&[5; 8][..], &(-110_i32).to_le_bytes()].concat())
             });
         }
@@ -188,7 +188,7 @@ fn who_lives_is_waited_for_until_it_falls_silent() {
         let victim = scene.victim();
         let nap = message(NOOP, scene.own(), other, &[]);
         let ended = given_up_after(&scene, 20, || {
-            line.say(&nap);
+            line.send(&nap);
             line.taken();
         });
         assert_eq!(ended, None);
@@ -218,8 +218,8 @@ fn a_slow_peer_is_kept_while_others_wait_for_credits() {
     }
     let mut cookies = Vec::new();
     scene.until(|| {
-        let asked = line.heard().into_iter().filter(|heard| heard[6] == PUT_REQ);
-        cookies.extend(asked.map(|heard| heard[120..128].to_vec()));
+        let asked = line.messages().into_iter().filter(|bytes| bytes[6] == PUT_REQ);
+        cookies.extend(asked.map(|bytes| bytes[120..128].to_vec()));
         cookies.len() == CREDITS
     });
     // Further messages to the stranger take the credits that it returns, but only after the honest
@@ -232,7 +232,7 @@ fn a_slow_peer_is_kept_while_others_wait_for_credits() {
     let mut waiting = wait_for_a_credit(&scene);
     let ended = given_up_after(&scene, 4, || {
         let cookie = answered.next().unwrap();
-        line.say(&message(PUT_NAK, own, other, &[&cookie[..], &[0; 4]].concat()));
+        line.send(&message(PUT_NAK, own, other, &[&cookie[..], &[0; 4]].concat()));
         scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
         scene.later(S / 10);
         waiting = wait_for_a_credit(&scene);

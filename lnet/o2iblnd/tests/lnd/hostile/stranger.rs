@@ -34,7 +34,7 @@ pub(super) struct Scene {
 
 /// An event of a [`Channel`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum LineEvent {
     Resolved,
     Accepted(PrivateData),
     Established,
@@ -142,7 +142,7 @@ impl Scene {
         let from = SocketAddrV4::new(self.address, 0);
         let options = DialOptions { resolve_ms: 5_000, tos: None };
         let endpoint = self.channel.dial(token, &self.device, from, to, &options).unwrap();
-        assert_eq!(self.told(token), Told::Resolved);
+        assert_eq!(self.next_event(token), LineEvent::Resolved);
         self.line(token, endpoint)
     }
 
@@ -171,49 +171,49 @@ impl Scene {
     }
 
     /// Returns the channel's next event of a line.
-    pub(super) fn told(&self, token: Token) -> Told {
-        let mut told = None;
+    pub(super) fn next_event(&self, token: Token) -> LineEvent {
+        let mut event = None;
         self.until(|| {
             self.channel.rest();
             while let Some(cm_event) = self.channel.next() {
-                told = of(token, cm_event).or(told.take());
+                event = of(token, cm_event).or(event.take());
             }
-            told.is_some()
+            event.is_some()
         });
-        told.unwrap()
+        event.unwrap()
     }
 
     /// Connects with this private data.
-    pub(super) fn ask(&self, private_data: &[u8]) -> (Line, Told) {
+    pub(super) fn ask(&self, private_data: &[u8]) -> (Line, LineEvent) {
         let mut line = self.dial();
         line.receive();
         line.endpoint.connect(private_data, &OPTIONS).unwrap();
-        let told = self.told(line.token);
-        (line, told)
+        let event = self.next_event(line.token);
+        (line, event)
     }
 
     /// Returns an established connection, and the node's end of it.
     pub(super) fn connected(&self) -> (Line, End) {
-        let (line, told) = self.ask(&self.request());
-        self.establish(line, &told)
+        let (line, event) = self.ask(&self.request());
+        self.establish(line, &event)
     }
 
     /// Returns a connection with unusual parameters.
     pub(super) fn connected_with(&self, params: &[u8]) -> (Line, End) {
-        let (line, told) = self.ask(&message(CONNREQ, self.own(), self.other(), params));
-        self.establish(line, &told)
+        let (line, event) = self.ask(&message(CONNREQ, self.own(), self.other(), params));
+        self.establish(line, &event)
     }
 
     /// Returns a connection that cannot receive.
     pub(super) fn deaf(&self) -> (Line, End) {
         let mut line = self.dial();
         line.endpoint.connect(&self.request(), &OPTIONS).unwrap();
-        let told = self.told(line.token);
-        self.establish(line, &told)
+        let event = self.next_event(line.token);
+        self.establish(line, &event)
     }
 
-    fn establish(&self, mut line: Line, told: &Told) -> (Line, End) {
-        let Told::Accepted(data) = told else { panic!("{told:?}") };
+    fn establish(&self, mut line: Line, event: &LineEvent) -> (Line, End) {
+        let LineEvent::Accepted(data) = event else { panic!("{event:?}") };
         assert_eq!(data[6], super::bytes::CONNACK);
         let before = self.victim().lnd.conn_stats().connections;
         line.endpoint.establish().unwrap();
@@ -236,15 +236,15 @@ impl Scene {
     }
 }
 
-fn of(token: Token, cm_event: CmEvent) -> Option<Told> {
+fn of(token: Token, cm_event: CmEvent) -> Option<LineEvent> {
     match cm_event {
-        CmEvent::Resolved(of) if of == token => Some(Told::Resolved),
-        CmEvent::Accepted(of, data) if of == token => Some(Told::Accepted(data)),
-        CmEvent::Established(of) if of == token => Some(Told::Established),
-        CmEvent::Rejected(of, why) if of == token => Some(Told::Rejected(why)),
-        CmEvent::Failed(of, _) if of == token => Some(Told::Failed),
-        CmEvent::Disconnected(of) if of == token => Some(Told::Disconnected),
-        CmEvent::Ready(of) if of == token => Some(Told::Other),
+        CmEvent::Resolved(of) if of == token => Some(LineEvent::Resolved),
+        CmEvent::Accepted(of, data) if of == token => Some(LineEvent::Accepted(data)),
+        CmEvent::Established(of) if of == token => Some(LineEvent::Established),
+        CmEvent::Rejected(of, why) if of == token => Some(LineEvent::Rejected(why)),
+        CmEvent::Failed(of, _) if of == token => Some(LineEvent::Failed),
+        CmEvent::Disconnected(of) if of == token => Some(LineEvent::Disconnected),
+        CmEvent::Ready(of) if of == token => Some(LineEvent::Other),
         _ => None,
     }
 }
@@ -275,7 +275,7 @@ impl Line {
     }
 
     /// Sends a message; an error because the connection has ended is ignored.
-    pub(super) fn say(&mut self, bytes: &[u8]) {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
         let place = BUFFERS + self.sent % BUFFERS;
         self.sent += 1;
         if !bytes.is_empty() {
@@ -289,7 +289,7 @@ impl Line {
     }
 
     /// Returns the received messages, and does not use their buffers again.
-    pub(super) fn heard(&self) -> Vec<Vec<u8>> {
+    pub(super) fn messages(&self) -> Vec<Vec<u8>> {
         self.received().into_iter().map(|(_, message)| message).collect()
     }
 
