@@ -256,7 +256,7 @@ pub struct UserStatus {
 /// The accounts of all users.
 pub struct Accounts {
     config: AccountsConfig,
-    books: Mutex<Books>,
+    state: Mutex<AccountsState>,
     refused: AtomicU64,
 }
 
@@ -267,7 +267,7 @@ enum Refused {
     Silent,
 }
 
-struct Books {
+struct AccountsState {
     /// The users that hold something, by uid.
     users: Vec<UserStatus>,
     /// Amounts by [`GroupId`].
@@ -282,13 +282,13 @@ impl Accounts {
     /// Creates accounts in which nothing is held.
     #[must_use]
     pub fn new(config: AccountsConfig) -> Arc<Accounts> {
-        let books = Books {
+        let state = AccountsState {
             users: Vec::new(),
             groups: vec![Amounts::NONE; config.groups.len()].into(),
             privileged: Amounts::NONE,
             ordinary: Amounts::NONE,
         };
-        Arc::new(Accounts { config, books: Mutex::new(books), refused: AtomicU64::new(0) })
+        Arc::new(Accounts { config, state: Mutex::new(state), refused: AtomicU64::new(0) })
     }
 
     /// Returns the capacity and the bounds.
@@ -322,10 +322,10 @@ impl Accounts {
     /// number. If there are more, those with the most clients are returned.
     #[must_use]
     pub fn users(&self, limit: usize) -> (Vec<UserStatus>, usize) {
-        let books = self.books.lock();
-        let all = books.users.len();
-        let mut users = books.users.clone();
-        drop(books);
+        let state = self.state.lock();
+        let all = state.users.len();
+        let mut users = state.users.clone();
+        drop(state);
         if all > limit {
             users.sort_by_key(|user| std::cmp::Reverse((user.held.of(Resource::Clients), user.user)));
             users.truncate(limit);
@@ -337,17 +337,17 @@ impl Accounts {
     /// Returns the amounts that all users hold together.
     #[must_use]
     pub fn held(&self) -> Amounts {
-        let books = self.books.lock();
-        let mut sum = books.privileged;
-        Resource::ALL.into_iter().for_each(|resource| *sum.at(resource) += books.ordinary.of(resource));
+        let state = self.state.lock();
+        let mut sum = state.privileged;
+        Resource::ALL.into_iter().for_each(|resource| *sum.at(resource) += state.ordinary.of(resource));
         sum
     }
 
     /// Returns the amounts that one user holds.
     #[must_use]
     pub fn held_by(&self, user: UserId) -> Amounts {
-        let books = self.books.lock();
-        books.position(user).map_or(Amounts::NONE, |at| books.users[at].held)
+        let state = self.state.lock();
+        state.position(user).map_or(Amounts::NONE, |at| state.users[at].held)
     }
 
     /// Returns the number of refused charges, of all users since the start.
@@ -361,10 +361,10 @@ impl Accounts {
     }
 
     /// Returns the largest amount of a resource that this payer may hold now.
-    fn limit(&self, books: &Books, payer: Payer, resource: Resource) -> u64 {
-        let held = books.position(payer.user).map_or(0, |at| books.users[at].held.of(resource));
+    fn limit(&self, state: &AccountsState, payer: Payer, resource: Resource) -> u64 {
+        let held = state.position(payer.user).map_or(0, |at| state.users[at].held.of(resource));
         let capacity = self.config.capacity.of(resource);
-        let (privileged, ordinary) = (books.privileged.of(resource), books.ordinary.of(resource));
+        let (privileged, ordinary) = (state.privileged.of(resource), state.ordinary.of(resource));
         let mut limit = if self.is_privileged(payer.user) {
             held + capacity.saturating_sub(privileged + ordinary)
         } else {
@@ -379,40 +379,40 @@ impl Accounts {
             };
             share.min(self.config.per_user.of(resource))
         };
-        if let Some((caps, held_together)) = self.group(books, payer) {
+        if let Some((caps, held_together)) = self.group(state, payer) {
             let together = caps.together.of(resource).saturating_sub(held_together.of(resource));
             limit = limit.min(caps.per_user.of(resource)).min(held.saturating_add(together));
         }
         limit
     }
 
-    fn group<'a>(&'a self, books: &'a Books, payer: Payer) -> Option<(&'a GroupCaps, &'a Amounts)> {
+    fn group<'a>(&'a self, state: &'a AccountsState, payer: Payer) -> Option<(&'a GroupCaps, &'a Amounts)> {
         let GroupId(index) = payer.group?;
-        self.config.groups.get(usize::from(index)).zip(books.groups.get(usize::from(index)))
+        self.config.groups.get(usize::from(index)).zip(state.groups.get(usize::from(index)))
     }
 
     fn add(&self, payer: Payer, resource: Resource, count: u64, refused: Refused) -> Result<(), Refusal> {
         if count == 0 {
             return Ok(());
         }
-        let mut books = self.books.lock();
-        let limit = self.limit(&books, payer, resource);
-        let held = books.position(payer.user).map_or(0, |at| books.users[at].held.of(resource));
+        let mut state = self.state.lock();
+        let limit = self.limit(&state, payer, resource);
+        let held = state.position(payer.user).map_or(0, |at| state.users[at].held.of(resource));
         let wanted = held.saturating_add(count);
         if wanted > limit {
             if refused == Refused::Counted {
                 self.refused.fetch_add(1, Relaxed);
-                if let Ok(at) = books.position(payer.user) {
-                    books.users[at].refused += 1;
+                if let Ok(at) = state.position(payer.user) {
+                    state.users[at].refused += 1;
                 }
             }
             return Err(resource.refusal(wanted, limit));
         }
-        let user = books.user(payer.user)?;
+        let user = state.user(payer.user)?;
         *user.held.at(resource) = wanted;
-        let sum = if self.is_privileged(payer.user) { &mut books.privileged } else { &mut books.ordinary };
+        let sum = if self.is_privileged(payer.user) { &mut state.privileged } else { &mut state.ordinary };
         *sum.at(resource) += count;
-        if let Some(group) = payer.group.and_then(|GroupId(index)| books.groups.get_mut(usize::from(index))) {
+        if let Some(group) = payer.group.and_then(|GroupId(index)| state.groups.get_mut(usize::from(index))) {
             *group.at(resource) += count;
         }
         Ok(())
@@ -422,18 +422,18 @@ impl Accounts {
         if count == 0 {
             return;
         }
-        let mut books = self.books.lock();
-        let Ok(at) = books.position(payer.user) else {
+        let mut state = self.state.lock();
+        let Ok(at) = state.position(payer.user) else {
             debug_assert!(false, "{payer:?} gives back {count} {resource:?}, and holds nothing");
             return;
         };
-        less(&mut books.users[at].held, resource, count);
-        if books.users[at].held.is_zero() {
-            books.users.remove(at);
+        less(&mut state.users[at].held, resource, count);
+        if state.users[at].held.is_zero() {
+            state.users.remove(at);
         }
-        let sum = if self.is_privileged(payer.user) { &mut books.privileged } else { &mut books.ordinary };
+        let sum = if self.is_privileged(payer.user) { &mut state.privileged } else { &mut state.ordinary };
         less(sum, resource, count);
-        if let Some(group) = payer.group.and_then(|GroupId(index)| books.groups.get_mut(usize::from(index))) {
+        if let Some(group) = payer.group.and_then(|GroupId(index)| state.groups.get_mut(usize::from(index))) {
             less(group, resource, count);
         }
     }
@@ -446,7 +446,7 @@ fn less(held: &mut Amounts, resource: Resource, count: u64) {
     *held = held.saturating_sub(count);
 }
 
-impl Books {
+impl AccountsState {
     fn position(&self, user: UserId) -> Result<usize, usize> {
         self.users.binary_search_by_key(&user, |entry| entry.user)
     }

@@ -19,19 +19,19 @@ use super::porter::SHARED;
 /// The descriptors that the clients of one service thread share with it. Clones refer to the same
 /// set.
 #[derive(Clone)]
-pub(super) struct Custody(TryArc<Mutex<Inner>>);
+pub(super) struct Custody(TryArc<Mutex<CustodyState>>);
 
 #[derive(Default)]
-struct Inner {
+struct CustodyState {
     next: u64,
-    held: HashMap<u64, Entry, foldhash::fast::RandomState>,
+    held: HashMap<u64, CustodyEntry, foldhash::fast::RandomState>,
     /// Numbers of held descriptors that the porter does not have.
     unkept: Vec<u64>,
     /// Descriptors to be closed, with capacity for all that are held.
     ended: Vec<Ended>,
 }
 
-struct Entry {
+struct CustodyEntry {
     fd: TryArc<OwnedFd>,
     charge: Charge,
     /// A porter has had it, so that the client may have it.
@@ -45,9 +45,9 @@ struct Ended {
     charge: Charge,
 }
 
-impl Inner {
-    fn enter(&mut self, number: u64, entry: Entry) -> Result<(), NoMemory> {
-        let Inner { held, unkept, ended, .. } = self;
+impl CustodyState {
+    fn enter(&mut self, number: u64, entry: CustodyEntry) -> Result<(), NoMemory> {
+        let CustodyState { held, unkept, ended, .. } = self;
         held.try_reserve(1).map_err(|_| NoMemory)?;
         let most = held.len() + 1;
         unkept.try_reserve(most - unkept.len()).map_err(|_| NoMemory)?;
@@ -62,7 +62,7 @@ impl Custody {
     /// Creates the set of the thread with this number.
     pub(super) fn try_new(thread: usize) -> Result<Custody, NoMemory> {
         let next = SHARED | (thread as u64) << 48;
-        TryArc::try_new(Mutex::new(Inner { next, ..Inner::default() })).map(Custody)
+        TryArc::try_new(Mutex::new(CustodyState { next, ..CustodyState::default() })).map(Custody)
     }
 
     /// Adds a descriptor that the client is to get. Nothing may be sent to the client before all
@@ -72,20 +72,20 @@ impl Custody {
         let number = self.take_number();
         // Created before it is entered: if there is no memory, nothing is left behind.
         let share = TryArc::try_new(Share { number, fd: fd.clone(), custody: self.clone() })?;
-        self.0.lock().enter(number, Entry { fd, charge, given: false })?;
+        self.0.lock().enter(number, CustodyEntry { fd, charge, given: false })?;
         Ok(SharedFd(share))
     }
 
     fn take_number(&self) -> u64 {
-        let inner = &mut *self.0.lock();
-        inner.next += 1;
-        inner.next
+        let state = &mut *self.0.lock();
+        state.next += 1;
+        state.next
     }
 
     /// Returns the number of descriptors that are held or to be closed.
     pub(super) fn len(&self) -> usize {
-        let inner = self.0.lock();
-        inner.held.len() + inner.ended.len()
+        let state = self.0.lock();
+        state.held.len() + state.ended.len()
     }
 
     /// Returns whether the porter has all of them.
@@ -96,7 +96,7 @@ impl Custody {
     /// Passes each descriptor that the porter lacks to `keep`, until it returns false. Returns
     /// whether the porter has all of them then.
     pub(super) fn keep_all(&self, mut keep: impl FnMut(u64, BorrowedFd<'_>) -> bool) -> bool {
-        let Inner { held, unkept, .. } = &mut *self.0.lock();
+        let CustodyState { held, unkept, .. } = &mut *self.0.lock();
         while let Some(number) = unkept.last() {
             if let Some(entry) = held.get_mut(number) {
                 if !keep(*number, entry.fd.as_fd()) {
@@ -111,7 +111,7 @@ impl Custody {
 
     /// Records that the porter is gone, and with it all its descriptors.
     pub(super) fn porter_has_none(&self) {
-        let Inner { held, unkept, .. } = &mut *self.0.lock();
+        let CustodyState { held, unkept, .. } = &mut *self.0.lock();
         unkept.clear();
         unkept.extend(held.keys());
     }
@@ -144,8 +144,8 @@ impl AsFd for SharedFd {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let Inner { held, unkept, ended, .. } = &mut *self.custody.0.lock();
-        let Some(Entry { fd, charge, given }) = held.remove(&self.number) else { return };
+        let CustodyState { held, unkept, ended, .. } = &mut *self.custody.0.lock();
+        let Some(CustodyEntry { fd, charge, given }) = held.remove(&self.number) else { return };
         unkept.retain(|number| *number != self.number);
         // A descriptor that the client never got is closed here.
         if given {

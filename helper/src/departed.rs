@@ -8,23 +8,23 @@ use parking_lot::Mutex;
 use super::Leftovers;
 use super::accounts::Charge;
 use super::costs::{ArenaCharges, TmCharges};
-use super::outlet::Outlet;
-use super::tally::Tally;
+use super::counters::ClientCounters;
+use super::outlet::ClientSink;
 
 /// The leftovers of one client. This code only checks whether they are gone: the event queue of a
 /// transfer machine lives until LNet frees it, an arena's memory until the last message releases
 /// it.
 #[derive(Default)]
-pub(super) struct Estate {
+pub(super) struct SessionTeardown {
     /// Transfer machines, with the user's charges until they are gone.
-    pub(super) tms: Mutex<Vec<(TmLeftover<Outlet>, TmCharges)>>,
+    pub(super) tms: Mutex<Vec<(TmLeftover<ClientSink>, TmCharges)>>,
     /// Arenas with their bytes, and the user's charges until they are gone.
     pub(super) arenas: Mutex<Vec<(WeakRegion, u64, ArenaCharges)>>,
-    /// The charge for operations that LNet has not ended yet, which the client's tally counts.
-    pub(super) operations: Mutex<Option<(TryArc<Tally>, Charge)>>,
+    /// The charge for operations that LNet has not ended yet, which the client's counters counts.
+    pub(super) operations: Mutex<Option<(TryArc<ClientCounters>, Charge)>>,
 }
 
-impl Estate {
+impl SessionTeardown {
     /// Returns whether LNet has released all of it. Memory that this process still has to unmap
     /// does not count.
     fn is_released(&self) -> bool {
@@ -44,8 +44,8 @@ impl Estate {
 
     /// Releases the charge for operations that LNet has ended.
     fn trim(&self) {
-        if let Some((tally, charge)) = &mut *self.operations.lock() {
-            charge.trim(tally.operations.get(), 1);
+        if let Some((counters, charge)) = &mut *self.operations.lock() {
+            charge.trim(counters.operations.get(), 1);
         }
     }
 
@@ -76,7 +76,7 @@ impl Estate {
 }
 
 /// The leftovers of a departed client.
-pub struct Departure(pub(super) TryArc<Estate>);
+pub struct Departure(pub(super) TryArc<SessionTeardown>);
 
 impl Departure {
     /// Returns whether LNet has released all of them: nothing writes into the client's memory any

@@ -10,13 +10,13 @@ use nlx_kcore::Network;
 use parking_lot::Mutex;
 
 use super::accounts::{Accounts, AccountsConfig, Payer};
-use super::departed::Estate;
-use super::outlet::Outlet;
+use super::counters::ClientCounters;
+use super::departed::SessionTeardown;
+use super::outlet::ClientSink;
 use super::owners::Owners;
 use super::portal_shares::PortalShares;
 use super::session;
 use super::status::USERS_MAX;
-use super::tally::Tally;
 use super::{
     ClientQuotas, ClientStatus, Credentials, Departure, HostStatus, Leftovers, Policy, TmStatus, Totals,
 };
@@ -51,21 +51,21 @@ struct Clients {
     /// The last number that was assigned.
     last: u64,
     /// The connected clients, by their number.
-    connected: HashMap<u64, TryArc<Record>, foldhash::fast::RandomState>,
+    connected: HashMap<u64, TryArc<ClientRecord>, foldhash::fast::RandomState>,
     /// Totals of departed clients.
     past: Totals,
     /// Their leftovers.
-    estates: Vec<TryArc<Estate>>,
+    teardowns: Vec<TryArc<SessionTeardown>>,
 }
 
 /// A client as an operator sees it.
-pub(super) struct Record {
+pub(super) struct ClientRecord {
     pub(super) client: u64,
     pub(super) credentials: Credentials,
     /// Set by its hello.
     pub(super) name: OnceLock<String>,
-    pub(super) tally: TryArc<Tally>,
-    pub(super) tms: Mutex<HashMap<u64, (Address, TryArc<Outlet>), foldhash::fast::RandomState>>,
+    pub(super) counters: TryArc<ClientCounters>,
+    pub(super) tms: Mutex<HashMap<u64, (Address, TryArc<ClientSink>), foldhash::fast::RandomState>>,
 }
 
 impl Host {
@@ -146,9 +146,9 @@ impl Host {
         let mut clients = self.clients.lock();
         let mut at = at;
         for _ in 0..most {
-            match clients.estates.get(at) {
+            match clients.teardowns.get(at) {
                 None => return None,
-                Some(estate) if estate.is_gone() => drop(clients.estates.swap_remove(at)),
+                Some(teardown) if teardown.is_gone() => drop(clients.teardowns.swap_remove(at)),
                 Some(_) => at += 1,
             }
         }
@@ -157,13 +157,13 @@ impl Host {
 
     /// Returns whether a departed client has leftovers that were not dropped yet.
     pub(super) fn has_leftovers(&self) -> bool {
-        !self.clients.lock().estates.is_empty()
+        !self.clients.lock().teardowns.is_empty()
     }
 
     fn leftovers(&self) -> Leftovers {
         let mut sum = Leftovers::default();
-        self.clients.lock().estates.retain(|estate| {
-            let left = estate.leftovers();
+        self.clients.lock().teardowns.retain(|teardown| {
+            let left = teardown.leftovers();
             sum = sum.and(left);
             left != Leftovers::default()
         });
@@ -171,17 +171,17 @@ impl Host {
     }
 
     /// Registers a new client, and reserves capacity for its leftovers.
-    pub(super) fn enter(&self, credentials: Credentials) -> Result<TryArc<Record>, NoMemory> {
+    pub(super) fn enter(&self, credentials: Credentials) -> Result<TryArc<ClientRecord>, NoMemory> {
         let mut clients = self.clients.lock();
-        let Clients { last, connected, estates, .. } = &mut *clients;
+        let Clients { last, connected, teardowns, .. } = &mut *clients;
         connected.try_reserve(1).map_err(|_| NoMemory)?;
         // Each connected client may become one with leftovers.
-        estates.try_reserve(connected.len() + 1).map_err(|_| NoMemory)?;
-        let record = TryArc::try_new(Record {
+        teardowns.try_reserve(connected.len() + 1).map_err(|_| NoMemory)?;
+        let record = TryArc::try_new(ClientRecord {
             client: *last + 1,
             credentials,
             name: OnceLock::new(),
-            tally: TryArc::try_new(Tally::default())?,
+            counters: TryArc::try_new(ClientCounters::default())?,
             tms: Mutex::default(),
         })?;
         *last += 1;
@@ -190,30 +190,30 @@ impl Host {
     }
 
     /// Unregisters a client with these leftovers.
-    pub(super) fn leave(&self, record: &Record, estate: TryArc<Estate>) -> Departure {
+    pub(super) fn leave(&self, record: &ClientRecord, teardown: TryArc<SessionTeardown>) -> Departure {
         let mut clients = self.clients.lock();
         clients.connected.remove(&record.client);
-        clients.past = clients.past.and(record.tally.totals());
-        if !estate.is_gone() {
-            clients.estates.push(estate.clone());
+        clients.past = clients.past.and(record.counters.totals());
+        if !teardown.is_gone() {
+            clients.teardowns.push(teardown.clone());
         }
-        Departure(estate)
+        Departure(teardown)
     }
 }
 
-impl Record {
+impl ClientRecord {
     fn status(&self) -> ClientStatus {
         let tms = self.tms.lock();
         let mut tms: Vec<_> = tms
             .values()
-            .map(|(address, outlet)| TmStatus {
+            .map(|(address, sink)| TmStatus {
                 address: *address,
-                operations: outlet.operations.get(),
-                dropped: outlet.dropped.get(),
+                operations: sink.operations.get(),
+                dropped: sink.dropped.get(),
             })
             .collect();
         tms.sort_by_key(|tm| tm.address);
-        let Tally { buffers, arenas, bytes, operations, .. } = &*self.tally;
+        let ClientCounters { buffers, arenas, bytes, operations, .. } = &*self.counters;
         ClientStatus {
             client: self.client,
             pid: self.credentials.pid,
@@ -224,7 +224,7 @@ impl Record {
             arenas: arenas.get(),
             bytes: bytes.get(),
             operations: operations.get(),
-            totals: self.tally.totals(),
+            totals: self.counters.totals(),
         }
     }
 }

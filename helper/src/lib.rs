@@ -47,7 +47,7 @@
 //! ```text
 //!   client                      helper                                         LNet
 //!   arena  ═══════════════════  Region ── Buffer (client's name) ── MD ───────▶ clone of the Region
-//!   event queue ══════════════  Producer ─ Outlet (wakers, counts) ─ Shared ──▶ EQ
+//!   event queue ══════════════  Producer ─ ClientSink (wakers, counts) ─ Shared ──▶ EQ
 //!   submission ring ══════════  Consumer ─ Session
 //! ```
 //!
@@ -89,7 +89,7 @@
 //! | `custody` | descriptors that a client has as well |
 //! | `departed` | leftovers of departed clients |
 //! | `slots` | handles of one client |
-//! | `tally` | counters of a client |
+//! | `counters` | counters of a client |
 //! | `policy` | [`Policy`], [`Rights`]: which clients may use what |
 //! | `porter` | the process that keeps and closes descriptors that `nlxd` must not have |
 //! | `quotas` | [`ClientQuotas`]: limits of one client |
@@ -105,6 +105,7 @@
 
 pub mod accounts;
 pub mod costs;
+mod counters;
 mod custody;
 mod departed;
 mod host;
@@ -122,7 +123,6 @@ mod session;
 mod signals;
 mod slots;
 mod status;
-mod tally;
 mod violation;
 mod wakeups;
 mod watched;

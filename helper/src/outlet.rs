@@ -14,15 +14,15 @@ use nlx_sync::{Bell, Waker};
 use parking_lot::Mutex;
 
 use super::Violation;
+use super::counters::{ClientCounters, Count};
 use super::seal::Seal;
-use super::tally::{Count, Tally};
 use super::wakeups;
 use super::watched::WatchedQueue;
 
 /// The sink of a client's transfer machine, as LNet's callback sees it. It outlives the client as
 /// long as LNet has parts of the transfer machine; it then writes into memory that only the
 /// departed client may still have.
-pub(super) struct Outlet {
+pub(super) struct ClientSink {
     /// Wakes a thread of the client that sleeps on the queue itself.
     thread: Waker<QueueWord<SharedMemory>>,
     /// Wakes an event loop of the client that sleeps on a socket; set once the client has asked for
@@ -32,7 +32,7 @@ pub(super) struct Outlet {
     left: AtomicBool,
     memory: SharedMemory,
     watched: WatchedQueue,
-    tally: TryArc<Tally>,
+    counters: TryArc<ClientCounters>,
     /// Operations in flight of this transfer machine, and the events that they may still produce.
     pub(super) operations: Count,
     pub(super) reserved: Count,
@@ -45,15 +45,19 @@ pub(super) struct Outlet {
     seal: Mutex<Seal>,
 }
 
-impl Outlet {
-    pub(super) fn new(memory: SharedMemory, seal: Seal, tally: TryArc<Tally>) -> Result<Outlet, RegionError> {
-        Ok(Outlet {
+impl ClientSink {
+    pub(super) fn new(
+        memory: SharedMemory,
+        seal: Seal,
+        counters: TryArc<ClientCounters>,
+    ) -> Result<ClientSink, RegionError> {
+        Ok(ClientSink {
             thread: Waker::futex(QueueWord::consumer(memory.clone())),
             loop_handle: OnceLock::new(),
             left: AtomicBool::new(false),
             watched: WatchedQueue::new(memory.clone())?,
             memory,
-            tally,
+            counters,
             operations: Count::default(),
             reserved: Count::default(),
             dropped: Count::default(),
@@ -98,7 +102,7 @@ impl Outlet {
         // announces that after it was set here.
         let _ = self.thread.wake();
         if let Some(loop_handle) = self.loop_handle.get() {
-            let signals = &self.tally.signals;
+            let signals = &self.counters.signals;
             if signals.send(|| self.wake_loop(loop_handle)) {
                 self.leave_signal();
             }
@@ -128,10 +132,10 @@ impl Outlet {
         })
     }
 
-    /// Defers the signal to the event loop to [`Outlet::send_left`].
+    /// Defers the signal to the event loop to [`ClientSink::send_left`].
     fn leave_signal(&self) {
         self.left.store(true, Release);
-        self.tally.signals.note_pending();
+        self.counters.signals.note_pending();
     }
 
     /// Checks that no page of its memory was lost.
@@ -146,39 +150,39 @@ impl Outlet {
     }
 }
 
-impl EventSink for Outlet {
+impl EventSink for ClientSink {
     type Memory = SharedMemory;
 
-    fn ring(this: &TryArc<Outlet>, news: News) {
+    fn ring(this: &TryArc<ClientSink>, news: News) {
         wakeups::wake(this, news);
     }
 
     fn entered(&self, events: u32) {
         self.operations.add(1);
         self.reserved.add(events.into());
-        self.tally.operations.add(1);
-        self.tally.started.add(1);
+        self.counters.operations.add(1);
+        self.counters.started.add(1);
     }
 
     fn given(&self) {
-        self.tally.events.add(1);
+        self.counters.events.add(1);
     }
 
     fn left(&self, events: u32) {
         self.operations.sub(1);
         self.reserved.sub(events.into());
-        self.tally.operations.sub(1);
+        self.counters.operations.sub(1);
     }
 
     /// The client is at fault: it must provision the queue.
     #[cold]
     fn overrun(&self, _: &FaultCounters) {
         self.broken.store(true, Relaxed);
-        self.tally.broken.store(true, Relaxed);
+        self.counters.broken.store(true, Relaxed);
     }
 }
 
-impl LossSink for Outlet {
+impl LossSink for ClientSink {
     fn lost(&self) {
         self.dropped.add(1);
         if self.is_open() {

@@ -270,16 +270,16 @@ pub struct DoorStatus {
 
 /// The threads that serve clients. Dropping it stops them.
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceShared>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// The state that the threads share.
-pub(super) struct Shared {
+pub(super) struct ServiceShared {
     host: Arc<Host>,
     config: ServiceConfig,
     phase: AtomicU8,
-    desks: Box<[Desk]>,
+    worker_handles: Box<[WorkerHandle]>,
     door: Door,
     porter: Porter,
     /// Source of client numbers, for the porter.
@@ -289,10 +289,10 @@ pub(super) struct Shared {
 }
 
 /// The other threads' handle to a serving thread.
-struct Desk {
+struct WorkerHandle {
     bell: Bell,
     /// Clients that another thread has accepted for this one.
-    arrivals: Mutex<VecDeque<Arrival>>,
+    pending_clients: Mutex<VecDeque<PendingClient>>,
     /// Number of its clients, including those on their way.
     load: AtomicUsize,
     /// Number of times that it has handled its bell.
@@ -302,13 +302,13 @@ struct Desk {
 }
 
 /// A client that has been accepted.
-struct Arrival {
+struct PendingClient {
     id: u64,
     socket: OwnedFd,
     may_attach: bool,
     /// Generation of the porter that has accepted it.
     generation: u64,
-    who: Credentials,
+    credentials: Credentials,
     admission: Result<Admission, Refusal>,
 }
 
@@ -377,8 +377,8 @@ impl Service {
         nlx_bev_cqueue::unmap_by(lnet_region::closer::discard);
         let wanted = if config.threads == 0 { host.drive().shards() } else { config.threads };
         let count = wanted.clamp(1, MAX_SHARDS);
-        let desks = (0..count).map(|_| Desk::new()).collect::<Result<_, _>>()?;
-        let shared = Arc::new(Shared::new(host, desks, porter, config));
+        let worker_handles = (0..count).map(|_| WorkerHandle::new()).collect::<Result<_, _>>()?;
+        let shared = Arc::new(ServiceShared::new(host, worker_handles, porter, config));
         let mut service = Service { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);
         for number in 0..count {
@@ -406,9 +406,19 @@ impl Service {
     /// thread that hangs does not.
     #[must_use]
     pub fn is_responsive(&self, asked: &mut u64) -> bool {
-        let heard = self.shared.desks.iter().all(|desk| desk.heard.load(Ordering::Acquire) >= *asked);
-        *asked =
-            self.shared.desks.iter().map(|desk| desk.heard.load(Ordering::Acquire)).min().unwrap_or(0) + 1;
+        let heard = self
+            .shared
+            .worker_handles
+            .iter()
+            .all(|worker_handle| worker_handle.heard.load(Ordering::Acquire) >= *asked);
+        *asked = self
+            .shared
+            .worker_handles
+            .iter()
+            .map(|worker_handle| worker_handle.heard.load(Ordering::Acquire))
+            .min()
+            .unwrap_or(0)
+            + 1;
         self.shared.ring_all();
         heard
     }
@@ -420,7 +430,11 @@ impl Service {
         let deadline = Instant::now() + limit;
         self.enter(Phase::Draining);
         loop {
-            let settled = self.shared.desks.iter().all(|desk| desk.settled.load(Ordering::Acquire));
+            let settled = self
+                .shared
+                .worker_handles
+                .iter()
+                .all(|worker_handle| worker_handle.settled.load(Ordering::Acquire));
             if settled && is_quiet() {
                 return true;
             }
@@ -464,11 +478,11 @@ impl std::fmt::Debug for Service {
     }
 }
 
-impl Desk {
-    fn new() -> Result<Desk, Errno> {
-        Ok(Desk {
+impl WorkerHandle {
+    fn new() -> Result<WorkerHandle, Errno> {
+        Ok(WorkerHandle {
             bell: Bell::new()?,
-            arrivals: Mutex::default(),
+            pending_clients: Mutex::default(),
             load: AtomicUsize::new(0),
             heard: AtomicU64::new(0),
             settled: AtomicBool::new(false),
@@ -481,14 +495,19 @@ impl Desk {
     }
 }
 
-impl Shared {
-    fn new(host: Arc<Host>, desks: Box<[Desk]>, porter: Porter, config: ServiceConfig) -> Shared {
-        Shared {
+impl ServiceShared {
+    fn new(
+        host: Arc<Host>,
+        worker_handles: Box<[WorkerHandle]>,
+        porter: Porter,
+        config: ServiceConfig,
+    ) -> ServiceShared {
+        ServiceShared {
             rates: UserRates::per_second(config.user_requests_per_second),
             host,
             config,
             phase: AtomicU8::new(Phase::Serving as u8),
-            desks,
+            worker_handles,
             door: Door::default(),
             porter,
             next_client: AtomicU64::new(1),
@@ -504,7 +523,7 @@ impl Shared {
     }
 
     fn ring_all(&self) {
-        self.desks.iter().for_each(Desk::ring);
+        self.worker_handles.iter().for_each(WorkerHandle::ring);
     }
 
     fn door_status(&self) -> DoorStatus {
@@ -523,7 +542,7 @@ impl Shared {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         DoorStatus {
             clients: self.door.clients.load(Ordering::Relaxed) as u64,
-            threads: self.desks.len() as u64,
+            threads: self.worker_handles.len() as u64,
             refused_users: read(refused_users),
             refused_clients: read(refused_clients),
             without_descriptors: read(without_descriptors),
@@ -548,8 +567,8 @@ impl Shared {
 
 impl Door {
     /// Charges the client's user for a client, its socket and its session.
-    fn enter(&self, who: &Credentials, host: &Host) -> Result<Admission, Refusal> {
-        let (accounts, payer) = (host.accounts(), host.payer_of(who));
+    fn enter(&self, credentials: &Credentials, host: &Host) -> Result<Admission, Refusal> {
+        let (accounts, payer) = (host.accounts(), host.payer_of(credentials));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
         let socket = accounts.charge(payer, Resource::Descriptors, 1)?;
         let heap = accounts.charge(payer, Resource::HeapBytes, CLIENT_HEAP_BYTES)?;

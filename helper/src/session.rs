@@ -31,8 +31,8 @@ use self::tms::Tms;
 use super::accounts::{CHUNK, Payer, Resource};
 use super::costs::{HEAP_CHUNK_BYTES, QueueCharges, SessionCharges};
 use super::custody::{Custody, SharedFd};
-use super::departed::Estate;
-use super::host::Record;
+use super::departed::SessionTeardown;
+use super::host::ClientRecord;
 use super::seal::{MemoryFd, Seal};
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
@@ -118,7 +118,7 @@ impl Answer {
 /// client, and does not panic.
 pub struct Session {
     host: Arc<Host>,
-    record: TryArc<Record>,
+    record: TryArc<ClientRecord>,
     /// `None`: it may not connect.
     rights: Option<Arc<Rights>>,
     quotas: ClientQuotas,
@@ -159,7 +159,7 @@ impl Session {
         client: Credentials,
         custody: Custody,
     ) -> Result<Session, Refusal> {
-        let estate = TryArc::try_new(Estate::default()).map_err(starved)?;
+        let teardown = TryArc::try_new(SessionTeardown::default()).map_err(starved)?;
         let rights = host.policy().shared_rights_of(&client).cloned();
         let quotas = rights.as_ref().and_then(|rights| rights.quotas).unwrap_or(host.quotas()).sane();
         Ok(Session {
@@ -173,7 +173,7 @@ impl Session {
             buffers: Buffers::new(&quotas),
             arenas: Arenas::new(&quotas),
             charges: None,
-            closing: Closing::new(estate),
+            closing: Closing::new(teardown),
             custody,
             awaits_seals: false,
             youngest_tm: 0,
@@ -281,7 +281,7 @@ impl Session {
         let (buffers, segments) = self.buffers.counts();
         charges.buffers.trim(buffers, CHUNK);
         charges.segments.trim(segments, CHUNK);
-        charges.operations.trim(self.record.tally.operations.get(), CHUNK);
+        charges.operations.trim(self.record.counters.operations.get(), CHUNK);
         charges.heap.trim(self.buffers.heap_bytes(), HEAP_CHUNK_BYTES);
     }
 
@@ -303,15 +303,15 @@ impl Session {
     /// events came. Call it periodically. It stops after a long one; the next call sends the
     /// others.
     pub fn send_signals(&self) {
-        if self.record.tally.signals.take_pending() {
-            self.tms.send_left(&self.record.tally);
+        if self.record.counters.signals.take_pending() {
+            self.tms.send_left(&self.record.counters);
         }
     }
 
     /// Takes the time that threads have spent on long signals to the client outside of its user's
     /// turns.
     pub(super) fn take_owed_ns(&self) -> u64 {
-        self.record.tally.signals.take_owed_ns()
+        self.record.counters.signals.take_owed_ns()
     }
 
     /// Adds a descriptor that the client is to get as well, and that its user is charged for until
@@ -322,7 +322,7 @@ impl Session {
     }
 
     fn look_for_violations(&self) -> Result<(), Violation> {
-        self.tms.check(&self.record.tally)?;
+        self.tms.check(&self.record.counters)?;
         // Read before the check: a fault that comes meanwhile is found next time.
         let faults = guard::faults();
         if self.faults.get() == Some(faults) {
@@ -340,7 +340,7 @@ impl Session {
     /// Counts violations.
     fn note<T>(&self, outcome: Result<T, Violation>) -> Result<T, Violation> {
         if outcome.is_err() {
-            self.record.tally.violations.add(1);
+            self.record.counters.violations.add(1);
         }
         outcome
     }

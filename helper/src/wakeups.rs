@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use nlx_fallible::TryArc;
 use nlx_kcore::News;
 
-use super::outlet::Outlet;
+use super::outlet::ClientSink;
 
 /// Events whose wake-ups are batched: half of what a poll handles. More would leave a client on
 /// another processor without work for longer, and save little.
@@ -28,7 +28,7 @@ thread_local! {
     /// Number of events whose wake-ups are delayed; `None` outside of a step.
     static WAITING: Cell<Option<u32>> = const { Cell::new(None) };
     /// The transfer machines of these events; at most one for each event.
-    static OUTLETS: RefCell<Vec<TryArc<Outlet>>> = const { RefCell::new(Vec::new()) };
+    static OUTLETS: RefCell<Vec<TryArc<ClientSink>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs a step of this thread's work, and then wakes the sleeping clients that got events in it,
@@ -43,10 +43,10 @@ pub(super) fn gathered<R>(step: impl FnOnce() -> R) -> R {
 
 /// Wakes the client of a transfer machine if it sleeps: at the end of the step, if this thread is
 /// in one and the news can be delayed.
-pub(super) fn wake(outlet: &TryArc<Outlet>, news: News) {
-    let Some(events) = WAITING.get() else { return outlet.wake() };
-    if !note(outlet) {
-        return outlet.wake();
+pub(super) fn wake(sink: &TryArc<ClientSink>, news: News) {
+    let Some(events) = WAITING.get() else { return sink.wake() };
+    if !note(sink) {
+        return sink.wake();
     }
     WAITING.set(Some(events + 1));
     if news == News::Bulk || events + 1 >= GATHERED_MAX {
@@ -59,19 +59,19 @@ pub(super) fn wake(outlet: &TryArc<Outlet>, news: News) {
 /// each thread; without memory, the next step tries again.
 fn has_room() -> bool {
     OUTLETS
-        .try_with(|outlets| outlets.borrow_mut().try_reserve_exact(GATHERED_MAX as usize).is_ok())
+        .try_with(|sinks| sinks.borrow_mut().try_reserve_exact(GATHERED_MAX as usize).is_ok())
         .unwrap_or(false)
 }
 
 /// Adds a transfer machine to the list once. Returns false if the thread is about to end.
-fn note(outlet: &TryArc<Outlet>) -> bool {
-    let noted = OUTLETS.try_with(|outlets| {
-        let mut outlets = outlets.borrow_mut();
+fn note(sink: &TryArc<ClientSink>) -> bool {
+    let noted = OUTLETS.try_with(|sinks| {
+        let mut sinks = sinks.borrow_mut();
         // Events often come for one client in a row, so the latest entry is compared first.
-        if !outlets.iter().rev().any(|known| TryArc::ptr_eq(known, outlet)) {
+        if !sinks.iter().rev().any(|known| TryArc::ptr_eq(known, sink)) {
             // Does not allocate: at most `GATHERED_MAX` events are batched, each adds one entry at
             // most, and `has_room` has reserved that number.
-            outlets.push(outlet.clone());
+            sinks.push(sink.clone());
         }
     });
     noted.is_ok()
@@ -79,9 +79,9 @@ fn note(outlet: &TryArc<Outlet>) -> bool {
 
 /// Wakes the clients of all transfer machines in the list.
 fn wake_all() {
-    // The list is not borrowed while a client is woken or an outlet is dropped.
-    while let Ok(Some(outlet)) = OUTLETS.try_with(|outlets| outlets.borrow_mut().pop()) {
-        outlet.wake();
+    // The list is not borrowed while a client is woken or an sink is dropped.
+    while let Ok(Some(sink)) = OUTLETS.try_with(|sinks| sinks.borrow_mut().pop()) {
+        sink.wake();
     }
 }
 

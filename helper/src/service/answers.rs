@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use lnet_api::Errno;
 
-use super::client::Talk;
+use super::client::RequestState;
 use super::descriptors::{END, REQUESTS, ROOM};
 use super::worker::{Worker, ns};
 use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
@@ -38,35 +38,35 @@ enum Unsent {
 
 impl Worker {
     /// Sends the current answer.
-    pub(super) fn send_answer(&mut self, place: usize) {
+    pub(super) fn send_answer(&mut self, slot: usize) {
         let answer = mem::take(&mut self.answer);
-        let sent = self.send(place, &answer);
+        let sent = self.send(slot, &answer);
         self.answer = answer;
         match sent {
             Ok(()) => self.answer.fds.clear(),
             Err(Unsent::Gone) => {
                 self.answer.fds.clear();
-                self.leave(place);
+                self.leave(slot);
             }
             Err(Unsent::Failed(errno)) => {
                 self.answer.fds.clear();
-                self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
+                self.cut_off(slot, &format_args!("its answer cannot be sent: {errno}"));
             }
-            Err(why) => self.keep_answer(place, &why),
+            Err(unsent) => self.keep_answer(slot, &unsent),
         }
     }
 
     /// Sends an answer, whose descriptors count until the client has received them. The porter has
     /// the shared ones before they are sent.
-    fn send(&mut self, place: usize, answer: &Answer) -> Result<(), Unsent> {
+    fn send(&mut self, slot: usize, answer: &Answer) -> Result<(), Unsent> {
         let count = answer.fds.len() as u64;
         if count > 0 {
             if !self.keeps_shared() {
                 return Err(Unsent::OthersCrowd);
             }
-            self.look_whether_read(place);
+            self.check_unread(slot);
         }
-        let Some(client) = self.clients.get(place) else { return Err(Unsent::Gone) };
+        let Some(client) = self.clients.get(slot) else { return Err(Unsent::Gone) };
         if client.unread.grow(count).is_err() {
             let held = self.shared.host.accounts().held_by(client.payer.user);
             let is_own = held.of(Resource::UnreadReplies) >= UNREAD_BLAMED;
@@ -75,7 +75,7 @@ impl Worker {
         let sent = socket::send(client.socket.as_fd(), answer);
         match sent {
             Ok(()) if count > 0 && !mem::replace(&mut client.listed, true) => {
-                self.unread.push(self.clients.name(place));
+                self.unread.push(self.clients.name(slot));
             }
             Ok(()) => {}
             Err(_) => client.unread.shrink(count),
@@ -90,8 +90,8 @@ impl Worker {
     }
 
     /// Clears the count of a client that has received everything.
-    fn look_whether_read(&mut self, place: usize) {
-        let Some(client) = self.clients.get(place) else { return };
+    fn check_unread(&mut self, slot: usize) {
+        let Some(client) = self.clients.get(slot) else { return };
         if client.unread.count() > 0 && socket::is_all_read(client.socket.as_fd()) {
             client.unread.shrink(client.unread.count());
         }
@@ -99,12 +99,12 @@ impl Worker {
 
     /// Clears the counts of all clients, and of departed ones, whose sockets stay until they have
     /// received everything or are gone.
-    pub(super) fn look_who_has_read(&mut self) {
+    pub(super) fn check_all_unread(&mut self) {
         let mut unread = mem::take(&mut self.unread);
         unread.retain(|&name| {
-            let Some(place) = self.clients.named(name) else { return false };
-            self.look_whether_read(place);
-            self.clients.get(place).is_some_and(|client| {
+            let Some(slot) = self.clients.named(name) else { return false };
+            self.check_unread(slot);
+            self.clients.get(slot).is_some_and(|client| {
                 client.listed = client.unread.count() > 0;
                 client.listed
             })
@@ -123,62 +123,62 @@ impl Worker {
 
     /// Keeps the answer because this client, or other clients, do not read. No request of the
     /// client is read until the answer is sent.
-    fn keep_answer(&mut self, place: usize, why: &Unsent) {
+    fn keep_answer(&mut self, slot: usize, unsent: &Unsent) {
         let Ok(fresh) = Answer::try_new() else {
             self.answer.fds.clear();
-            return self.cut_off(place, &"there is no memory to keep its answer in");
+            return self.cut_off(slot, &"there is no memory to keep its answer in");
         };
         let answer = mem::replace(&mut self.answer, fresh);
         let until_ns = self.now_ns() + ns(self.shared.config.reply_timeout);
-        if let Some(served) = self.clients.served(place) {
-            served.talk = Talk::Answering { answer, until_ns, crowded: false };
+        if let Some(served) = self.clients.served(slot) {
+            served.request_state = RequestState::Answering { answer, until_ns, crowded: false };
         }
-        self.wait_for_room(place, why);
+        self.wait_for_room(slot, unsent);
     }
 
     /// Schedules the next attempt. The client's socket reports when it has room; nothing reports
     /// that others have received descriptors, so that is polled.
-    fn wait_for_room(&mut self, place: usize, why: &Unsent) {
-        let told = matches!(why, Unsent::NoRoom);
+    fn wait_for_room(&mut self, slot: usize, unsent: &Unsent) {
+        let is_reported = matches!(unsent, Unsent::NoRoom);
         let again_ns = self.now_ns() + ns(CROWD_LOOK);
-        let Some(served) = self.clients.served(place) else { return };
-        let Talk::Answering { until_ns, crowded, .. } = &mut served.talk else { return };
-        *crowded = matches!(why, Unsent::OthersCrowd);
-        let due_ns = match (told, *crowded) {
+        let Some(served) = self.clients.served(slot) else { return };
+        let RequestState::Answering { until_ns, crowded, .. } = &mut served.request_state else { return };
+        *crowded = matches!(unsent, Unsent::OthersCrowd);
+        let due_ns = match (is_reported, *crowded) {
             (true, _) => *until_ns,
             (false, true) => again_ns,
             (false, false) => again_ns.min(*until_ns),
         };
-        self.set_due(place, Some(due_ns));
-        self.watch(place, if told { ROOM } else { END });
+        self.set_due(slot, Some(due_ns));
+        self.watch(slot, if is_reported { ROOM } else { END });
     }
 
-    pub(super) fn answer_now(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
-        let Talk::Answering { answer, .. } = &mut served.talk else { return };
+    pub(super) fn answer_now(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
+        let RequestState::Answering { answer, .. } = &mut served.request_state else { return };
         let answer = mem::take(answer);
-        let sent = self.send(place, &answer);
+        let sent = self.send(slot, &answer);
         let serving = self.phase == Phase::Serving;
-        let Some(served) = self.clients.served(place) else { return };
+        let Some(served) = self.clients.served(slot) else { return };
         match sent {
             Ok(()) => {
-                served.talk = Talk::Reading;
+                served.request_state = RequestState::Reading;
                 served.muted = false;
                 let due_ns = served.greet_until_ns.filter(|_| serving);
-                self.set_due(place, due_ns);
+                self.set_due(slot, due_ns);
                 // Reports the requests that have come meanwhile.
-                self.watch(place, if serving { REQUESTS } else { END });
-                self.queue(place);
+                self.watch(slot, if serving { REQUESTS } else { END });
+                self.queue(slot);
             }
-            Err(Unsent::Gone) => self.leave(place),
+            Err(Unsent::Gone) => self.leave(slot),
             Err(Unsent::Failed(errno)) => {
-                self.cut_off(place, &format_args!("its answer cannot be sent: {errno}"));
+                self.cut_off(slot, &format_args!("its answer cannot be sent: {errno}"));
             }
-            Err(why) => {
-                if let Talk::Answering { answer: kept, .. } = &mut served.talk {
+            Err(unsent) => {
+                if let RequestState::Answering { answer: kept, .. } = &mut served.request_state {
                     *kept = answer;
                 }
-                self.wait_for_room(place, &why);
+                self.wait_for_room(slot, &unsent);
             }
         }
     }

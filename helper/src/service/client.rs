@@ -24,7 +24,7 @@ pub(super) struct Client {
     pub(super) unread: Charge,
     /// It is in the list of clients with unread descriptors.
     pub(super) listed: bool,
-    pub(super) who: Credentials,
+    pub(super) credentials: Credentials,
     /// The account that is charged for it.
     pub(super) payer: Payer,
     /// The user in whose turns it is served.
@@ -59,7 +59,7 @@ pub(super) enum State {
 /// A client with a session.
 pub(super) struct Served {
     pub(super) session: Session,
-    pub(super) talk: Talk,
+    pub(super) request_state: RequestState,
     pub(super) rate: Rate,
     pub(super) ring: Ring,
     /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was being
@@ -88,7 +88,7 @@ pub(super) struct Served {
 impl Served {
     /// Returns whether a reply waits for room, so that no further request is answered.
     pub(super) fn is_answering(&self) -> bool {
-        matches!(self.talk, Talk::Answering { .. })
+        matches!(self.request_state, RequestState::Answering { .. })
     }
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Pending {
 
 /// The events for which its socket is watched.
 #[derive(Debug)]
-pub(super) enum Talk {
+pub(super) enum RequestState {
     /// Requests.
     Reading,
     /// Only its end, until it may send more requests.
@@ -149,17 +149,17 @@ impl Clients {
 
     /// Inserts a client, for which there must be [room](Clients::reserve), and returns its slot.
     pub(super) fn insert(&mut self, client: Client) -> usize {
-        let place = self.0.next_key().index as usize;
+        let slot = self.0.next_key().index as usize;
         self.0.insert(client);
-        place
+        slot
     }
 
-    pub(super) fn remove(&mut self, place: usize) -> Option<Client> {
-        self.0.take(place as u32)
+    pub(super) fn remove(&mut self, slot: usize) -> Option<Client> {
+        self.0.take(slot as u32)
     }
 
-    pub(super) fn get(&mut self, place: usize) -> Option<&mut Client> {
-        self.0.at_mut(place as u32)
+    pub(super) fn get(&mut self, slot: usize) -> Option<&mut Client> {
+        self.0.at_mut(slot as u32)
     }
 
     /// Iterates over all clients.
@@ -168,15 +168,15 @@ impl Clients {
     }
 
     /// Returns a client with a session.
-    pub(super) fn served(&mut self, place: usize) -> Option<&mut Served> {
-        match &mut self.get(place)?.state {
+    pub(super) fn served(&mut self, slot: usize) -> Option<&mut Served> {
+        match &mut self.get(slot)?.state {
             State::Served(served) => Some(served),
             State::Refused(_) | State::Departing { .. } | State::Departed { .. } => None,
         }
     }
 
     /// Returns the number of slots, in use or not.
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn slots(&self) -> usize {
         self.0.used() as usize
     }
 
@@ -189,32 +189,32 @@ impl Clients {
     }
 
     /// Returns a name for a client that no later one in its slot has.
-    pub(super) fn name(&self, place: usize) -> u64 {
-        self.mark(Source::Socket(place))
+    pub(super) fn name(&self, slot: usize) -> u64 {
+        self.mark(Source::Socket(slot))
     }
 
     /// Returns the slot of the client with this name; `None` if it is gone.
     pub(super) fn named(&self, name: u64) -> Option<usize> {
         match self.source(name) {
-            Some(Source::Socket(place)) => Some(place),
+            Some(Source::Socket(slot)) => Some(slot),
             _ => None,
         }
     }
 
     /// Returns the epoll data of a client's descriptor.
     pub(super) fn mark(&self, source: Source) -> u64 {
-        let (place, bell) = match source {
-            Source::Socket(place) => (place, 0),
-            Source::Doorbell(place) => (place, 1),
+        let (slot, bell) = match source {
+            Source::Socket(slot) => (slot, 0),
+            Source::Doorbell(slot) => (slot, 1),
         };
-        u64::from(self.0.key(place as u32).generation) << 32 | (place as u64) << 1 | bell
+        u64::from(self.0.key(slot as u32).generation) << 32 | (slot as u64) << 1 | bell
     }
 
     /// Returns the descriptor of this epoll data; `None` if its client is gone.
     pub(super) fn source(&self, mark: u64) -> Option<Source> {
         let key = SlotKey { index: mark as u32 >> 1, generation: (mark >> 32) as u32 };
         self.0.get(key)?;
-        let place = key.index as usize;
-        Some(if mark & 1 == 0 { Source::Socket(place) } else { Source::Doorbell(place) })
+        let slot = key.index as usize;
+        Some(if mark & 1 == 0 { Source::Socket(slot) } else { Source::Doorbell(slot) })
     }
 }

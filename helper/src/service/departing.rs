@@ -11,63 +11,63 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nlx_driver_proto::{Reason, Refusal};
 
 use super::answers::Lingering;
-use super::client::{Client, Ring, State, Talk};
+use super::client::{Client, RequestState, Ring, State};
 use super::descriptors::{END, ROOM};
 use super::worker::{Worker, ns};
 use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
 
 impl Worker {
     /// Cuts a client off that has broken the rules.
-    pub(super) fn cut_off(&mut self, place: usize, why: &dyn Display) {
-        let Some(client) = self.clients.get(place) else { return };
-        let who = client.who;
+    pub(super) fn cut_off(&mut self, slot: usize, reason: &dyn Display) {
+        let Some(client) = self.clients.get(slot) else { return };
+        let credentials = client.credentials;
         self.shared.door.cut_off.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
-            tracing::warn!(pid = who.pid, uid = who.uid, %why, "a client is cut off");
+            tracing::warn!(pid = credentials.pid, uid = credentials.uid, why = %reason, "a client is cut off");
         }
-        self.depart(place);
+        self.depart(slot);
     }
 
     /// Closes the session; the socket stays until LNet has released its memory.
-    pub(super) fn depart(&mut self, place: usize) {
-        match self.clients.get(place).map(|client| &client.state) {
-            Some(State::Served(_)) => self.begin_departure(place, true),
-            Some(State::Refused(_)) => self.remove(place),
-            Some(State::Departed { .. }) => self.handle_one(place, self.now_ns()),
+    pub(super) fn depart(&mut self, slot: usize) {
+        match self.clients.get(slot).map(|client| &client.state) {
+            Some(State::Served(_)) => self.begin_departure(slot, true),
+            Some(State::Refused(_)) => self.remove(slot),
+            Some(State::Departed { .. }) => self.handle_one(slot, self.now_ns()),
             Some(State::Departing { .. }) | None => {}
         }
     }
 
     /// Closes the session and the socket of a client that has gone, or needs no notification.
-    pub(super) fn leave(&mut self, place: usize) {
-        match self.clients.get(place).map(|client| &client.state) {
-            Some(State::Served(_)) => self.begin_departure(place, false),
-            Some(_) => self.remove(place),
+    pub(super) fn leave(&mut self, slot: usize) {
+        match self.clients.get(slot).map(|client| &client.state) {
+            Some(State::Served(_)) => self.begin_departure(slot, false),
+            Some(_) => self.remove(slot),
             None => {}
         }
     }
 
-    fn begin_departure(&mut self, place: usize, stays: bool) {
-        self.end_quiescing(place);
-        self.forget_ring(place);
-        self.set_due(place, None);
-        let Some(client) = self.clients.get(place) else { return };
+    fn begin_departure(&mut self, slot: usize, stays: bool) {
+        self.end_quiescing(slot);
+        self.forget_ring(slot);
+        self.set_due(slot, None);
+        let Some(client) = self.clients.get(slot) else { return };
         let _ = self.epoll.delete(&client.socket);
         client.state = match mem::replace(&mut client.state, blank()) {
             State::Served(served) => State::Departing { served, stays },
             other => other,
         };
-        self.queue(place);
+        self.queue(slot);
     }
 
     /// Removes a client without a session.
-    pub(super) fn remove(&mut self, place: usize) {
-        self.set_due(place, None);
-        let Some(client) = self.clients.remove(place) else { return };
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.set_due(slot, None);
+        let Some(client) = self.clients.remove(slot) else { return };
         let Client { id, socket, kept, unread, payer, user, admission, .. } = client;
         self.schedule.leave(user);
         let _ = self.epoll.delete(&socket);
-        self.desk().load.fetch_sub(1, Ordering::Relaxed);
+        self.worker_handle().load.fetch_sub(1, Ordering::Relaxed);
         let lingers = unread.count() > 0 && !socket::is_all_read(socket.as_fd());
         if lingers && self.phase != Phase::Stopping {
             // The client sees its end. The descriptors that it has not received still count.
@@ -79,47 +79,47 @@ impl Worker {
     }
 
     /// Does a part of closing a client's session. Returns the units of work used.
-    pub(super) fn tear_down(&mut self, place: usize, budget: usize) -> usize {
-        let Some(client) = self.clients.get(place) else { return 0 };
+    pub(super) fn tear_down(&mut self, slot: usize, budget: usize) -> usize {
+        let Some(client) = self.clients.get(slot) else { return 0 };
         let State::Departing { served, stays } = &mut client.state else { return 0 };
         let ((units, departure), stays) = (served.session.close_some(budget), *stays);
         let Some(departure) = departure else { return units };
         self.leftovers |= self.shared.host.has_leftovers();
         if !stays {
-            self.remove(place);
+            self.remove(slot);
             return units;
         }
         let now_ns = self.now_ns();
         let until_ns = now_ns + ns(self.shared.config.quarantine);
-        if let Some(client) = self.clients.get(place) {
+        if let Some(client) = self.clients.get(slot) {
             client.state = State::Departed { departure, until_ns, look_ns: ns(DEPARTURE_LOOK) };
         }
-        self.look_at_departed(place, now_ns);
+        self.check_departed(slot, now_ns);
         units
     }
 
     /// Checks whether LNet has released the memory of a client that is cut off.
-    pub(super) fn look_at_departed(&mut self, place: usize, now_ns: u64) {
+    pub(super) fn check_departed(&mut self, slot: usize, now_ns: u64) {
         let stops = self.phase == Phase::Stopping;
-        let Some(client) = self.clients.get(place) else { return };
+        let Some(client) = self.clients.get(slot) else { return };
         let State::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
         let is_late = *until_ns <= now_ns;
         // The end of the stream would tell a client that is still connected that nothing writes
         // into its memory any more.
         let may_go = stops || socket::is_hung_up(client.socket.as_fd());
         if departure.is_over() || is_late && may_go {
-            return self.remove(place);
+            return self.remove(slot);
         }
         // The interval doubles: many clients may have left much.
         let look = if is_late { ns(SWEEP) } else { *look_ns };
         *look_ns = (*look_ns * 2).min(ns(SWEEP));
-        self.set_due(place, Some(now_ns + look));
+        self.set_due(slot, Some(now_ns + look));
     }
 
     /// Stops watching its doorbell. It must be removed explicitly: the client has the other end,
     /// and may hold it open, so the descriptor does not leave the epoll by itself.
-    fn forget_ring(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    fn forget_ring(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != Ring::None) {
             let _ = self.epoll.delete(doorbell);
         }
@@ -127,38 +127,38 @@ impl Worker {
     }
 
     /// Starts to drain or stop the service, client by client ([`Worker::sweep_slice`]).
-    pub(super) fn wind_up(&mut self) {
+    pub(super) fn shut_down(&mut self) {
         self.stop_listening();
         self.resume_rested(u64::MAX);
-        self.winding = Some(0);
+        self.shutdown_at = Some(0);
     }
 
     /// Does a slice of the work over all clients. Returns whether more remains.
     pub(super) fn sweep_slice(&mut self) -> bool {
-        if let Some(at) = self.winding {
-            let end = (at + PLACES_SLICE).min(self.clients.places());
-            for place in at..end {
+        if let Some(at) = self.shutdown_at {
+            let end = (at + PLACES_SLICE).min(self.clients.slots());
+            for slot in at..end {
                 let stops = self.phase == Phase::Stopping;
-                self.for_client(place, if stops { Worker::depart } else { Worker::quiesce });
+                self.for_client(slot, if stops { Worker::depart } else { Worker::quiesce });
             }
-            self.winding = (end < self.clients.places()).then_some(end);
+            self.shutdown_at = (end < self.clients.slots()).then_some(end);
             self.settle();
         }
         if let Some(at) = self.sweeping {
-            let end = (at + PLACES_SLICE).min(self.clients.places());
-            for place in at..end {
+            let end = (at + PLACES_SLICE).min(self.clients.slots());
+            for slot in at..end {
                 // Clients of a resting user are checked after the rest.
-                if !self.has_no_turns(place) {
-                    self.for_client(place, Worker::sweep);
+                if !self.has_no_turns(slot) {
+                    self.for_client(slot, Worker::sweep);
                 }
             }
-            self.sweeping = (end < self.clients.places()).then_some(end);
+            self.sweeping = (end < self.clients.slots()).then_some(end);
         }
         if let Some(at) = self.sweeping_left {
             self.sweeping_left = self.shared.host.sweep_some(at, LEFTOVERS_SLICE);
             self.leftovers = self.shared.host.has_leftovers();
         }
-        self.winding.is_some() || self.sweeping.is_some() || self.sweeping_left.is_some()
+        self.shutdown_at.is_some() || self.sweeping.is_some() || self.sweeping_left.is_some()
     }
 
     /// Starts a sweep over all clients, and over leftovers of departed ones.
@@ -172,8 +172,8 @@ impl Worker {
 
     /// Finds violations that no call of a session detects, and ring entries for which the doorbell
     /// has not rung: a thread of the client may be stopped between the two.
-    fn sweep(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    fn sweep(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         let stands_in_ring = served.ring == Ring::Asleep && !served.session.prepare_sleep();
         served.session.trim();
         served.session.send_signals();
@@ -181,18 +181,18 @@ impl Worker {
         let checked = served.session.check();
         if stands_in_ring {
             (served.ring, served.idle_rounds) = (Ring::Hot, 0);
-            self.queue(place);
+            self.queue(slot);
         }
-        self.pay(place, owed_ns);
+        self.pay(slot, owed_ns);
         if let Err(violation) = checked {
-            self.cut_off(place, &violation);
+            self.cut_off(slot, &violation);
         }
     }
 
     /// Has the remaining entries of its ring carried out; after them nothing is read from the
     /// client.
-    fn quiesce(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    fn quiesce(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         if served.quiescing.is_some() {
             return;
         }
@@ -200,30 +200,30 @@ impl Worker {
         served.quiescing = Some(slots);
         self.quiescing += 1;
         if served.ring == Ring::None {
-            return self.end_quiescing(place);
+            return self.end_quiescing(slot);
         }
-        self.wake(place);
-        self.queue(place);
+        self.wake(slot);
+        self.queue(slot);
     }
 
     /// Ends the quiescing of a client.
-    pub(super) fn end_quiescing(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    pub(super) fn end_quiescing(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         if served.quiescing.take().is_none() {
             return;
         }
-        let answering = matches!(served.talk, Talk::Answering { .. });
+        let answering = matches!(served.request_state, RequestState::Answering { .. });
         self.quiescing -= 1;
-        self.forget_ring(place);
-        self.set_due(place, None);
-        self.watch(place, if answering { ROOM } else { END });
+        self.forget_ring(slot);
+        self.set_due(slot, None);
+        self.watch(slot, if answering { ROOM } else { END });
         self.settle();
     }
 
     /// Reports that this thread has done the work of the phase, if it has.
     fn settle(&mut self) {
-        if self.winding.is_none() && self.quiescing == 0 {
-            self.desk().settled.store(true, Ordering::Release);
+        if self.shutdown_at.is_none() && self.quiescing == 0 {
+            self.worker_handle().settled.store(true, Ordering::Release);
         }
     }
 }

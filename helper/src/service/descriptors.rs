@@ -42,11 +42,11 @@ impl Worker {
         let mut events = [EpollEvent::empty(); EVENTS];
         let (mut found, mut timeout) = (false, timeout);
         // Each client has two descriptors, and one that reports repeatedly is muted.
-        for _ in 0..=self.clients.places() * 2 / EVENTS + 1 {
+        for _ in 0..=self.clients.slots() * 2 / EVENTS + 1 {
             // EINTR and every other error mean the same: try again.
             let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
             for event in &events[..count] {
-                found |= self.hear_of(event.data(), event.events());
+                found |= self.handle_event(event.data(), event.events());
             }
             if count < EVENTS {
                 break;
@@ -56,39 +56,39 @@ impl Worker {
         found
     }
 
-    fn hear_of(&mut self, mark: u64, flags: EpollFlags) -> bool {
+    fn handle_event(&mut self, mark: u64, flags: EpollFlags) -> bool {
         match mark {
             SHARD => return false,
-            BELL => self.hear(),
+            BELL => self.handle_bell(),
             LISTENER => self.accept(),
             PORTER => _ = self.read_porter(),
             mark => match self.clients.source(mark) {
-                Some(Source::Socket(place)) => self.turn_to(place, flags),
-                Some(Source::Doorbell(place)) => self.hear_doorbell(place),
+                Some(Source::Socket(slot)) => self.handle_client_event(slot, flags),
+                Some(Source::Doorbell(slot)) => self.handle_doorbell(slot),
                 None => return false,
             },
         }
         true
     }
 
-    pub(super) fn hear(&mut self) {
-        let _ = self.desk().bell.silence();
-        self.desk().heard.fetch_add(1, Ordering::AcqRel);
-        // Another thread has replaced the porter: new arrivals belong to the next one.
+    pub(super) fn handle_bell(&mut self) {
+        let _ = self.worker_handle().bell.silence();
+        self.worker_handle().heard.fetch_add(1, Ordering::AcqRel);
+        // Another thread has replaced the porter: new pending_clients belong to the next one.
         if self.link.generation < self.shared.porter.generation() {
             self.leave_porter();
         }
-        self.admit_arrivals();
+        self.admit_pending();
         let phase = self.shared.phase();
         if phase > self.phase {
             self.phase = phase;
-            self.wind_up();
+            self.shut_down();
         }
     }
 
-    pub(super) fn watch(&mut self, place: usize, flags: EpollFlags) {
-        let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(place)));
-        if let Some(client) = self.clients.get(place) {
+    pub(super) fn watch(&mut self, slot: usize, flags: EpollFlags) {
+        let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(slot)));
+        if let Some(client) = self.clients.get(slot) {
             // Cannot fail: the socket is registered.
             let _ = self.epoll.modify(&client.socket, &mut event);
         }

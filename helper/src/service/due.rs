@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use nix::sys::epoll::{EpollFlags, EpollTimeout};
 
-use super::client::{State, Talk};
+use super::client::{RequestState, State};
 use super::worker::{Worker, ns};
 use super::{DUE_BUDGET, Phase, SWEEP, UNREAD_LOOK};
 
 impl Worker {
-    pub(super) fn set_due(&mut self, place: usize, due_ns: Option<u64>) {
-        if self.clients.get(place).is_some() {
-            self.timers.set(place, due_ns);
+    pub(super) fn set_due(&mut self, slot: usize, due_ns: Option<u64>) {
+        if self.clients.get(slot).is_some() {
+            self.timers.set(slot, due_ns);
         }
     }
 
     pub(super) fn handle_due(&mut self, now_ns: u64) {
         for _ in 0..DUE_BUDGET {
-            let Some(place) = self.timers.take_due(now_ns) else { break };
-            self.for_client(place, |worker, place| worker.handle_one(place, now_ns));
+            let Some(slot) = self.timers.take_due(now_ns) else { break };
+            self.for_client(slot, |worker, slot| worker.handle_one(slot, now_ns));
         }
         self.unpark_due(now_ns);
         self.resume_rested(now_ns);
@@ -29,7 +29,7 @@ impl Worker {
         }
         if self.deferred_ns.is_some_and(|until_ns| until_ns <= now_ns) {
             self.deferred_ns = None;
-            self.admit_arrivals();
+            self.admit_pending();
         }
         if self.retry_ns.is_some_and(|again_ns| again_ns <= now_ns) {
             self.flush_link();
@@ -42,7 +42,7 @@ impl Worker {
         }
         if self.waits_for_readers() && self.unread_ns <= now_ns {
             self.unread_ns = now_ns + ns(UNREAD_LOOK);
-            self.look_who_has_read();
+            self.check_all_unread();
         }
         if self.sweep_ns <= now_ns {
             self.sweep_ns = now_ns + ns(SWEEP);
@@ -50,36 +50,36 @@ impl Worker {
         }
     }
 
-    pub(super) fn handle_one(&mut self, place: usize, now_ns: u64) {
-        let Some(client) = self.clients.get(place) else { return };
+    pub(super) fn handle_one(&mut self, slot: usize, now_ns: u64) {
+        let Some(client) = self.clients.get(slot) else { return };
         match &mut client.state {
             State::Served(served) => {
-                match served.talk {
-                    Talk::Throttled => {
-                        served.talk = Talk::Reading;
+                match served.request_state {
+                    RequestState::Throttled => {
+                        served.request_state = RequestState::Reading;
                         // Waiting does not extend the deadline of its hello.
                         let due_ns = served.greet_until_ns;
                         if self.phase == Phase::Serving {
-                            self.set_due(place, due_ns);
-                            self.queue(place);
+                            self.set_due(slot, due_ns);
+                            self.queue(slot);
                         }
                     }
-                    Talk::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
-                        self.answer_now(place);
+                    RequestState::Answering { until_ns, crowded, .. } if crowded || now_ns < until_ns => {
+                        self.answer_now(slot);
                     }
-                    Talk::Answering { .. } => {
+                    RequestState::Answering { .. } => {
                         self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
-                        self.cut_off(place, &"it does not read its answers");
+                        self.cut_off(slot, &"it does not read its answers");
                     }
-                    Talk::Reading | Talk::Parked => {
+                    RequestState::Reading | RequestState::Parked => {
                         self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
-                        self.cut_off(place, &"it sent no hello in time");
+                        self.cut_off(slot, &"it sent no hello in time");
                     }
                 }
             }
-            State::Refused(_) => self.remove(place),
+            State::Refused(_) => self.remove(slot),
             State::Departing { .. } => {}
-            State::Departed { .. } => self.look_at_departed(place, now_ns),
+            State::Departed { .. } => self.check_departed(slot, now_ns),
         }
     }
 

@@ -8,13 +8,13 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
 use nlx_fallible::{NoMemory, try_box};
 
-use super::client::{Client, Ring, Served, Source, State, Talk};
+use super::client::{Client, RequestState, Ring, Served, Source, State};
 use super::descriptors::{LISTENER, REQUESTS};
 use super::rate::Rate;
 use super::schedule::REQUEST_UNITS;
 use super::socket::{self, Received};
 use super::worker::{Worker, ns};
-use super::{ACCEPT_BUDGET, ACCEPT_PAUSE, Arrival, HELLO_TIMEOUT, Phase, REFUSED_MAX, Shared};
+use super::{ACCEPT_BUDGET, ACCEPT_PAUSE, HELLO_TIMEOUT, PendingClient, Phase, REFUSED_MAX, ServiceShared};
 use crate::accounts::{Payer, Resource};
 use crate::porter::Message;
 use crate::{Credentials, Session};
@@ -47,8 +47,8 @@ impl Worker {
     pub(super) fn accepted(&mut self, id: u64, user: u32, socket: Option<OwnedFd>) {
         let prepared = socket.map(|socket| (socket::prepare(&socket), socket));
         match prepared {
-            Some((Ok((who, may_attach)), socket)) => {
-                self.let_in(id, socket, may_attach, who);
+            Some((Ok((credentials, may_attach)), socket)) => {
+                self.accept_client(id, socket, may_attach, credentials);
             }
             Some((Err(_), socket)) => {
                 let payer = self.enter_refused(user);
@@ -86,51 +86,65 @@ impl Worker {
         }
     }
 
-    pub(super) fn let_in(&mut self, id: u64, socket: OwnedFd, may_attach: bool, who: Credentials) {
+    pub(super) fn accept_client(
+        &mut self,
+        id: u64,
+        socket: OwnedFd,
+        may_attach: bool,
+        credentials: Credentials,
+    ) {
         let shared = self.shared.clone();
-        let Shared { door, host, .. } = &*shared;
-        let admission = if host.policy().rights_of(&who).is_none() {
+        let ServiceShared { door, host, .. } = &*shared;
+        let admission = if host.policy().rights_of(&credentials).is_none() {
             door.refused_users.fetch_add(1, Ordering::Relaxed);
-            Err(Refusal::of(Errno::EPERM, Reason::User, who.uid.into(), 0))
+            Err(Refusal::of(Errno::EPERM, Reason::User, credentials.uid.into(), 0))
         } else {
-            let admission = door.enter(&who, host);
+            let admission = door.enter(&credentials, host);
             door.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
             admission
         };
         if admission.is_err() && door.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX {
-            return self.hand_over(id, host.payer_of(&who), socket, None);
+            return self.hand_over(id, host.payer_of(&credentials), socket, None);
         }
-        let arrival = Arrival { id, socket, may_attach, generation: self.link.generation, who, admission };
-        let desks = shared.desks.iter().enumerate();
-        let least = desks.min_by_key(|(_, desk)| desk.load.load(Ordering::Relaxed));
-        if let Some((_, desk)) = least.filter(|(number, _)| *number != self.number) {
-            let mut arrivals = desk.arrivals.lock();
+        let pending = PendingClient {
+            id,
+            socket,
+            may_attach,
+            generation: self.link.generation,
+            credentials,
+            admission,
+        };
+        let worker_handles = shared.worker_handles.iter().enumerate();
+        let least =
+            worker_handles.min_by_key(|(_, worker_handle)| worker_handle.load.load(Ordering::Relaxed));
+        if let Some((_, worker_handle)) = least.filter(|(number, _)| *number != self.number) {
+            let mut pending_clients = worker_handle.pending_clients.lock();
             // Without room in that thread's queue this thread keeps the client.
-            if arrivals.try_reserve(1).is_ok() {
-                desk.load.fetch_add(1, Ordering::Relaxed);
-                arrivals.push_back(arrival);
-                drop(arrivals);
-                return desk.ring();
+            if pending_clients.try_reserve(1).is_ok() {
+                worker_handle.load.fetch_add(1, Ordering::Relaxed);
+                pending_clients.push_back(pending);
+                drop(pending_clients);
+                return worker_handle.ring();
             }
         }
-        self.desk().load.fetch_add(1, Ordering::Relaxed);
-        self.admit(arrival);
+        self.worker_handle().load.fetch_add(1, Ordering::Relaxed);
+        self.admit(pending);
     }
 
     /// Takes over the clients that another thread has admitted for this one. Without memory they
     /// wait.
-    pub(super) fn admit_arrivals(&mut self) {
+    pub(super) fn admit_pending(&mut self) {
         for _ in 0..ACCEPT_BUDGET {
             if self.make_room(1).is_err() {
                 self.deferred_ns = Some(self.now_ns() + ns(ACCEPT_PAUSE));
                 return;
             }
-            let arrival = self.desk().arrivals.lock().pop_front();
-            let Some(arrival) = arrival else { return };
-            self.admit(arrival);
+            let pending = self.worker_handle().pending_clients.lock().pop_front();
+            let Some(pending) = pending else { return };
+            self.admit(pending);
         }
-        if !self.desk().arrivals.lock().is_empty() {
-            self.desk().ring();
+        if !self.worker_handle().pending_clients.lock().is_empty() {
+            self.worker_handle().ring();
         }
     }
 
@@ -146,7 +160,7 @@ impl Worker {
         let clients = self.clients.count() + more;
         let all = self.known() + more;
         self.clients.reserve(more)?;
-        self.timers.reserve(self.clients.places() + more)?;
+        self.timers.reserve(self.clients.slots() + more)?;
         self.link.reserve(all)?;
         // Clients in the list may have gone, so each of the others needs room beside them.
         let reserved = self.unread.try_reserve(clients);
@@ -155,13 +169,13 @@ impl Worker {
     }
 
     /// Makes a client one of this thread's.
-    pub(super) fn admit(&mut self, arrival: Arrival) {
-        let Arrival { id, socket, may_attach, generation, who, admission } = arrival;
+    pub(super) fn admit(&mut self, pending: PendingClient) {
+        let PendingClient { id, socket, may_attach, generation, credentials, admission } = pending;
         let kept = generation == self.link.generation;
         self.keeps_all &= kept;
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let session = match &admission {
-            Ok(_) => Session::in_custody(&self.shared.host, who, self.custody.clone()),
+            Ok(_) => Session::in_custody(&self.shared.host, credentials, self.custody.clone()),
             Err(refusal) => Err(*refusal),
         };
         let admission = admission.ok();
@@ -169,10 +183,11 @@ impl Worker {
             Err(refusal) => State::Refused(refusal),
             Ok(session) => {
                 let rate = Rate::per_second(session.quotas().requests_per_second);
-                let (talk, ring, greet_until_ns) = (Talk::Reading, Ring::None, Some(greet_until_ns));
+                let (request_state, ring, greet_until_ns) =
+                    (RequestState::Reading, Ring::None, Some(greet_until_ns));
                 let served = try_box(Served {
                     session,
-                    talk,
+                    request_state,
                     rate,
                     ring,
                     bell_muted: false,
@@ -188,39 +203,39 @@ impl Worker {
                 served.map_or(State::Refused(Refusal::new(Errno::ENOMEM, Reason::System)), State::Served)
             }
         };
-        let payer = self.shared.host.payer_of(&who);
+        let payer = self.shared.host.payer_of(&credentials);
         let Ok(user) = self.enter_user(payer.user) else {
-            self.desk().load.fetch_sub(1, Ordering::Relaxed);
+            self.worker_handle().load.fetch_sub(1, Ordering::Relaxed);
             return self.hand_over(id, payer, socket, admission);
         };
         self.schedule.charge(user, REQUEST_UNITS);
         let unread = self.shared.host.accounts().open(payer, Resource::UnreadReplies);
-        let place = self.clients.insert(Client {
+        let slot = self.clients.insert(Client {
             id,
             socket,
             kept,
             may_attach,
             unread,
             listed: false,
-            who,
+            credentials,
             payer,
             user,
             queued: false,
             state,
             admission,
         });
-        self.set_due(place, Some(greet_until_ns));
-        let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(place)));
-        let Some(client) = self.clients.get(place) else { return };
+        self.set_due(slot, Some(greet_until_ns));
+        let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(slot)));
+        let Some(client) = self.clients.get(slot) else { return };
         let watched = self.epoll.add(&client.socket, event);
         if watched.is_err() || self.phase != Phase::Serving {
-            self.leave(place);
+            self.leave(slot);
         }
     }
 
     /// Sends the refusal to a client that is not admitted, and ends the connection.
-    pub(super) fn refuse(&mut self, place: usize) {
-        let Some(client) = self.clients.get(place) else { return };
+    pub(super) fn refuse(&mut self, slot: usize) {
+        let Some(client) = self.clients.get(slot) else { return };
         let State::Refused(refusal) = client.state else { return };
         // A packet with descriptors is not received, and not answered.
         if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
@@ -230,6 +245,6 @@ impl Worker {
             self.answer.fds.clear();
             let _ = socket::send(client.socket.as_fd(), &self.answer);
         }
-        self.remove(place);
+        self.remove(slot);
     }
 }

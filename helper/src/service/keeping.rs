@@ -246,8 +246,8 @@ impl Worker {
         }
         self.lingering.iter_mut().for_each(|client| client.kept = false);
         self.custody.porter_has_none();
-        for place in 0..self.clients.places() {
-            let Some(client) = self.clients.get(place) else { continue };
+        for slot in 0..self.clients.slots() {
+            let Some(client) = self.clients.get(slot) else { continue };
             client.kept = false;
         }
         self.keep_all();
@@ -281,7 +281,7 @@ mod tests {
     use nix::sys::socket::{MsgFlags, recv};
     use parking_lot::Mutex;
 
-    use super::super::{Desk, ServiceConfig, Shared};
+    use super::super::{ServiceConfig, ServiceShared, WorkerHandle};
     use super::*;
     use crate::porter::{Porter, RESTART_PAUSE, pair, receive_one, send};
     use crate::{Host, HostConfig};
@@ -304,8 +304,8 @@ mod tests {
                 Ok(ours)
             });
             let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
-            let desks = Box::new([Desk::new().unwrap()]);
-            let shared = Shared::new(host, desks, porter.unwrap(), ServiceConfig::default());
+            let worker_handles = Box::new([WorkerHandle::new().unwrap()]);
+            let shared = ServiceShared::new(host, worker_handles, porter.unwrap(), ServiceConfig::default());
             let worker = Worker::new(Arc::new(shared), 0, None).unwrap();
             Bed { worker, mains }
         }
@@ -351,7 +351,7 @@ mod tests {
             link.take_if(|_| ended);
             bed.end_porter();
             bed.worker.shared.porter.replace(1).unwrap();
-            bed.worker.hear();
+            bed.worker.handle_bell();
             assert_eq!((bed.worker.link.generation, bed.worker.clients.count() as u64), (2, COUNT));
             let kept = received(&bed.link());
             assert_eq!(kept.len() as u64, COUNT, "the next porter has all of them");

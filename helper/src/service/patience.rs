@@ -15,7 +15,7 @@ use crate::signals::take_excused_ns;
 
 /// The measurements of a thread's turns.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct TurnMeter {
     began_ns: u64,
     /// The thread's usage when the turn began, if it is being measured.
     before: Option<Spent>,
@@ -32,7 +32,7 @@ struct Spent {
     queued_ns: Option<u64>,
 }
 
-impl Patience {
+impl TurnMeter {
     /// Starts the measurement of a turn.
     pub(super) fn begin(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
@@ -194,7 +194,7 @@ mod tests {
     /// again.
     #[test]
     fn turns_are_measured_after_a_long_one() {
-        let mut patience = Patience::default();
+        let mut patience = TurnMeter::default();
         let mut turn = |began_ns: u64, took_ns: u64| {
             patience.begin(began_ns);
             let measured = patience.before.is_some();

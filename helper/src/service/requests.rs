@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::client::{Pending, Ring, Source, State, Talk};
+use super::client::{Pending, RequestState, Ring, Source, State};
 use super::descriptors::{DOORBELL, END, ENDED, REQUESTS};
 use super::schedule::{REQUEST_UNITS, request_units};
 use super::socket::Received;
@@ -15,63 +15,63 @@ use super::worker::Worker;
 use crate::Drained;
 
 impl Worker {
-    pub(super) fn turn_to(&mut self, place: usize, flags: EpollFlags) {
+    pub(super) fn handle_client_event(&mut self, slot: usize, flags: EpollFlags) {
         if flags.intersects(ENDED) {
             // The client may have closed only its sending direction: then it waits for the end of
             // ours, which means that LNet has released its memory.
-            return self.for_client(place, Worker::depart);
+            return self.for_client(slot, Worker::depart);
         }
-        let Some(client) = self.clients.get(place) else { return };
+        let Some(client) = self.clients.get(slot) else { return };
         match &mut client.state {
-            State::Served(served) if matches!(served.talk, Talk::Answering { .. }) => {
-                self.for_client(place, Worker::answer_now);
+            State::Served(served) if matches!(served.request_state, RequestState::Answering { .. }) => {
+                self.for_client(slot, Worker::answer_now);
             }
             State::Served(served) if served.readable => {
                 // Reported again before the earlier requests were read: mute it until then.
                 if !mem::replace(&mut served.muted, true) {
-                    self.watch(place, END);
+                    self.watch(slot, END);
                 }
             }
             State::Served(served) => {
                 served.readable = true;
-                self.queue(place);
+                self.queue(slot);
             }
-            State::Refused(_) => self.queue(place),
+            State::Refused(_) => self.queue(slot),
             State::Departing { .. } | State::Departed { .. } => {}
         }
     }
 
     /// Reads a request, and answers it once the ring entries before it are carried out. Returns the
     /// units of work used.
-    pub(super) fn read_one(&mut self, place: usize, budget: usize) -> usize {
+    pub(super) fn read_one(&mut self, slot: usize, budget: usize) -> usize {
         let now_ns = self.now_ns();
-        let Some(client) = self.clients.get(place) else { return 0 };
+        let Some(client) = self.clients.get(slot) else { return 0 };
         let State::Served(served) = &mut client.state else { return 0 };
         let mut rate = served.rate;
         let shared_rate = self.schedule.state(client.user).and_then(|user| user.requests.clone());
         if let Err(later_ns) = rate.take(now_ns) {
-            served.talk = Talk::Throttled;
+            served.request_state = RequestState::Throttled;
             self.shared.door.throttled.fetch_add(1, Ordering::Relaxed);
-            self.set_due(place, Some(later_ns));
+            self.set_due(slot, Some(later_ns));
             return 1;
         }
         if let Some(Err(later_ns)) = shared_rate.as_ref().map(|shared| shared.take(now_ns)) {
-            self.park(place, later_ns);
+            self.park(slot, later_ns);
             return 1;
         }
         let may_attach = client.may_attach;
         match self.inbox.receive(client.socket.as_fd(), may_attach) {
             Received::Packet(length) if length > PACKET_MAX => {
-                self.cut_off(place, &format_args!("a packet of more than {PACKET_MAX} bytes"));
+                self.cut_off(slot, &format_args!("a packet of more than {PACKET_MAX} bytes"));
                 REQUEST_UNITS
             }
             Received::Packet(length) => {
                 served.rate = rate;
-                self.wake(place);
-                self.begin_request(place, length, budget)
+                self.wake(slot);
+                self.begin_request(slot, length, budget)
             }
             Received::Attached => {
-                self.cut_off(place, &"descriptors came with a packet: none has any");
+                self.cut_off(slot, &"descriptors came with a packet: none has any");
                 REQUEST_UNITS
             }
             Received::Nothing => {
@@ -81,12 +81,12 @@ impl Worker {
                 served.readable = false;
                 if mem::take(&mut served.muted) {
                     // Reports the requests that have come meanwhile.
-                    self.watch(place, REQUESTS);
+                    self.watch(slot, REQUESTS);
                 }
                 1
             }
             Received::End => {
-                self.depart(place);
+                self.depart(slot);
                 1
             }
         }
@@ -94,43 +94,43 @@ impl Worker {
 
     /// Carries out the request in the inbox now if the budget is enough for the ring entries before
     /// it; else keeps it.
-    pub(super) fn begin_request(&mut self, place: usize, length: usize, budget: usize) -> usize {
-        let Some(served) = self.clients.served(place) else { return REQUEST_UNITS };
+    pub(super) fn begin_request(&mut self, slot: usize, length: usize, budget: usize) -> usize {
+        let Some(served) = self.clients.served(slot) else { return REQUEST_UNITS };
         let slots = served.session.quotas().ring_slots as usize;
         // `None`: the client has been cut off.
-        let Some(drained) = self.drain_before(place, slots.min(budget)) else { return REQUEST_UNITS };
+        let Some(drained) = self.drain_before(slot, slots.min(budget)) else { return REQUEST_UNITS };
         let Drained { entries, mut units, mut is_over } = drained;
         let mut left = slots - entries;
         let mut packet = Vec::new();
         if !is_over && packet.try_reserve_exact(length).is_err() {
             // Without memory to keep the packet, the entries are carried out beyond the budget.
             while !is_over && left > 0 {
-                let Some(drained) = self.drain_before(place, left) else { return units };
+                let Some(drained) = self.drain_before(slot, left) else { return units };
                 (left, units, is_over) = (left - drained.entries, units + drained.units, drained.is_over);
             }
             is_over = true;
         }
         if is_over {
-            return units + self.carry_out(place, length);
+            return units + self.carry_out(slot, length);
         }
-        let Some(served) = self.clients.served(place) else { return units };
+        let Some(served) = self.clients.served(slot) else { return units };
         packet.extend_from_slice(self.inbox.packet(length));
         served.pending = Some(Pending { packet, entries: left });
         units
     }
 
     /// Continues with a request that has been received. Returns the units of work used.
-    pub(super) fn go_on_with_request(&mut self, place: usize, budget: usize) -> usize {
+    pub(super) fn continue_request(&mut self, slot: usize, budget: usize) -> usize {
         let Some(Pending { entries, .. }) =
-            self.clients.served(place).and_then(|served| served.pending.as_ref())
+            self.clients.served(slot).and_then(|served| served.pending.as_ref())
         else {
             return 0;
         };
         let most = budget.min(*entries);
-        let Some(Drained { entries, units, is_over }) = self.drain_before(place, most) else {
+        let Some(Drained { entries, units, is_over }) = self.drain_before(slot, most) else {
             return REQUEST_UNITS;
         };
-        let Some(served) = self.clients.served(place) else { return units };
+        let Some(served) = self.clients.served(slot) else { return units };
         if let Some(pending) = &mut served.pending {
             pending.entries -= entries;
             if !is_over {
@@ -139,48 +139,48 @@ impl Worker {
         }
         let Some(Pending { packet, .. }) = served.pending.take() else { return units };
         let length = self.inbox.put(&packet);
-        units + self.carry_out(place, length)
+        units + self.carry_out(slot, length)
     }
 
     /// Carries out ring entries that may precede a request; `None` if the client is cut off because
     /// of one.
-    fn drain_before(&mut self, place: usize, most: usize) -> Option<Drained> {
-        let served = self.clients.served(place)?;
+    fn drain_before(&mut self, slot: usize, most: usize) -> Option<Drained> {
+        let served = self.clients.served(slot)?;
         match served.session.drain_slice(most) {
             Ok(drained) => {
                 served.entries = served.entries.saturating_add(drained.entries);
                 Some(drained)
             }
             Err(violation) => {
-                self.cut_off(place, &violation);
+                self.cut_off(slot, &violation);
                 None
             }
         }
     }
 
     /// Carries out the request in the inbox, and answers it. Returns the units of work used.
-    pub(super) fn carry_out(&mut self, place: usize, length: usize) -> usize {
+    pub(super) fn carry_out(&mut self, slot: usize, length: usize) -> usize {
         let units = request_units(self.inbox.packet(length));
-        self.repay_sync(place, length);
-        let Some(served) = self.clients.served(place) else { return units };
+        self.repay_sync(slot, length);
+        let Some(served) = self.clients.served(slot) else { return units };
         let carried_out = served.session.request_alone(self.inbox.packet(length), &mut self.answer);
         if let Err(violation) = carried_out {
-            self.cut_off(place, &violation);
+            self.cut_off(slot, &violation);
             return units;
         }
-        if served.ring == Ring::None && !self.begin_ring(place) {
+        if served.ring == Ring::None && !self.begin_ring(slot) {
             return units;
         }
-        self.send_answer(place);
+        self.send_answer(slot);
         units
     }
 
     /// Refunds a sync request. A client whose ring is full requests by a sync that it be carried
     /// out: one sync for each half of a ring does not count against its requests per second,
     /// because its entries have used its share already.
-    pub(super) fn repay_sync(&mut self, place: usize, length: usize) {
+    pub(super) fn repay_sync(&mut self, slot: usize, length: usize) {
         let is_sync = kind_of(self.inbox.packet(length)) == Some(Kind::Sync as u16);
-        let Some(client) = self.clients.get(place).filter(|_| is_sync) else { return };
+        let Some(client) = self.clients.get(slot).filter(|_| is_sync) else { return };
         let State::Served(served) = &mut client.state else { return };
         if served.entries < (served.session.quotas().ring_slots as usize / 2).max(1) {
             return;
@@ -194,18 +194,18 @@ impl Worker {
 
     /// Starts to watch the doorbell, which exists after the hello. Returns false if it cannot be
     /// watched.
-    pub(super) fn begin_ring(&mut self, place: usize) -> bool {
-        let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(place)));
-        let Some(client) = self.clients.get(place) else { return false };
+    pub(super) fn begin_ring(&mut self, slot: usize) -> bool {
+        let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(slot)));
+        let Some(client) = self.clients.get(slot) else { return false };
         let State::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };
         if let Err(errno) = self.epoll.add(doorbell, event) {
-            self.cut_off(place, &format_args!("its doorbell cannot be watched: {errno}"));
+            self.cut_off(slot, &format_args!("its doorbell cannot be watched: {errno}"));
             return false;
         }
         (served.ring, served.greet_until_ns) = (Ring::Hot, None);
-        self.queue(place);
-        self.set_due(place, None);
+        self.queue(slot);
+        self.set_due(slot, None);
         true
     }
 }

@@ -185,7 +185,7 @@ impl<S> Schedule<S> {
         };
         let key = self.free.pop().unwrap_or(UserKey(self.users.len() as u32));
         match self.users.get_mut(key.0 as usize) {
-            Some(place) => *place = queue,
+            Some(slot) => *slot = queue,
             None => self.users.push(queue),
         }
         self.keys.insert(user, key);

@@ -7,7 +7,7 @@ use lnet_fake::FakeLnet;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
-use super::client::{Ring, Talk};
+use super::client::{RequestState, Ring};
 use super::*;
 use crate::{Answer, HostConfig};
 
@@ -37,11 +37,11 @@ impl Drive for Slow {
 fn slow_worker() -> (Worker, OwnedFd) {
     let drive = Slow { now_ns: AtomicU64::new(0), tokens: Tokens::new(0) };
     let host = Host::new(FakeLnet::new(&["0@lo"]), Arc::new(drive), HostConfig::default());
-    let shared = Shared {
+    let shared = ServiceShared {
         host,
         config: ServiceConfig::default(),
         phase: AtomicU8::new(Phase::Serving as u8),
-        desks: [Desk::new().unwrap()].into(),
+        worker_handles: [WorkerHandle::new().unwrap()].into(),
         door: Door::default(),
         porter: Porter::in_process().unwrap(),
         next_client: AtomicU64::new(1),
@@ -51,10 +51,10 @@ fn slow_worker() -> (Worker, OwnedFd) {
     let (ours, theirs) =
         socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
     worker.make_room(1).unwrap();
-    worker.let_in(1, ours, true, USER);
+    worker.accept_client(1, ours, true, USER);
     assert!(worker.clients.served(PLACE).is_some());
-    worker.patience.begin(0);
-    assert_eq!(worker.patience.end(1_000_000_000), None);
+    worker.turn_meter.begin(0);
+    assert_eq!(worker.turn_meter.end(1_000_000_000), None);
     (worker, theirs)
 }
 
@@ -89,14 +89,15 @@ fn an_answer_that_has_waited_counts_for_its_user() {
     for told in [true, false] {
         let (mut worker, _client) = slow_worker();
         let served = worker.clients.served(PLACE).unwrap();
-        served.talk = Talk::Answering { answer: Answer::default(), until_ns: u64::MAX, crowded: true };
+        served.request_state =
+            RequestState::Answering { answer: Answer::default(), until_ns: u64::MAX, crowded: true };
         if told {
-            worker.turn_to(PLACE, EpollFlags::EPOLLOUT);
+            worker.handle_client_event(PLACE, EpollFlags::EPOLLOUT);
         } else {
             worker.set_due(PLACE, Some(0));
             worker.handle_due(0);
         }
-        assert!(matches!(worker.clients.served(PLACE).unwrap().talk, Talk::Reading));
+        assert!(matches!(worker.clients.served(PLACE).unwrap().request_state, RequestState::Reading));
         assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (1, true));
     }
 }
@@ -109,7 +110,7 @@ fn the_announcement_on_a_ring_counts_for_its_user() {
     worker.rest_round();
     assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (1, true));
     worker.resume_rested(u64::MAX);
-    worker.hear_doorbell(PLACE);
+    worker.handle_doorbell(PLACE);
     assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (2, true));
 }
 
@@ -130,13 +131,13 @@ fn rests_add_up() {
     worker.sweep_all();
     let (first_ns, number) = worker.resting.first().unwrap();
     worker.clients.served(PLACE).unwrap().ring = Ring::Asleep;
-    worker.hear_doorbell(PLACE);
+    worker.handle_doorbell(PLACE);
     assert_eq!(worker.resting.first(), Some((first_ns + REST_MAX.as_nanos() as u64, number)));
     drop(client);
-    worker.for_client(PLACE, |worker, place| {
-        worker.leave(place);
-        while worker.clients.get(place).is_some() {
-            worker.tear_down(place, ROUND_UNITS);
+    worker.for_client(PLACE, |worker, slot| {
+        worker.leave(slot);
+        while worker.clients.get(slot).is_some() {
+            worker.tear_down(slot, ROUND_UNITS);
         }
     });
     assert!(worker.clients.is_empty());

@@ -10,36 +10,36 @@ pub(super) struct Timers {
     /// Deadlines with their numbers; none is earlier than its parent, which is at half its index.
     heap: Vec<(u64, usize)>,
     /// The position of each number in the heap.
-    places: Vec<Option<usize>>,
+    positions: Vec<Option<usize>>,
 }
 
 impl Timers {
     /// Reserves room for the deadlines of all numbers below `count`.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), NoMemory> {
-        let more = count.saturating_sub(self.places.len());
-        self.places.try_reserve(more).map_err(|_| NoMemory)?;
+        let more = count.saturating_sub(self.positions.len());
+        self.positions.try_reserve(more).map_err(|_| NoMemory)?;
         self.heap.try_reserve(count.saturating_sub(self.heap.len())).map_err(|_| NoMemory)?;
-        self.places.resize(self.places.len() + more, None);
+        self.positions.resize(self.positions.len() + more, None);
         Ok(())
     }
 
     /// Sets, changes or, with `None`, removes the deadline of `number`. There must be
     /// [room](Timers::reserve) for it.
     pub(super) fn set(&mut self, number: usize, due_ns: Option<u64>) {
-        match (self.places[number], due_ns) {
-            (Some(place), Some(due_ns)) => {
-                self.heap[place].0 = due_ns;
-                self.settle(place);
+        match (self.positions[number], due_ns) {
+            (Some(position), Some(due_ns)) => {
+                self.heap[position].0 = due_ns;
+                self.settle(position);
             }
             (None, Some(due_ns)) => {
                 self.heap.push((due_ns, number));
                 self.settle(self.heap.len() - 1);
             }
-            (Some(place), None) => {
-                self.places[number] = None;
-                self.heap.swap_remove(place);
-                if place < self.heap.len() {
-                    self.settle(place);
+            (Some(position), None) => {
+                self.positions[number] = None;
+                self.heap.swap_remove(position);
+                if position < self.heap.len() {
+                    self.settle(position);
                 }
             }
             (None, None) => {}
@@ -48,7 +48,7 @@ impl Timers {
 
     /// Returns the deadline of `number`.
     pub(super) fn due(&self, number: usize) -> Option<u64> {
-        Some(self.heap[(*self.places.get(number)?)?].0)
+        Some(self.heap[(*self.positions.get(number)?)?].0)
     }
 
     /// Returns the next deadline and its number.
@@ -63,27 +63,27 @@ impl Timers {
         Some(number)
     }
 
-    /// Restores the heap order for the entry at `place`.
-    fn settle(&mut self, mut place: usize) {
-        while place > 0 && self.heap[place] < self.heap[(place - 1) / 2] {
-            place = self.swap(place, (place - 1) / 2);
+    /// Restores the heap order for the entry at `position`.
+    fn settle(&mut self, mut position: usize) {
+        while position > 0 && self.heap[position] < self.heap[(position - 1) / 2] {
+            position = self.swap(position, (position - 1) / 2);
         }
         loop {
             let children =
-                [2 * place + 1, 2 * place + 2].into_iter().filter(|&child| child < self.heap.len());
+                [2 * position + 1, 2 * position + 2].into_iter().filter(|&child| child < self.heap.len());
             let Some(child) = children.min_by_key(|&child| self.heap[child]) else { break };
-            if self.heap[place] < self.heap[child] {
+            if self.heap[position] < self.heap[child] {
                 break;
             }
-            place = self.swap(place, child);
+            position = self.swap(position, child);
         }
-        self.places[self.heap[place].1] = Some(place);
+        self.positions[self.heap[position].1] = Some(position);
     }
 
     /// Swaps two entries, and returns the second position.
     fn swap(&mut self, from: usize, to: usize) -> usize {
         self.heap.swap(from, to);
-        self.places[self.heap[from].1] = Some(from);
+        self.positions[self.heap[from].1] = Some(from);
         to
     }
 }

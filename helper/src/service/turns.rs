@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::client::{Ring, Source, State, Talk};
+use super::client::{RequestState, Ring, Source, State};
 use super::descriptors::DOORBELL;
 use super::patience::rest_for;
 use super::schedule::{REQUEST_UNITS, UserKey};
@@ -14,9 +14,9 @@ use crate::Drained;
 
 impl Worker {
     /// Queues a client that has work.
-    pub(super) fn queue(&mut self, place: usize) {
-        let name = self.clients.name(place);
-        let Some(client) = self.clients.get(place) else { return };
+    pub(super) fn queue(&mut self, slot: usize) {
+        let name = self.clients.name(slot);
+        let Some(client) = self.clients.get(slot) else { return };
         if !std::mem::replace(&mut client.queued, true) {
             self.schedule.wake(client.user, name);
         }
@@ -30,9 +30,9 @@ impl Worker {
         // The end of the work for one connection is the start of the next one's.
         let mut looked_ns = None;
         while let Some(turn) = self.schedule.next() {
-            let place = self.clients.named(turn.connection);
-            self.patience.begin(looked_ns.unwrap_or_else(|| self.now_ns()));
-            let units = place.map_or(0, |place| self.serve(place, turn.budget));
+            let slot = self.clients.named(turn.connection);
+            self.turn_meter.begin(looked_ns.unwrap_or_else(|| self.now_ns()));
+            let units = slot.map_or(0, |slot| self.serve(slot, turn.budget));
             let now_ns = self.now_ns();
             looked_ns = Some(now_ns);
             self.end_work_for(turn.user, now_ns);
@@ -49,14 +49,14 @@ impl Worker {
     /// Not to be called in a turn.
     pub(super) fn for_client<T: Default>(
         &mut self,
-        place: usize,
+        slot: usize,
         act: impl FnOnce(&mut Worker, usize) -> T,
     ) -> T {
-        let Some(user) = self.clients.get(place).map(|client| client.user) else { return T::default() };
+        let Some(user) = self.clients.get(slot).map(|client| client.user) else { return T::default() };
         // The client may go meanwhile.
         self.schedule.stay(user);
-        self.patience.begin(self.now_ns());
-        let done = act(self, place);
+        self.turn_meter.begin(self.now_ns());
+        let done = act(self, slot);
         self.end_work_for(user, self.now_ns());
         self.schedule.leave(user);
         done
@@ -64,14 +64,14 @@ impl Worker {
 
     /// Ends the work for a user. If it has taken very long, the user rests.
     fn end_work_for(&mut self, user: UserKey, now_ns: u64) {
-        if let Some(rest_ns) = self.patience.end(now_ns) {
+        if let Some(rest_ns) = self.turn_meter.end(now_ns) {
             self.let_rest(user, now_ns, rest_ns);
         }
     }
 
     /// Lets a client's user rest for work that was done for the client elsewhere.
-    pub(super) fn pay(&mut self, place: usize, owed_ns: u64) {
-        let user = self.clients.get(place).map(|client| client.user);
+    pub(super) fn pay(&mut self, slot: usize, owed_ns: u64) {
+        let user = self.clients.get(slot).map(|client| client.user);
         if let Some((user, rest_ns)) = user.zip(rest_for(owed_ns)) {
             self.let_rest(user, self.now_ns(), rest_ns);
         }
@@ -81,13 +81,13 @@ impl Worker {
     /// for a user that rests already extends its rest. Root never rests. A service that stops ends
     /// all clients without waiting for rests to end.
     fn let_rest(&mut self, user: UserKey, now_ns: u64, rest_ns: u64) {
-        let who = self.schedule.user(user);
-        if self.shared.host.accounts().is_privileged(who) || self.phase == Phase::Stopping {
+        let user_id = self.schedule.user(user);
+        if self.shared.host.accounts().is_privileged(user_id) || self.phase == Phase::Stopping {
             return;
         }
         self.shared.door.rested.fetch_add(1, Relaxed);
         if self.shared.may_warn() {
-            let (uid, rest_ms) = (who.0, rest_ns / 1_000_000);
+            let (uid, rest_ms) = (user_id.0, rest_ns / 1_000_000);
             tracing::warn!(
                 uid,
                 rest_ms,
@@ -100,8 +100,8 @@ impl Worker {
     }
 
     /// Returns whether the client's user rests, and has no turns for now.
-    pub(super) fn has_no_turns(&mut self, place: usize) -> bool {
-        self.clients.get(place).is_some_and(|client| self.schedule.is_suspended(client.user))
+    pub(super) fn has_no_turns(&mut self, slot: usize) -> bool {
+        self.clients.get(slot).is_some_and(|client| self.schedule.is_suspended(client.user))
     }
 
     /// Resumes the users whose rest has ended.
@@ -116,26 +116,26 @@ impl Worker {
     pub(super) fn rest_round(&mut self) -> bool {
         self.schedule.begin_round();
         while let Some(turn) = self.schedule.next() {
-            let place = self.clients.named(turn.connection);
-            let again =
-                place.is_some_and(|place| self.for_client(place, |worker, place| !worker.rests(place)));
+            let slot = self.clients.named(turn.connection);
+            let again = slot.is_some_and(|slot| self.for_client(slot, |worker, slot| !worker.rests(slot)));
             self.schedule.served(turn, 0, again);
         }
         self.schedule.is_idle()
     }
 
     /// Stops polling a client whose only work is a ring without entries. Returns whether it did.
-    fn rests(&mut self, place: usize) -> bool {
-        let Some(served) = self.clients.served(place) else { return false };
-        let has_request = served.pending.is_some() || served.readable && matches!(served.talk, Talk::Reading);
+    fn rests(&mut self, slot: usize) -> bool {
+        let Some(served) = self.clients.served(slot) else { return false };
+        let has_request = served.pending.is_some()
+            || served.readable && matches!(served.request_state, RequestState::Reading);
         if has_request
             || served.quiescing.is_some()
             || served.ring != Ring::Hot
-            || !self.falls_asleep_on(place)
+            || !self.prepare_ring_sleep(slot)
         {
             return false;
         }
-        if let Some(client) = self.clients.get(place) {
+        if let Some(client) = self.clients.get(slot) {
             client.queued = false;
         }
         true
@@ -143,9 +143,9 @@ impl Worker {
 
     /// Announces on a ring that it is no longer polled, unless it has entries. Returns whether it
     /// did.
-    fn falls_asleep_on(&mut self, place: usize) -> bool {
-        let doorbell = self.clients.mark(Source::Doorbell(place));
-        let Some(served) = self.clients.served(place) else { return false };
+    fn prepare_ring_sleep(&mut self, slot: usize) -> bool {
+        let doorbell = self.clients.mark(Source::Doorbell(slot));
+        let Some(served) = self.clients.served(slot) else { return false };
         if !served.session.prepare_sleep() {
             return false;
         }
@@ -161,15 +161,15 @@ impl Worker {
     }
 
     /// Handles the event of a doorbell.
-    pub(super) fn hear_doorbell(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    pub(super) fn handle_doorbell(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         match served.ring {
-            Ring::Asleep => self.for_client(place, Worker::wake),
+            Ring::Asleep => self.for_client(slot, Worker::wake),
             Ring::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
                 // Muted: a doorbell that rings while its ring is polled could do so without end.
                 let mut nothing =
-                    EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(place)));
-                if let Some(bell) = self.clients.served(place).and_then(|served| served.session.doorbell()) {
+                    EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(slot)));
+                if let Some(bell) = self.clients.served(slot).and_then(|served| served.session.doorbell()) {
                     let _ = self.epoll.modify(bell, &mut nothing);
                 }
             }
@@ -180,11 +180,12 @@ impl Worker {
     /// Returns whether the client has more work after its turn, and marks it as queued then.
     fn has_work(&mut self, name: u64) -> bool {
         let serves = self.phase == Phase::Serving;
-        let Some(place) = self.clients.named(name) else { return false };
-        let Some(client) = self.clients.get(place) else { return false };
+        let Some(slot) = self.clients.named(name) else { return false };
+        let Some(client) = self.clients.get(slot) else { return false };
         client.queued = match &client.state {
             State::Served(served) => {
-                let reads = served.readable && matches!(served.talk, Talk::Reading) && serves;
+                let reads =
+                    served.readable && matches!(served.request_state, RequestState::Reading) && serves;
                 served.ring == Ring::Hot || served.pending.is_some() && !served.is_answering() || reads
             }
             State::Departing { .. } => true,
@@ -194,32 +195,34 @@ impl Worker {
     }
 
     /// Does the work of a client. Returns the units of work used.
-    fn serve(&mut self, place: usize, budget: usize) -> usize {
-        match self.clients.get(place).map(|client| &client.state) {
-            Some(State::Served(_)) => self.serve_client(place, budget),
+    fn serve(&mut self, slot: usize, budget: usize) -> usize {
+        match self.clients.get(slot).map(|client| &client.state) {
+            Some(State::Served(_)) => self.serve_client(slot, budget),
             Some(State::Refused(_)) => {
-                self.refuse(place);
+                self.refuse(slot);
                 REQUEST_UNITS
             }
-            Some(State::Departing { .. }) => self.tear_down(place, budget),
+            Some(State::Departing { .. }) => self.tear_down(slot, budget),
             Some(State::Departed { .. }) | None => 0,
         }
     }
 
     /// Serves a client. Requests come first: the ring entries before each of them are carried out
     /// anyway.
-    fn serve_client(&mut self, place: usize, budget: usize) -> usize {
+    fn serve_client(&mut self, slot: usize, budget: usize) -> usize {
         let mut units = 0;
         while units < budget {
             let left = budget - units;
-            let Some(served) = self.clients.served(place) else { break };
+            let Some(served) = self.clients.served(slot) else { break };
             if served.pending.is_some() && !served.is_answering() {
-                units += self.go_on_with_request(place, left);
-            } else if served.readable && matches!(served.talk, Talk::Reading) && self.phase == Phase::Serving
+                units += self.continue_request(slot, left);
+            } else if served.readable
+                && matches!(served.request_state, RequestState::Reading)
+                && self.phase == Phase::Serving
             {
-                units += self.read_one(place, left);
+                units += self.read_one(slot, left);
             } else if served.ring == Ring::Hot {
-                return units + self.drain(place, left);
+                return units + self.drain(slot, left);
             } else {
                 break;
             }
@@ -228,10 +231,10 @@ impl Worker {
     }
 
     /// Carries out entries of a client's ring. Returns the units of work used.
-    fn drain(&mut self, place: usize, budget: usize) -> usize {
+    fn drain(&mut self, slot: usize, budget: usize) -> usize {
         let drive = self.shared.host.drive();
         let busy_poll_ns = ns(self.shared.config.busy_poll.max(drive.spin()));
-        let Some(served) = self.clients.served(place) else { return 0 };
+        let Some(served) = self.clients.served(slot) else { return 0 };
         let most = served.quiescing.map_or(budget, |left| left.min(budget));
         let drained = served.session.drain_slice(most).and_then(|drained| {
             // The entries may have corrupted something; other faults are found by the sweep.
@@ -243,7 +246,7 @@ impl Worker {
         let Drained { entries, units, is_over } = match drained {
             Ok(drained) => drained,
             Err(violation) => {
-                self.cut_off(place, &violation);
+                self.cut_off(slot, &violation);
                 return 1;
             }
         };
@@ -251,7 +254,7 @@ impl Worker {
         if let Some(left) = &mut served.quiescing {
             *left -= entries;
             if is_over || *left == 0 {
-                self.end_quiescing(place);
+                self.end_quiescing(slot);
             }
             return units;
         }
@@ -266,18 +269,18 @@ impl Worker {
         // A client that must find this thread awake must not find its ring asleep.
         let is_idle = |since_ns| busy_poll_ns == 0 || drive.now_ns() - since_ns >= busy_poll_ns;
         if served.idle_rounds > IDLE_ROUNDS && is_idle(served.idle_since_ns) {
-            self.falls_asleep_on(place);
+            self.prepare_ring_sleep(slot);
         }
         0
     }
 
     /// Starts to poll the ring.
-    pub(super) fn wake(&mut self, place: usize) {
-        let Some(served) = self.clients.served(place) else { return };
+    pub(super) fn wake(&mut self, slot: usize) {
+        let Some(served) = self.clients.served(slot) else { return };
         if served.ring == Ring::Asleep {
             served.session.finish_sleep();
             (served.ring, served.idle_rounds) = (Ring::Hot, 0);
-            self.queue(place);
+            self.queue(slot);
         }
     }
 

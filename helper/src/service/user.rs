@@ -9,7 +9,7 @@ use super::schedule::UserKey;
 use super::worker::{Worker, ns};
 use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
 use crate::accounts::UserId;
-use crate::service::client::{State, Talk};
+use crate::service::client::{RequestState, State};
 
 /// A user as a thread sees it.
 #[derive(Default)]
@@ -47,12 +47,12 @@ impl Worker {
 
     /// Parks a client whose user has used up its request rate; its other clients follow when their
     /// turn comes.
-    pub(super) fn park(&mut self, place: usize, until_ns: u64) {
+    pub(super) fn park(&mut self, slot: usize, until_ns: u64) {
         let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
-        let name = self.clients.name(place);
-        let Some(client) = self.clients.get(place) else { return };
+        let name = self.clients.name(slot);
+        let Some(client) = self.clients.get(slot) else { return };
         let State::Served(served) = &mut client.state else { return };
-        served.talk = Talk::Parked;
+        served.request_state = RequestState::Parked;
         self.shared.door.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let key = client.user;
         let Some(user) = self.schedule.state(key) else { return };
@@ -71,13 +71,13 @@ impl Worker {
             let Some(name) = self.schedule.state(key).and_then(|user| user.parked.pop_front()) else {
                 return;
             };
-            let Some(place) = self.clients.named(name) else { continue };
-            if let Some(served) = self.clients.served(place)
-                && matches!(served.talk, Talk::Parked)
+            let Some(slot) = self.clients.named(name) else { continue };
+            if let Some(served) = self.clients.served(slot)
+                && matches!(served.request_state, RequestState::Parked)
             {
-                served.talk = Talk::Reading;
+                served.request_state = RequestState::Reading;
                 if self.phase == Phase::Serving {
-                    self.queue(place);
+                    self.queue(slot);
                 }
             }
         }

@@ -15,12 +15,12 @@ use super::client::Clients;
 use super::descriptors::{BELL, LISTENER, PORTER, SHARD};
 use super::keeping::Leaving;
 use super::network::Network;
-use super::patience::Patience;
+use super::patience::TurnMeter;
 use super::schedule::Schedule;
 use super::socket::Inbox;
 use super::timers::Timers;
 use super::user::User;
-use super::{BUSY_ROUNDS, Desk, LOOK_UNITS, Phase, Shared};
+use super::{BUSY_ROUNDS, LOOK_UNITS, Phase, ServiceShared, WorkerHandle};
 use crate::Answer;
 use crate::custody::Custody;
 use crate::porter::Link;
@@ -28,7 +28,7 @@ use crate::wakeups::gathered;
 
 /// A thread of the service.
 pub(super) struct Worker {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServiceShared>,
     pub(super) number: usize,
     pub(super) epoll: Epoll,
     pub(super) listener: Option<OwnedFd>,
@@ -71,7 +71,7 @@ pub(super) struct Worker {
     pub(super) parked: Timers,
     /// Times at which users that have held the thread up are served again.
     pub(super) resting: Timers,
-    pub(super) patience: Patience,
+    pub(super) turn_meter: TurnMeter,
     network: Network,
     pub(super) inbox: Inbox,
     pub(super) answer: Answer,
@@ -83,7 +83,7 @@ pub(super) struct Worker {
     /// The same for leftovers of departed clients.
     pub(super) sweeping_left: Option<usize>,
     /// The next client that is to be drained or stopped, until all are.
-    pub(super) winding: Option<usize>,
+    pub(super) shutdown_at: Option<usize>,
     /// Number of clients whose ring is carried out for the last time.
     pub(super) quiescing: usize,
     /// LNet has not released all leftovers.
@@ -94,19 +94,19 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ServiceShared>,
         number: usize,
         listener: Option<OwnedFd>,
     ) -> Result<Worker, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&shared.desks[number].bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
+        epoll.add(&shared.worker_handles[number].bell, EpollEvent::new(EpollFlags::EPOLLIN, BELL))?;
         if let Some(listener) = &listener {
             epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         }
         let link = shared.porter.link()?;
         epoll.add(&link.channel, EpollEvent::new(EpollFlags::EPOLLIN, PORTER))?;
         Ok(Worker {
-            network: Network::new(number, shared.desks.len()),
+            network: Network::new(number, shared.worker_handles.len()),
             shared,
             number,
             epoll,
@@ -131,14 +131,14 @@ impl Worker {
             timers: Timers::default(),
             parked: Timers::default(),
             resting: Timers::default(),
-            patience: Patience::default(),
+            turn_meter: TurnMeter::default(),
             inbox: Inbox::new(),
             answer: Answer::try_new().map_err(|_| Errno::ENOMEM)?,
             phase: Phase::Serving,
             sweep_ns: 0,
             sweeping: None,
             sweeping_left: None,
-            winding: None,
+            shutdown_at: None,
             quiescing: 0,
             leftovers: false,
             longest_turn: 0,
@@ -171,7 +171,7 @@ impl Worker {
             }
             (rounds, units) = (0, 0);
             self.watch_link();
-            let sleeps = !is_busy && self.falls_asleep();
+            let sleeps = !is_busy && self.prepare_sleep();
             let timeout = if sleeps { self.timeout(polled.deadline_ns) } else { EpollTimeout::ZERO };
             if sleeps {
                 spinning.slept();
@@ -198,12 +198,12 @@ impl Worker {
         self.shared.host.drive().now_ns()
     }
 
-    pub(super) fn desk(&self) -> &Desk {
-        &self.shared.desks[self.number]
+    pub(super) fn worker_handle(&self) -> &WorkerHandle {
+        &self.shared.worker_handles[self.number]
     }
 
     /// Announces sleep on rings, and arms the shards. Returns false if there is work.
-    fn falls_asleep(&mut self) -> bool {
+    fn prepare_sleep(&mut self) -> bool {
         self.rest_round() && self.network.arm(&**self.shared.host.drive())
     }
 }

@@ -12,7 +12,7 @@ use super::refusing::{no_memory, starved};
 use super::{Answer, Session, Violation};
 use crate::ClientQuotas;
 use crate::costs::ArenaCharges;
-use crate::departed::Estate;
+use crate::departed::SessionTeardown;
 use crate::seal::MemoryFd;
 use crate::slots::Slots;
 
@@ -130,14 +130,14 @@ impl Arenas {
         }
     }
 
-    /// Releases one arena, and adds its leftovers to the estate. Returns false if there is none.
-    pub(super) fn let_go_of_one(&mut self, estate: &Estate) -> bool {
+    /// Releases one arena, and adds its leftovers to the teardown. Returns false if there is none.
+    pub(super) fn release_one(&mut self, teardown: &SessionTeardown) -> bool {
         let leaving = match self.table.pop() {
             Some((_, Arena { region, bytes, charges, .. })) => Some((region.weak(), bytes, charges)),
             None => self.leaving.pop(),
         };
         let any = leaving.is_some();
-        estate.arenas.lock().extend(leaving);
+        teardown.arenas.lock().extend(leaving);
         any
     }
 
@@ -175,15 +175,15 @@ impl Session {
         let Arenas { table, leaving, .. } = &mut self.arenas;
         table.reserve().map_err(starved)?;
         leaving.try_reserve(table.len() + 1).map_err(starved)?;
-        self.closing.estate().reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
+        self.closing.teardown().reserve_arenas(table.len() + leaving.len() + 1).map_err(starved)
     }
 
     fn enter_arena(&mut self, region: Region, huge: bool, charges: ArenaCharges) -> Result<Reply, Refusal> {
         region.watch().map_err(|error| no_memory(&error))?;
         let bytes = region.len() as u64;
         let arena = self.arenas.insert(region, charges)?;
-        self.record.tally.arenas.add(1);
-        self.record.tally.bytes.add(bytes);
+        self.record.counters.arenas.add(1);
+        self.record.counters.bytes.add(bytes);
         Ok(Reply::Arena { arena, bytes, huge })
     }
 
@@ -196,8 +196,8 @@ impl Session {
             return Err(Refusal::of(Errno::EBUSY, Reason::ArenaBusy, arena.segments.into(), 0));
         }
         *bytes -= arena.bytes;
-        self.record.tally.arenas.sub(1);
-        self.record.tally.bytes.sub(arena.bytes);
+        self.record.counters.arenas.sub(1);
+        self.record.counters.bytes.sub(arena.bytes);
         if let Some(Arena { region, bytes, charges, .. }) = table.remove(handle.into()) {
             let weak = region.weak();
             drop(region);

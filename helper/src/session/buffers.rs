@@ -160,7 +160,7 @@ impl Session {
         self.buffers.reserve(handle)?;
         self.buffers.insert(handle, Place { buffer, arena, others });
         segments.iter().for_each(|segment| self.arenas.hold(segment.arena));
-        self.record.tally.buffers.add(1);
+        self.record.counters.buffers.add(1);
         Ok(())
     }
 
@@ -184,7 +184,7 @@ impl Session {
             self.arenas.release(arena);
             others.into_iter().for_each(|arena| self.arenas.release(arena));
         }
-        self.record.tally.buffers.sub(1);
+        self.record.counters.buffers.sub(1);
         Ok(())
     }
 }

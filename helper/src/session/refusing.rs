@@ -49,16 +49,16 @@ pub(super) fn no_descriptor(errno: Errno) -> Refusal {
 impl Session {
     /// Counts a refusal by its reason.
     pub(super) fn count(&self, refusal: &Refusal) {
-        let tally = &self.record.tally;
+        let counters = &self.record.counters;
         match refusal.reason {
-            Reason::Portal | Reason::Nid | Reason::Lazy => tally.refused_by_policy.add(1),
+            Reason::Portal | Reason::Nid | Reason::Lazy => counters.refused_by_policy.add(1),
             Reason::Tms | Reason::Buffers | Reason::Arenas | Reason::Bytes | Reason::Operations
                 if refusal.errno == Errno::ENOMEM =>
             {
-                tally.refused_by_quota.add(1);
+                counters.refused_by_quota.add(1);
             }
-            Reason::Share => tally.refused_by_quota.add(1),
-            _ => tally.refused.add(1),
+            Reason::Share => counters.refused_by_quota.add(1),
+            _ => counters.refused.add(1),
         }
     }
 

@@ -31,7 +31,7 @@ impl Session {
         let Envelope { kind, id } = Envelope::of(packet).ok_or(Violation::Packet { bytes: packet.len() })?;
         // Reserved for the longest answer, so that no answer is truncated.
         answer.packet.try_reserve(PACKET_MAX).map_err(|_| Violation::NoMemory)?;
-        self.record.tally.requests.add(1);
+        self.record.counters.requests.add(1);
         let reply = match Request::read(packet) {
             Ok((_, request)) => self.reply_to(request, answer),
             Err(error) => Err(Refusal::from(&error)),

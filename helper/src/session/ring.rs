@@ -204,7 +204,7 @@ impl Session {
         })?;
         // Cannot fail: the futex lies in this process's mapping.
         let _ = ring.settled.wake();
-        self.record.tally.submissions.add(drained as u64);
+        self.record.counters.submissions.add(drained as u64);
         ring.consumer.corruption().map_or(Ok(drained), |corruption| Err(Violation::Ring(corruption)))
     }
 

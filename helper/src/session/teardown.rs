@@ -19,12 +19,12 @@ use nlx_fallible::TryArc;
 
 use super::tms::Tm;
 use super::{Departure, Session};
-use crate::departed::Estate;
+use crate::departed::SessionTeardown;
 
 /// Progress of closing a session.
 pub(super) struct Closing {
     /// Has room reserved for everything that the client has.
-    estate: TryArc<Estate>,
+    teardown: TryArc<SessionTeardown>,
     /// The transfer machine whose operations are being cancelled, with its handle.
     tm: Option<(u64, Tm)>,
     /// Closing is complete.
@@ -32,13 +32,13 @@ pub(super) struct Closing {
 }
 
 impl Closing {
-    pub(super) fn new(estate: TryArc<Estate>) -> Closing {
-        Closing { estate, tm: None, over: false }
+    pub(super) fn new(teardown: TryArc<SessionTeardown>) -> Closing {
+        Closing { teardown, tm: None, over: false }
     }
 
     /// Returns the list of the client's leftovers.
-    pub(super) fn estate(&self) -> &Estate {
-        &self.estate
+    pub(super) fn teardown(&self) -> &SessionTeardown {
+        &self.teardown
     }
 }
 
@@ -68,14 +68,14 @@ impl Session {
 
     /// Does one kind of work, at least one unit. Returns the client's leftovers once all is done.
     fn close_one_kind(&mut self, budget: usize) -> (usize, Option<Departure>) {
-        let Closing { estate, tm, over } = &mut self.closing;
+        let Closing { teardown, tm, over } = &mut self.closing;
         if let Some((_, current)) = tm {
             let units = current.cancel_some(budget);
             if units == budget {
                 return (units, None);
             }
             if let Some((handle, current)) = tm.take() {
-                current.let_go(estate);
+                current.let_go(teardown);
                 self.record.tms.lock().remove(&handle);
             }
             return (units + 1, None);
@@ -88,14 +88,14 @@ impl Session {
         if units > 0 {
             return (units, None);
         }
-        if self.arenas.let_go_of_one(estate) {
+        if self.arenas.release_one(teardown) {
             return (1, None);
         }
         *over = true;
         if let Some(charges) = self.charges.take() {
-            *estate.operations.lock() = Some((self.record.tally.clone(), charges.operations));
+            *teardown.operations.lock() = Some((self.record.counters.clone(), charges.operations));
         }
-        (1, Some(self.host.leave(&self.record, estate.clone())))
+        (1, Some(self.host.leave(&self.record, teardown.clone())))
     }
 }
 

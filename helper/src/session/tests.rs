@@ -11,7 +11,7 @@ use nlx_sync::{Bell, Sleeper};
 
 use super::*;
 use crate::HostConfig;
-use crate::outlet::Outlet;
+use crate::outlet::ClientSink;
 use crate::wakeups::{GATHERED_MAX, gathered};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
@@ -37,16 +37,16 @@ fn signals_that_take_long_are_sent_later() {
         let Reply::Started { tm, .. } = reply else { panic!("{reply:?}") };
         let memory = SharedMemory::attach(fds.pop().unwrap()).unwrap();
         let bell = ask(&mut session, &Request::TmDescriptor { tm }).1.pop().unwrap();
-        let outlet = session.record.tms.lock()[&tm].1.clone();
+        let sink = session.record.tms.lock()[&tm].1.clone();
         let sleeper =
             Sleeper::ringing(QueueWord::event_loop(memory), Bell::socket(bell.try_clone().unwrap()));
-        (outlet, bell, sleeper)
+        (sink, bell, sleeper)
     });
     let is_rung = |bell: &OwnedFd| {
         let mut fds = [PollFd::new(bell.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
     };
-    let signals = &session.record.tally.signals;
+    let signals = &session.record.counters.signals;
     signals.leave(5);
     machines.iter().for_each(|(.., sleeper)| sleeper.prepare());
     machines[0].0.wake();
@@ -74,16 +74,16 @@ fn signals_that_take_long_are_sent_later() {
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
 }
 
-/// The outlet of a transfer machine, and the word by which its client sleeps.
-type Served = (TryArc<Outlet>, QueueWord<SharedMemory>);
+/// The sink of a transfer machine, and the word by which its client sleeps.
+type Served = (TryArc<ClientSink>, QueueWord<SharedMemory>);
 
-/// Returns the outlets of `count` transfer machines.
-fn outlets(count: usize) -> (Session, Vec<Served>) {
+/// Returns the sinks of `count` transfer machines.
+fn sinks(count: usize) -> (Session, Vec<Served>) {
     let host = Host::new(FakeLnet::new(&["0@lo"]), FakeDrive::new(), HostConfig::default());
     let mut session = Session::new(&host, USER).unwrap();
     let (_, fds) = ask(&mut session, &Request::Hello(Hello::new("test")));
     lnet_region::seal(fds[0].as_fd()).unwrap();
-    let outlets = (1..=count).map(|id| {
+    let sinks = (1..=count).map(|id| {
         let address = format!("0@lo:12345:40:{id}").parse().unwrap();
         let (reply, mut fds) =
             ask(&mut session, &Request::StartTm(StartTm { address, events_max: 4, lazy: false }));
@@ -91,8 +91,8 @@ fn outlets(count: usize) -> (Session, Vec<Served>) {
         let memory = SharedMemory::attach(fds.pop().unwrap()).unwrap();
         (session.record.tms.lock()[&tm].1.clone(), QueueWord::consumer(memory))
     });
-    let outlets = outlets.collect();
-    (session, outlets)
+    let sinks = sinks.collect();
+    (session, sinks)
 }
 
 /// Returns whether the client still sleeps.
@@ -100,59 +100,59 @@ fn sleeps((_, word): &Served) -> bool {
     word.as_ref().is_announced()
 }
 
-fn asleep(outlets: &[Served]) -> Vec<bool> {
-    outlets.iter().map(sleeps).collect()
+fn asleep(sinks: &[Served]) -> Vec<bool> {
+    sinks.iter().map(sleeps).collect()
 }
 
-fn fall_asleep(outlets: &[Served]) {
-    outlets.iter().for_each(|(_, word)| word.as_ref().announce());
+fn fall_asleep(sinks: &[Served]) {
+    sinks.iter().for_each(|(_, word)| word.as_ref().announce());
 }
 
-fn ring((outlet, _): &Served, news: News) {
-    Outlet::ring(outlet, news);
+fn ring((sink, _): &Served, news: News) {
+    ClientSink::ring(sink, news);
 }
 
 // Covers: MT-230
 #[test]
 fn clients_are_woken_at_the_end_of_a_step() {
-    let (_session, outlets) = outlets(3);
-    fall_asleep(&outlets);
-    ring(&outlets[2], News::Messages);
-    assert!(!sleeps(&outlets[2]), "there is no step");
-    fall_asleep(&outlets);
+    let (_session, sinks) = sinks(3);
+    fall_asleep(&sinks);
+    ring(&sinks[2], News::Messages);
+    assert!(!sleeps(&sinks[2]), "there is no step");
+    fall_asleep(&sinks);
     gathered(|| {
-        ring(&outlets[0], News::Messages);
-        gathered(|| ring(&outlets[1], News::Messages));
-        ring(&outlets[0], News::Messages);
-        assert!(outlets.iter().all(sleeps), "an inner step ends with the outer one");
+        ring(&sinks[0], News::Messages);
+        gathered(|| ring(&sinks[1], News::Messages));
+        ring(&sinks[0], News::Messages);
+        assert!(sinks.iter().all(sleeps), "an inner step ends with the outer one");
     });
-    assert_eq!(asleep(&outlets), [false, false, true]);
+    assert_eq!(asleep(&sinks), [false, false, true]);
 }
 
 #[test]
 fn the_end_of_a_bulk_transfer_wakes_all_at_once() {
-    let (_session, outlets) = outlets(3);
-    fall_asleep(&outlets);
+    let (_session, sinks) = sinks(3);
+    fall_asleep(&sinks);
     gathered(|| {
-        ring(&outlets[0], News::Messages);
-        ring(&outlets[1], News::Bulk);
-        assert_eq!(asleep(&outlets), [false, false, true]);
-        ring(&outlets[2], News::Messages);
-        assert!(sleeps(&outlets[2]));
+        ring(&sinks[0], News::Messages);
+        ring(&sinks[1], News::Bulk);
+        assert_eq!(asleep(&sinks), [false, false, true]);
+        ring(&sinks[2], News::Messages);
+        assert!(sleeps(&sinks[2]));
     });
-    assert!(!sleeps(&outlets[2]));
+    assert!(!sleeps(&sinks[2]));
 }
 
 /// A wake-up is delayed by a bounded number of events, whatever their number in a step.
 #[test]
 fn a_wake_up_waits_for_few_events() {
-    let (_session, outlets) = outlets(1);
+    let (_session, sinks) = sinks(1);
     gathered(|| {
         for _ in 0..3 {
-            fall_asleep(&outlets);
+            fall_asleep(&sinks);
             let waited = (1..1000).find(|_| {
-                ring(&outlets[0], News::Messages);
-                !sleeps(&outlets[0])
+                ring(&sinks[0], News::Messages);
+                !sleeps(&sinks[0])
             });
             assert_eq!(waited, Some(GATHERED_MAX as usize));
         }
@@ -161,17 +161,17 @@ fn a_wake_up_waits_for_few_events() {
 
 #[test]
 fn a_step_that_panics_wakes_those_who_sleep() {
-    let (_session, outlets) = outlets(1);
-    fall_asleep(&outlets);
+    let (_session, sinks) = sinks(1);
+    fall_asleep(&sinks);
     let step = std::panic::AssertUnwindSafe(|| {
         gathered(|| {
-            ring(&outlets[0], News::Messages);
+            ring(&sinks[0], News::Messages);
             panic!("in the middle of a step");
         })
     });
     assert!(std::panic::catch_unwind(step).is_err());
-    assert!(!sleeps(&outlets[0]));
-    fall_asleep(&outlets);
-    ring(&outlets[0], News::Messages);
-    assert!(!sleeps(&outlets[0]), "the step is over");
+    assert!(!sleeps(&sinks[0]));
+    fall_asleep(&sinks);
+    ring(&sinks[0], News::Messages);
+    assert!(!sleeps(&sinks[0]), "the step is over");
 }

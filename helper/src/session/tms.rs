@@ -16,19 +16,19 @@ use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
 use super::{Answer, Attachment, Session, Violation};
 use crate::accounts::{CHUNK, Charge, Resource};
 use crate::costs::{QueueCharges, TmCharges};
+use crate::counters::ClientCounters;
 use crate::custody::SharedFd;
-use crate::departed::Estate;
-use crate::outlet::Outlet;
+use crate::departed::SessionTeardown;
+use crate::outlet::ClientSink;
 use crate::policy::{Nids, Portals};
 use crate::slots::Slots;
-use crate::tally::Tally;
 use crate::{ClientQuotas, Host};
 
 /// The transfer machines of a client.
 pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
-    lnet_tm: LnetTm<Outlet>,
+    lnet_tm: LnetTm<ClientSink>,
     /// Limit of the events that its operations may need together.
     events_max: u32,
     /// The client's end of the sockets on which an event loop sleeps, once it has asked for it;
@@ -45,11 +45,11 @@ impl Tms {
     }
 
     /// Checks that no event queue was full.
-    pub(super) fn check(&self, tally: &Tally) -> Result<(), Violation> {
-        if !tally.broken.load(Relaxed) {
+    pub(super) fn check(&self, counters: &ClientCounters) -> Result<(), Violation> {
+        if !counters.broken.load(Relaxed) {
             return Ok(());
         }
-        match self.0.iter().find(|tm| tm.outlet().is_broken()) {
+        match self.0.iter().find(|tm| tm.sink().is_broken()) {
             Some(tm) => Err(Violation::EventQueue { address: tm.lnet_tm.address() }),
             // The transfer machine has been stopped since.
             None => Ok(()),
@@ -58,17 +58,17 @@ impl Tms {
 
     /// Checks that no page of their queues was lost.
     pub(super) fn check_memory(&self) -> Result<(), Violation> {
-        self.0.iter().try_for_each(|tm| tm.outlet().check())
+        self.0.iter().try_for_each(|tm| tm.sink().check())
     }
 
     /// Checks the seals of queues that were not sealed yet. Returns false once all are sealed.
     pub(super) fn look_for_seals(&self) -> bool {
-        self.0.iter().filter(|tm| !tm.outlet().is_open()).count() > 0
+        self.0.iter().filter(|tm| !tm.sink().is_open()).count() > 0
     }
 
     /// Sends the deferred signals to event loops.
-    pub(super) fn send_left(&self, tally: &Tally) {
-        tally.signals.send_left(self.0.iter().map(|tm| || tm.outlet().send_left()));
+    pub(super) fn send_left(&self, counters: &ClientCounters) {
+        counters.signals.send_left(self.0.iter().map(|tm| || tm.sink().send_left()));
     }
 
     /// Removes a transfer machine, in use or not; no more can be started then.
@@ -83,18 +83,18 @@ impl Tm {
         self.lnet_tm.cancel_some(budget)
     }
 
-    /// Drops the transfer machine, and adds its leftovers to the estate.
-    pub(super) fn let_go(self, estate: &Estate) {
+    /// Drops the transfer machine, and adds its leftovers to the teardown.
+    pub(super) fn let_go(self, teardown: &SessionTeardown) {
         let Tm { lnet_tm, charges, .. } = self;
         let leftover = lnet_tm.leftover();
         // Dropped before the check for leftovers.
         drop(lnet_tm);
         if !leftover.is_gone() {
-            estate.tms.lock().push((leftover, charges));
+            teardown.tms.lock().push((leftover, charges));
         }
     }
 
-    fn outlet(&self) -> &TryArc<Outlet> {
+    fn sink(&self) -> &TryArc<ClientSink> {
         self.lnet_tm.sink()
     }
 }
@@ -120,10 +120,10 @@ impl Session {
         self.check_start(&wanted, lazy)?;
         // The client has mapped the memory of its previous machine by now, so the seal check frees
         // one descriptor.
-        self.tms.0.get(self.youngest_tm).map(|tm| tm.outlet().is_open());
+        self.tms.0.get(self.youngest_tm).map(|tm| tm.sink().is_open());
         self.tms.0.reserve().map_err(starved)?;
         self.record.tms.lock().try_reserve(1).map_err(starved)?;
-        self.closing.estate().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
+        self.closing.teardown().reserve_tms(self.tms.0.len() + 1).map_err(starved)?;
         // One slot more than events: the ring's divider holds none.
         let events_max = events_max.clamp(1, self.quotas.events);
         let bytes = SharedMemory::size(events_max + 1).map_err(|error| no_queue(&error))? as u64;
@@ -134,11 +134,11 @@ impl Session {
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
         let seal = self.give_memory(fd, (memory.clone(), queue), answer)?;
-        let outlet =
-            Outlet::new(memory, seal, self.record.tally.clone()).map_err(|error| no_memory(&error))?;
-        let outlet = TryArc::try_new(outlet).map_err(starved)?;
+        let sink =
+            ClientSink::new(memory, seal, self.record.counters.clone()).map_err(|error| no_memory(&error))?;
+        let sink = TryArc::try_new(sink).map_err(starved)?;
         let lnet_tm =
-            LnetTm::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, outlet.clone())));
+            LnetTm::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, sink.clone())));
         let lnet_tm = lnet_tm.map_err(|error| refusal_of(&error))?;
         let address = lnet_tm.address();
         let inserted = self.tms.0.insert(Tm {
@@ -149,7 +149,7 @@ impl Session {
             charges,
         });
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
-        self.record.tms.lock().insert(tm, (address, outlet));
+        self.record.tms.lock().insert(tm, (address, sink));
         (self.awaits_seals, self.youngest_tm) = (true, tm);
         Ok(Reply::Started { tm, address })
     }
@@ -177,7 +177,7 @@ impl Session {
         let close = || match tm.lnet_tm.close_if_idle() {
             true => Ok(()),
             false => {
-                let needed = tm.outlet().reserved.get() as usize;
+                let needed = tm.sink().reserved.get() as usize;
                 Err(CoreError::TmBusy { address: tm.lnet_tm.address(), needed })
             }
         };
@@ -213,7 +213,7 @@ impl Session {
 
     /// Starts an operation, or refuses it with its last event.
     pub(super) fn operate(&mut self, tm: u64, operation: &Operation, counter: MatchCounter, started_ns: u64) {
-        if self.tms.0.get(tm).is_some_and(|tm| !tm.outlet().is_open()) {
+        if self.tms.0.get(tm).is_some_and(|tm| !tm.sink().is_open()) {
             // There is no queue for an event.
             return self.count(&Refusal::new(Errno::EPERM, Reason::Unsealed));
         }
@@ -251,10 +251,10 @@ impl Session {
     /// Charges the user for a further operation, in chunks: the operations in flight, and the
     /// tables of the transfer machine, which keep their largest size.
     fn charge_operation(&mut self, tm: u64) -> Result<(), Refusal> {
-        let in_flight = self.record.tally.operations.get();
+        let in_flight = self.record.counters.operations.get();
         let (Some(charges), Some(tm)) = (&mut self.charges, self.tms.0.get_mut(tm)) else { return Ok(()) };
         charges.operations.cover(in_flight + 1, CHUNK)?;
-        let own = tm.outlet().operations.get();
+        let own = tm.sink().operations.get();
         tm.charges.cover_operations(own + 1)
     }
 
@@ -269,12 +269,12 @@ impl Session {
 
     /// Checks the quotas. LNet's threads may only lower the counts meanwhile, which makes room.
     fn check_quotas(&self, tm: &Tm, operation: &Operation) -> Result<(), Refusal> {
-        let in_flight = self.record.tally.operations.get();
+        let in_flight = self.record.counters.operations.get();
         if in_flight >= self.quotas.operations.into() {
             let limit = self.quotas.operations.into();
             return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, in_flight + 1, limit));
         }
-        let events = tm.outlet().reserved.get() + u64::from(operation.kind.events_max());
+        let events = tm.sink().reserved.get() + u64::from(operation.kind.events_max());
         if events > tm.events_max.into() {
             return Err(Refusal::of(Errno::ENOMEM, Reason::Operations, events, tm.events_max.into()));
         }

@@ -8,7 +8,7 @@ use super::signals::Signals;
 /// The counters of a client. Written by its session and, for operations and events, by LNet's
 /// threads; read by any thread for the status.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct ClientCounters {
     pub(super) buffers: Count,
     pub(super) arenas: Count,
     pub(super) bytes: Count,
@@ -46,7 +46,7 @@ impl Count {
     }
 }
 
-impl Tally {
+impl ClientCounters {
     pub(super) fn totals(&self) -> Totals {
         Totals {
             clients: 1,
