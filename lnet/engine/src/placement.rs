@@ -59,8 +59,8 @@ enum EntryKind {
     Spread,
     Gathered,
     Astray,
-    /// With ignore bits, regardless of its placement. Except local ones: these have no order among
-    /// those of other partitions.
+    /// Any entry with ignore bits that is not local: local entries have no order among those of
+    /// other partitions.
     Masked,
 }
 

@@ -8,10 +8,9 @@
 //!
 //! Its length is bounded by existing resources: an entry is a mapping or a descriptor that this
 //! process has, and the system limits the number of both (`vm.max_map_count`, `RLIMIT_NOFILE`). So
-//! the queue needs no further limit. A thread that drops memory unmaps it itself only if there is no
-//! memory for the queue's entry. Code that must bound the waiting memory counts memory until it is
-//! unmapped and closed: [`WeakRegion::is_gone`](crate::WeakRegion::is_gone) is true only then.
-//!
+//! the queue needs no further limit. A thread that drops memory unmaps it itself only if there is
+//! no memory for the queue's entry. Code that must bound the waiting memory counts memory until it
+//! is unmapped and closed: [`WeakRegion::is_gone`](crate::WeakRegion::is_gone) is true only then.
 //! Other threads may map memory meanwhile, for which the system locks the address space: a mapping
 //! is unmapped in slices of [`SLICE_BYTES`].
 //!

@@ -158,9 +158,9 @@ impl Posted {
         Ok(common.handles.me(location.partition, objects.key(index)))
     }
 
-    /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, the MD's pending
-    /// answers are withdrawn. With `idle`, the MD's messages in flight end as if it were still
-    /// attached.
+    /// Removes an entry with its MD, regardless of the MD's options. Without `idle`, the MD's
+    /// pending answers are withdrawn. With `idle`, the MD's messages in flight end as if it were
+    /// still attached.
     ///
     /// # Errors
     /// ENOENT if it is gone.
