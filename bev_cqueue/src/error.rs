@@ -24,7 +24,8 @@ pub enum Error {
         /// The number of slots that its memory holds.
         max: u32,
     },
-    /// The ring cannot shrink while events wait or operations under way can still produce some; nothing was changed.
+    /// The ring cannot shrink while events wait or operations under way can still produce some;
+    /// nothing was changed.
     #[error("the ring cannot shrink: {needed} events are provisioned, {waiting} wait")]
     InUse {
         /// The number of provisioned events.

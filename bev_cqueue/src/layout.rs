@@ -37,7 +37,8 @@ pub(crate) const VERSION: u32 = 2;
 /// The number of payload words in a slot.
 const WORDS: usize = PAYLOAD_BYTES / size_of::<u64>();
 
-/// A buffer event: plain data of at most [`PAYLOAD_BYTES`] bytes, aligned to 8 at most, without padding.
+/// A buffer event: plain data of at most [`PAYLOAD_BYTES`] bytes, aligned to 8 at most, without
+/// padding.
 ///
 /// Implemented for every type that qualifies. A type that is too large does not compile:
 ///

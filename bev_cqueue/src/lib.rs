@@ -1,4 +1,5 @@
-//! The queue of buffer events: single producer, single consumer, growable, in memory that two processes share.
+//! The queue of buffer events: single producer, single consumer, growable, in memory that two
+//! processes share.
 //!
 //! Each transfer machine has one queue. The [`Producer`] pushes completion events as LNet reports
 //! them; the [`Consumer`] pops them. Before the consumer starts an operation it provisions room for

@@ -72,7 +72,8 @@ pub fn tell(memory: &impl Memory, word: u64) {
     memory.header().producer.word.fetch_max(word, Relaxed);
 }
 
-/// A word of a queue's memory by which one side announces that it sleeps, for an [`nlx_sync::Sleeper`] and its wakers.
+/// A word of a queue's memory by which one side announces that it sleeps, for an
+/// [`nlx_sync::Sleeper`] and its wakers.
 ///
 /// # Examples
 ///
@@ -116,9 +117,9 @@ impl<M: Memory> QueueWord<M> {
         QueueWord { memory, line: Line::Loop }
     }
 
-    /// Creates the word of the producer, which sleeps until the consumer has taken the events in the
-    /// queue ([`taken`]). The consumer wakes it after it has returned slots. It is the word of the
-    /// event loop: a queue has one or the other, not both.
+    /// Creates the word of the producer, which sleeps until the consumer has taken the events in
+    /// the queue ([`taken`]). The consumer wakes it after it has returned slots. It is the word of
+    /// the event loop: a queue has one or the other, not both.
     pub fn producer(memory: M) -> Self {
         QueueWord { memory, line: Line::Loop }
     }

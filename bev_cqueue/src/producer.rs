@@ -174,7 +174,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corruption`] as in [`push`](Producer::push), and [`Corruption::ShrunkInUse`] when not all events have been taken.
+    /// [`Corruption`] as in [`push`](Producer::push), and [`Corruption::ShrunkInUse`] when not all
+    /// events have been taken.
     ///
     /// # Examples
     ///

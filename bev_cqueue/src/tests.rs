@@ -1,7 +1,8 @@
-//! The tests of the queue; the numbers MT-n are those of the test inventory, S-n those of the requirements.
+//! The tests of the queue; the numbers MT-n are those of the test inventory, S-n those of the
+//! requirements.
 //!
-//! One set of operations and one oracle ([`oracle`](crate::oracle)) drive the property test, the fuzzer, the model tests and
-//! the tests with two processes.
+//! One set of operations and one oracle ([`oracle`](crate::oracle)) drive the property test, the
+//! fuzzer, the model tests and the tests with two processes.
 
 #[cfg(loom)]
 mod loom;

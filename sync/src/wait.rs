@@ -59,13 +59,14 @@
 //! slow to wake. A sleeper made with [`Sleeper::spinning`] therefore polls for up to a limit before
 //! it sleeps ([`DEFAULT_SPIN`] in nlx). It spins only while that pays:
 //!
-//! - Each sleeper estimates how long its waits take. If the estimate exceeds the limit, it sleeps at
-//!   once, and retries spinning only for one wait after 2, 4, 8, … 256 others. Short waits, or one
-//!   that ended during a spin, turn spinning on again.
+//! - Each sleeper estimates how long its waits take. If the estimate exceeds the limit, it sleeps
+//!   at once, and retries spinning only for one wait after 2, 4, 8, … 256 others. Short waits, or
+//!   one that ended during a spin, turn spinning on again.
 //! - A poll that took more than 50 µs, and more than a quarter of the limit, was preempted: another
 //!   thread needs the processor. The sleeper then sleeps at once for 256 waits.
-//! - Every 10 ms, one of the spinning threads of a process reads the number of runnable threads from
-//!   `/proc/loadavg`. While it exceeds the number of processors, no thread of the process spins.
+//! - Every 10 ms, one of the spinning threads of a process reads the number of runnable threads
+//!   from `/proc/loadavg`. While it exceeds the number of processors, no thread of the process
+//!   spins.
 //! - On a machine with one processor no thread spins.
 //!
 //! A waiter that sleeps in a system call other than [`Sleeper::sleep`] uses [`Sleeper::spin_wait`],

@@ -15,8 +15,8 @@ fn two(one: &str, other: &str) -> (Peer, Peer) {
 }
 
 /// PUT with and without ACK and GET, in up to 256 fragments at either end, with offsets and
-/// truncation, from nothing to 1 MiB, both ways at once; S-307, S-315: with 1, 2 and 4 partitions at either end; S-208:
-/// with 1 and 4 connections of each bulk type.
+/// truncation, from nothing to 1 MiB, both ways at once; S-307, S-315: with 1, 2 and 4 partitions
+/// at either end; S-208: with 1 and 4 connections of each bulk type.
 // Covers: S-205, S-206, S-210
 #[test]
 fn lists_of_operations_both_ways_at_once() {

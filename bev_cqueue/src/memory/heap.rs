@@ -54,8 +54,9 @@ impl Heap {
     ///
     /// # Errors
     ///
-    /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS), and
-    /// [`Error::NoMemory`] when the allocation fails.
+    /// [`Error::SlotCount`] outside of
+    /// [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS), and [`Error::NoMemory`]
+    /// when the allocation fails.
     pub fn new(max_slots: u32) -> Result<Self, Error> {
         let heap = Heap(Parts::zeroed(check_slot_count(max_slots)?)?);
         format(&heap);

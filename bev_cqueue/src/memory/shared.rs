@@ -35,8 +35,9 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::SlotCount`] outside of [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS);
-    /// [`Error::System`] when a system call fails.
+    /// [`Error::SlotCount`] outside of
+    /// [`MIN_SLOTS`](crate::MIN_SLOTS)..=[`MAX_SLOTS`](crate::MAX_SLOTS); [`Error::System`] when a
+    /// system call fails.
     pub fn create(max_slots: u32) -> Result<(Self, OwnedFd), Error> {
         let slots = check_slot_count(max_slots)?;
         let fd = new_memfd().map_err(Error::system("memfd_create"))?;

@@ -1,4 +1,5 @@
-//! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction (S-2).
+//! Queues between two processes (MT-189), one of which may be stopped or killed at any instruction
+//! (S-2).
 
 use crossbeam_utils::Backoff;
 use nlx_sync::{DEFAULT_SPIN, Sleeper, Waker};

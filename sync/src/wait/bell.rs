@@ -196,7 +196,8 @@ impl SleepWord {
     pub(super) fn futex_wake(&self) -> Result<(), Errno> {
         /// A word has one sleeper.
         const SLEEPERS: u32 = 1;
-        // SAFETY: `sleeping` is a valid, aligned 32-bit word for the whole call; FUTEX_WAKE does not access it.
+        // SAFETY: `sleeping` is a valid, aligned 32-bit word for the whole call; FUTEX_WAKE does
+        // not access it.
         let result =
             unsafe { libc::syscall(libc::SYS_futex, self.sleeping.as_ptr(), libc::FUTEX_WAKE, SLEEPERS) };
         Errno::result(result).map(drop)

@@ -1,4 +1,5 @@
-//! Whether the machine is overcommitted: more runnable threads than processors. Then no thread spins.
+//! Whether the machine is overcommitted: more runnable threads than processors. Then no thread
+//! spins.
 //!
 //! A thread that spins for some microseconds and then sleeps cannot notice that other threads wait
 //! for its processor: the scheduler prefers it to them at each wake-up. So one of the spinning

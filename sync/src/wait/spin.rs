@@ -15,7 +15,8 @@ pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 /// The maximum spin limit. Programs that want to poll longer poll themselves.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);
 
-/// The assumed latency of a wake-up, subtracted from the length of a sleep to estimate when its event came.
+/// The assumed latency of a wake-up, subtracted from the length of a sleep to estimate when its
+/// event came.
 const COST_OF_SLEEP_NS: u32 = 20_000;
 
 /// The estimate is a moving average: each wait has a weight of 1/`WEIGHT`.

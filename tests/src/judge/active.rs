@@ -51,8 +51,8 @@ pub struct Target {
     pub privileged: bool,
     /// The node's policy.
     pub policy: Policy,
-    /// Portal and match bits of a buffer of 1 MiB that the node has posted for PUT and GET, with offsets managed remotely
-    /// and no limit of operations.
+    /// Portal and match bits of a buffer of 1 MiB that the node has posted for PUT and GET, with
+    /// offsets managed remotely and no limit of operations.
     pub buffer: Option<(u32, u64)>,
     /// The time limit for expected answers.
     pub patience: Duration,

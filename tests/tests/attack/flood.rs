@@ -19,8 +19,9 @@ fn syncs_over_hundreds_of_connections() {
 /// helper.)
 const COMING: u32 = 32;
 
-/// Connections of the attacker that come before half of them at the most: more than the backlog has, 64, and those that
-/// come while the helper makes the client's session; less than a backlog of 4,096, the system's limit by default.
+/// Connections of the attacker that come before half of them at the most: more than the backlog
+/// has, 64, and those that come while the helper makes the client's session; less than a backlog of
+/// 4,096, the system's limit by default.
 const AHEAD_MAX: u64 = 1000;
 
 /// Some threads of one user connect and close in a loop: few connections wait to be accepted, so

@@ -7,9 +7,9 @@
 //!
 //! # A new attack
 //!
-//! 1. The attack: a file in `tests/src/bin/nlx-attacker`, and a line in its list `ATTACKS`. It prints
-//!    `full …` when the attack has its full strength, and continues until it is killed. Its tools are
-//!    in [`nlx_tests::attack`], [`nlx_tests::client`] and [`nlx_tests::judge`].
+//! 1. The attack: a file in `tests/src/bin/nlx-attacker`, and a line in its list `ATTACKS`. It
+//!    prints `full …` when the attack has its full strength, and continues until it is killed. Its
+//!    tools are in [`nlx_tests::attack`], [`nlx_tests::client`] and [`nlx_tests::judge`].
 //! 2. The requirement: a file here with a test such as this one, and its `mod` line below:
 //!
 //!    ```ignore
@@ -24,7 +24,8 @@
 //!        stage.close(attackers);
 //!    }
 //!    ```
-//! 3. By hand: `cargo test -p nlx-tests --test attack -- --ignored --test-threads=1 --nocapture too_many_machines`.
+//! 3. By hand: `cargo test -p nlx-tests --test attack -- --ignored --test-threads=1 --nocapture
+//!    too_many_machines`.
 //!
 //! Assertions count (rounds, clients, refusals), and never measure time. Latencies are recorded in
 //! a table for review, one line for each attack. The environment may set:

@@ -128,8 +128,8 @@ fn listed(tests: &BTreeSet<Test>) -> String {
 
 /// Checks that the files and tests named in a line exist.
 ///
-/// The names are in backticks: `FILE`, `FILE::TEST`, or `::TEST` for the file named last. Other words in backticks have no
-/// slash or no dot.
+/// The names are in backticks: `FILE`, `FILE::TEST`, or `::TEST` for the file named last. Other
+/// words in backticks have no slash or no dot.
 fn check_names(text: &str, files: &Files, tests: &Tests) -> Vec<String> {
     let mut last = "";
     let mut errors = Vec::new();

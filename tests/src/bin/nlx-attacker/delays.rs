@@ -2,17 +2,17 @@
 //!
 //! - `watches COPIES SETS`: COPIES duplicates of the client's socket, each in SETS epoll sets: each
 //!   packet to it wakes them all.
-//! - `machine-watches COPIES SETS`: the same on the descriptor of a transfer machine, whose event loop
-//!   always sleeps: each message to it wakes them all. It prints the machine's id as its last word.
-//!   `sends TMID ADDRESS` sends such messages, from any process.
-//! - `shared-page MAPPINGS`: MAPPINGS mappings of a page of the submission ring, which is not sealed
-//!   and is punched out of it without end: an access would wait until it is unmapped everywhere, and
-//!   for the next time.
-//! - `left-arena MAPPINGS`: MAPPINGS mappings of an arena that is not sealed, whose pages are touched
-//!   and punched out without end while its client leaves: unmapping would wait for that, and block
-//!   every other mapping. Repeated.
-//! - `moved-arena`: messages out of an arena whose small pages are collapsed into huge ones meanwhile,
-//!   which moves them. Repeated.
+//! - `machine-watches COPIES SETS`: the same on the descriptor of a transfer machine, whose event
+//!   loop always sleeps: each message to it wakes them all. It prints the machine's id as its last
+//!   word. `sends TMID ADDRESS` sends such messages, from any process.
+//! - `shared-page MAPPINGS`: MAPPINGS mappings of a page of the submission ring, which is not
+//!   sealed and is punched out of it without end: an access would wait until it is unmapped
+//!   everywhere, and for the next time.
+//! - `left-arena MAPPINGS`: MAPPINGS mappings of an arena that is not sealed, whose pages are
+//!   touched and punched out without end while its client leaves: unmapping would wait for that,
+//!   and block every other mapping. Repeated.
+//! - `moved-arena`: messages out of an arena whose small pages are collapsed into huge ones
+//!   meanwhile, which moves them. Repeated.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! `nlx-attacker`: attacks against `nlxd`, each a command, run as an ordinary user of the host or as a peer.
+//! `nlx-attacker`: attacks against `nlxd`, each a command, run as an ordinary user of the host or
+//! as a peer.
 //!
 //! ```text
 //! nlx-attacker ATTACK SOCKET ADDRESS [ARG…]
@@ -7,8 +8,8 @@
 //! It prints `ready` once it has started, and `full …` with its result once the attack has its full
 //! strength, which lasts until it is killed. It ends with its parent.
 //!
-//! A new attack is a file here with a function `fn(&Target, &[&str]) -> Result<Infallible, String>`, and a line in
-//! [`ATTACKS`]. The test that runs it is `tests/tests/attack`.
+//! A new attack is a file here with a function `fn(&Target, &[&str]) -> Result<Infallible,
+//! String>`, and a line in [`ATTACKS`]. The test that runs it is `tests/tests/attack`.
 
 #![forbid(unsafe_code)]
 
