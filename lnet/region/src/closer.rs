@@ -11,6 +11,7 @@
 //! the queue needs no further limit. A thread that drops memory unmaps it itself only if there is
 //! no memory for the queue's entry. Code that must bound the waiting memory counts memory until it
 //! is unmapped and closed: [`WeakRegion::is_gone`](crate::WeakRegion::is_gone) is true only then.
+//!
 //! Other threads may map memory meanwhile, for which the system locks the address space: a mapping
 //! is unmapped in slices of [`SLICE_BYTES`].
 //!
