@@ -133,7 +133,7 @@ impl FromStr for CptConfig {
         while !rest.is_empty() {
             let position = text.len() - rest.len();
             let syntax = |reason| CptError::Syntax { what: "tunables", position, reason };
-            let (name, after) = rest.split_once('=').ok_or(syntax("name=value must stand here"))?;
+            let (name, after) = rest.split_once('=').ok_or(syntax("expected name=value"))?;
             let (value, after) = match after.strip_prefix('"') {
                 Some(quoted) => {
                     quoted.split_once('"').ok_or(syntax("the value's closing quote is missing"))?
@@ -141,7 +141,7 @@ impl FromStr for CptConfig {
                 None => after.split_at(after.find(char::is_whitespace).unwrap_or(after.len())),
             };
             if !after.is_empty() && !after.starts_with(char::is_whitespace) {
-                return Err(syntax("a blank must stand after the value"));
+                return Err(syntax("expected a blank after the value"));
             }
             config.set(name, value)?;
             rest = after.trim_start();

@@ -76,7 +76,7 @@ impl<'a> Cursor<'a> {
                 .ok_or_else(|| self.error("the number is too large"))?;
             self.position += 1;
         }
-        if self.position == start { Err(self.error("a number must stand here")) } else { Ok(number) }
+        if self.position == start { Err(self.error("expected a number")) } else { Ok(number) }
     }
 
     /// Parses `range { ',' range }`, at least one.

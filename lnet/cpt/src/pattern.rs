@@ -147,7 +147,7 @@ fn groups<T>(
             return Ok(found);
         }
         if !blank {
-            return Err(cursor.error("a blank must stand between groups"));
+            return Err(cursor.error("expected a blank between groups"));
         }
     }
 }

@@ -125,7 +125,7 @@ pub enum NidError {
         limit: usize,
     },
     /// The NIDs of a list cannot be listed one by one.
-    #[error("\"{}\" stands for more NIDs than the {limit} that can be named one by one", printable(text))]
+    #[error("\"{}\" contains more NIDs than the {limit} that can be listed one by one", printable(text))]
     Members {
         /// The expression with which they exceed the limit, or its first bytes.
         text: String,

@@ -23,7 +23,7 @@ impl CptSet {
         for range in list.split(',') {
             let refuse = |reason: String| ListError { position, reason };
             let more: CpuSet = range.parse().map_err(|error| wrong_range(position, error))?;
-            let last = more.last().ok_or_else(|| refuse("a CPU partition must stand here".into()))?;
+            let last = more.last().ok_or_else(|| refuse("expected a CPU partition".into()))?;
             if last >= MAX_PARTITIONS {
                 let highest = MAX_PARTITIONS - 1;
                 return Err(refuse(format!("CPU partition {last}: the highest there can be is {highest}")));

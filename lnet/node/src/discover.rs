@@ -6,7 +6,7 @@ use lnet_api::{Clock, Errno, LNetError};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
 
-use crate::ping::{self, explain, refused, unanswered, without_name};
+use crate::ping::{self, error_text, explain, refused, unanswered};
 use crate::{Interrupt, Node, PingFailure, PingStep};
 
 /// The maximum number of requests for a longer answer. Each one asks for the length in the last
@@ -107,9 +107,9 @@ impl Node {
     ) -> Result<Discovery, PingFailure> {
         let begun = Instant::now();
         let deadline_ns = self.deadline_ns(options.timeout);
-        let course = Course { node: self, interrupt, target, options, deadline_ns };
+        let run = PingRun { node: self, interrupt, target, options, deadline_ns };
         let mut asked_bytes = Vec::new();
-        let info = course.ask(SINK_LENGTH_MIN, &mut asked_bytes)?;
+        let info = run.ask(SINK_LENGTH_MIN, &mut asked_bytes)?;
         let features = info.features;
         let primary = info.primary().filter(|_| features.contains(Features::MULTI_RAIL)).unwrap_or(target);
         let mut discovery = Discovery {
@@ -125,7 +125,7 @@ impl Node {
         };
         if options.push {
             let capable = discovery.is_discoverable();
-            discovery.pushed = if capable { course.push()? } else { Pushed::NotCapable };
+            discovery.pushed = if capable { run.push()? } else { Pushed::NotCapable };
         }
         discovery.took = begun.elapsed();
         Ok(discovery)
@@ -133,10 +133,10 @@ impl Node {
 }
 
 /// The outcome of a ping.
-type Told = Result<PingInfo, LNetError>;
+type PingOutcome = Result<PingInfo, LNetError>;
 
 /// One ping or discovery under way.
-pub(crate) struct Course<'a> {
+pub(crate) struct PingRun<'a> {
     pub(crate) node: &'a Node,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) target: Nid,
@@ -144,7 +144,7 @@ pub(crate) struct Course<'a> {
     pub(crate) deadline_ns: u64,
 }
 
-impl Course<'_> {
+impl PingRun<'_> {
     /// Requests the node's ping info with a sink of `first` bytes, then of the length in its
     /// answer. `asked` gets the lengths.
     pub(crate) fn ask(&self, first: u32, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
@@ -155,14 +155,14 @@ impl Course<'_> {
             match (outcome, needs) {
                 (Ok(info), _) => return Ok(info),
                 (Err(_), Some(needed)) if needed > sink && asked.len() < ATTEMPTS_MAX => sink = needed,
-                (Err(error), Some(_)) => return Err(self.ever_longer(&error, asked.len())),
+                (Err(error), Some(_)) => return Err(self.still_truncated(&error, asked.len())),
                 (Err(error), None) => return Err(explain(self.node, self.target, &error)),
             }
         }
     }
 
     /// Sends one ping; returns its outcome, and the full length of the answer if it was truncated.
-    fn ask_for(&self, sink: usize) -> Result<(Told, Option<usize>), PingFailure> {
+    fn ask_for(&self, sink: usize) -> Result<(PingOutcome, Option<usize>), PingFailure> {
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
         let ping = engine.ping_asking(self.options.source, self.id(), sleeper, sink);
         let mut ping = ping.map_err(|error| refused(self.node, self.target, &error))?;
@@ -170,9 +170,9 @@ impl Course<'_> {
         Ok((outcome, ping.needs()))
     }
 
-    fn ever_longer(&self, error: &LNetError, attempts: usize) -> PingFailure {
+    fn still_truncated(&self, error: &LNetError, attempts: usize) -> PingFailure {
         let reason =
-            format!("{}, which {attempts} attempts did not get whole", without_name(self.target, error));
+            format!("{}, which {attempts} attempts did not get whole", error_text(self.target, error));
         let advice =
             "the node's list grows faster than it can be read, or its length is wrong: which release is it?";
         PingFailure::new(self.target, PingStep::Content, Errno::EPROTO, reason, advice)

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// The drive handle: the shards of all LNDs, the engine's timers, and the clock.
 pub(crate) struct NodeDrive {
     pub(crate) engine: Arc<Engine>,
-    lnds: Mutex<Vec<Driven>>,
+    lnds: Mutex<Vec<DrivenLnd>>,
     /// The node's shards, in the order in which they were created: one per token.
     shards: [OnceLock<Shard>; MAX_SHARDS],
     tokens: Tokens,
@@ -25,7 +25,7 @@ pub(crate) struct NodeDrive {
 }
 
 /// An LND, and the number of its shards that the node already drives.
-struct Driven {
+struct DrivenLnd {
     lnd: Arc<dyn Lnd>,
     taken: usize,
 }
@@ -47,7 +47,7 @@ impl NodeDrive {
     ) -> Result<NodeDrive, Errno> {
         let drive = NodeDrive {
             engine,
-            lnds: Mutex::new(lnds.into_iter().map(|lnd| Driven { lnd, taken: 0 }).collect()),
+            lnds: Mutex::new(lnds.into_iter().map(|lnd| DrivenLnd { lnd, taken: 0 }).collect()),
             shards: [const { OnceLock::new() }; MAX_SHARDS],
             tokens: Tokens::new(0),
             ending: Ending::new()?,
@@ -64,10 +64,10 @@ impl NodeDrive {
     pub(crate) fn take_shards(&self) {
         let mut lnds = self.lnds.lock();
         let mut count = self.tokens.count();
-        for Driven { lnd, taken } in &mut *lnds {
+        for DrivenLnd { lnd, taken } in &mut *lnds {
             for number in *taken..lnd.shards() {
                 let Some(place) = self.shards.get(count) else {
-                    tracing::error!(net_type = ?lnd.net_type(), number, "no room for a shard: {MAX_SHARDS} are there");
+                    tracing::error!(net_type = ?lnd.net_type(), number, "no room for a shard: the limit is {MAX_SHARDS}");
                     break;
                 };
                 let _ = place.set(Shard { lnd: lnd.clone(), number });
@@ -79,7 +79,7 @@ impl NodeDrive {
 
     /// Adds an LND; its shards are added once it has some.
     pub(crate) fn add_lnd(&self, lnd: Arc<dyn Lnd>) {
-        self.lnds.lock().push(Driven { lnd, taken: 0 });
+        self.lnds.lock().push(DrivenLnd { lnd, taken: 0 });
     }
 
     /// [`wait_until`] with this node's spin limit; the sleeper may have been used on other nodes.

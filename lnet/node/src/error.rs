@@ -41,7 +41,7 @@ pub enum NodeError {
         errno: Errno,
     },
     /// A configuration file cannot be read.
-    #[error("{}{}: {}", shown(file), in_words(*line), printable(reason))]
+    #[error("{}{}: {}", printable_path(file), line_text(*line), printable(reason))]
     File {
         /// The file.
         file: PathBuf,
@@ -182,7 +182,7 @@ pub enum NodeError {
         process: u32,
     },
     /// Any other error of the system.
-    #[error("cannot {}: {}", printable(what), words(*errno))]
+    #[error("cannot {}: {}", printable(what), errno_text(*errno))]
     System {
         /// The attempted action.
         what: String,
@@ -237,16 +237,16 @@ impl NodeError {
 }
 
 /// The text of an errno, and its name.
-pub(crate) fn words(errno: Errno) -> String {
+pub(crate) fn errno_text(errno: Errno) -> String {
     format!("{} ({errno:?})", errno.desc().to_lowercase())
 }
 
-fn in_words(line: Option<usize>) -> String {
+fn line_text(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
 }
 
 /// A path, escaped for printing.
-pub(crate) fn shown(path: &std::path::Path) -> String {
+pub(crate) fn printable_path(path: &std::path::Path) -> String {
     printable(&path.to_string_lossy()).to_string()
 }
 

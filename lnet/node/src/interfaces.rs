@@ -15,7 +15,7 @@ mod sysfs;
 pub(crate) mod verbs;
 
 pub use choice::{Choice, Why, explain};
-use choice::{Taken, take};
+use choice::{ChosenAddress, take};
 pub(crate) use plan::{PlannedNi, plan};
 
 /// The interfaces and RDMA devices of a host, for networks.
@@ -160,7 +160,7 @@ mod tests {
         let mut names: Vec<&String> = all.iter().map(|interface| &interface.name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), all.len(), "each interface stands there once");
+        assert_eq!(names.len(), all.len(), "each interface is listed once");
     }
 
     #[test]

@@ -49,32 +49,32 @@ impl Partitions {
     /// Logs warnings about unusual tunables on this machine.
     pub(crate) fn warn(&self) {
         if let Ok(topology) = Topology::machine() {
-            self.oddities(&topology).iter().for_each(|oddity| tracing::warn!("{oddity}"));
+            self.unusual(&topology).iter().for_each(|warning| tracing::warn!("{warning}"));
         }
     }
 
     /// Returns settings that are possible, but probably not intended.
-    fn oddities(&self, topology: &Topology) -> Vec<String> {
+    fn unusual(&self, topology: &Topology) -> Vec<String> {
         let Some(config) = self.tunables() else { return Vec::new() };
         let excess = config.is_excessive(topology).then_some("far more than the CPUs suggest".to_string());
         let absent = config.pattern.as_ref().and_then(|pattern| pattern.absent(topology));
         let absent =
             absent.map(|which| format!("this process has no {which}: the partitions are without them"));
-        excess.into_iter().chain(absent).map(|odd| format!("{}: {odd}", in_words(config))).collect()
+        excess.into_iter().chain(absent).map(|odd| format!("{}: {odd}", tunables_text(config))).collect()
     }
 
     /// The error of a table that cannot be created or used.
     pub(crate) fn refuse(&self, source: CptError) -> NodeError {
         let tunables = match self.tunables() {
             None => "CPU partitions of the program".to_string(),
-            Some(tunables) => in_words(tunables),
+            Some(tunables) => tunables_text(tunables),
         };
         NodeError::Partitions { tunables, source }
     }
 }
 
 /// The tunables as a user writes them.
-fn in_words(config: &CptConfig) -> String {
+fn tunables_text(config: &CptConfig) -> String {
     let number = (config.npartitions > 0).then(|| format!("cpu_npartitions={}", config.npartitions));
     let pattern = config.pattern.as_ref().map(|pattern| format!("cpu_pattern=\"{pattern}\""));
     let words: Vec<String> = number.into_iter().chain(pattern).collect();
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn tunables_that_are_hardly_meant_are_told() {
         let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
-        let odd = |text: &str| Partitions::from(text.parse::<CptConfig>().unwrap()).oddities(&topology);
-        let told = r#"cpu_pattern="0[0-99]": this process has no CPUs 2-99: the partitions are without them"#;
-        assert_eq!(odd(r#"cpu_pattern="0[0-99]""#), [told]);
+        let odd = |text: &str| Partitions::from(text.parse::<CptConfig>().unwrap()).unusual(&topology);
+        let text = r#"cpu_pattern="0[0-99]": this process has no CPUs 2-99: the partitions are without them"#;
+        assert_eq!(odd(r#"cpu_pattern="0[0-99]""#), [text]);
         assert_eq!(odd("cpu_npartitions=200"), ["cpu_npartitions=200: far more than the CPUs suggest"]);
         assert!(odd(r#"cpu_pattern="0[0] 1[1]""#).is_empty() && odd("").is_empty());
     }

@@ -6,8 +6,8 @@ use lnet_nid::{NetType, Nid, Pid};
 use lnet_proto::ping::{PingInfo, SINK_LENGTH};
 use lnet_socklnd::{Cause, Failure, Step};
 
-use crate::discover::Course;
-use crate::error::words;
+use crate::discover::PingRun;
+use crate::error::errno_text;
 use crate::{DiscoverOptions, Interrupt, Node};
 
 /// A node's answer to a ping.
@@ -126,8 +126,8 @@ impl Node {
         let begun = Instant::now();
         let options = DiscoverOptions { source, timeout, push: false };
         let deadline_ns = self.deadline_ns(timeout);
-        let course = Course { node: self, interrupt, target, options: &options, deadline_ns };
-        let info = course.ask(SINK_LENGTH, &mut Vec::new())?;
+        let run = PingRun { node: self, interrupt, target, options: &options, deadline_ns };
+        let info = run.ask(SINK_LENGTH, &mut Vec::new())?;
         Ok(answer(&info, begun.elapsed()))
     }
 }
@@ -170,15 +170,15 @@ fn answer(info: &PingInfo, round_trip: Duration) -> PingAnswer {
 }
 
 /// The failure of a ping on a node that has been shut down.
-fn cut_short(target: Nid) -> PingFailure {
-    let reason = format!("this node has been shut down: {}", words(Errno::ESHUTDOWN));
+fn shut_down(target: Nid) -> PingFailure {
+    let reason = format!("this node has been shut down: {}", errno_text(Errno::ESHUTDOWN));
     PingFailure::new(target, PingStep::ShutDown, Errno::ESHUTDOWN, reason, "ask from a node that runs")
 }
 
 /// The failure of a ping that LNet refused to start.
 pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     if node.is_ending() {
-        return cut_short(target);
+        return shut_down(target);
     }
     let advice = match error {
         LNetError::NoRoute { .. } => "this node has no NI on that network: routers are not supported",
@@ -193,7 +193,7 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     let errno = error.errno();
     // The NI that sent the ping may have been removed from a node that continues.
     if errno == Errno::ESHUTDOWN && node.is_ending() {
-        return cut_short(target);
+        return shut_down(target);
     }
     match last_failure(node, target) {
         // During the back-off after a failure LNet returns EHOSTUNREACH, and the failure has the
@@ -201,10 +201,10 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
         Some(failure) if failure.errno == errno || errno == Errno::EHOSTUNREACH => failure,
         _ if errno == Errno::EPROTO => {
             let advice = "the node answers with what is no list of NIDs: which release of LNet does it run?";
-            PingFailure::new(target, PingStep::Content, errno, without_name(target, error), advice)
+            PingFailure::new(target, PingStep::Content, errno, error_text(target, error), advice)
         }
         _ => {
-            let reason = format!("{}: {}", without_name(target, error), words(errno));
+            let reason = format!("{}: {}", error_text(target, error), errno_text(errno));
             let advice = match errno {
                 Errno::ECONNRESET => {
                     "the node went down or restarted, or dropped this node's connections: ask again"
@@ -218,7 +218,7 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
 
 /// LNet's error text of a ping, without the target and the errno, which a [`PingFailure`] adds
 /// itself.
-pub(crate) fn without_name(target: Nid, error: &LNetError) -> String {
+pub(crate) fn error_text(target: Nid, error: &LNetError) -> String {
     let LNetError::Lnd(LndError { what, .. }) = error else { return error.to_string() };
     what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()
 }
@@ -229,14 +229,14 @@ fn last_failure(node: &Node, target: Nid) -> Option<PingFailure> {
         Some(lnd) => lnd.last_failure(target),
         None => node.tcp().last_failure(target),
     };
-    failure.map(|failure| of_driver(target, &failure))
+    failure.map(|failure| from_lnd(target, &failure))
 }
 
 fn over_rdma(target: Nid) -> bool {
     target.net().net_type() == NetType::O2IB
 }
 
-fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
+fn from_lnd(target: Nid, failure: &Failure) -> PingFailure {
     let Failure { address, errno, detail, advice, .. } = failure;
     let refused = over_rdma(target) && failure.cause != Cause::Errno;
     let (step, what) = match failure.step {
@@ -249,7 +249,7 @@ fn of_driver(target: Nid, failure: &Failure) -> PingFailure {
         Step::Established => (PingStep::Answer, format!("the connection with {address} broke")),
     };
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
-    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", words(*errno)), advice)
+    PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", errno_text(*errno)), advice)
 }
 
 /// The failure of a wait that timed out or was interrupted. Reports the step under way, otherwise
@@ -260,7 +260,7 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
         return PingFailure::new(target, step, errno, "interrupted".to_string(), "ask again");
     }
     if node.is_ending() {
-        return cut_short(target);
+        return shut_down(target);
     }
     let waited = format!("no answer within {} s (ETIMEDOUT)", timeout.as_secs_f64());
     let progress = match node.o2ib().filter(|_| over_rdma(target)) {

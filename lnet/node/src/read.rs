@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         if self.rest().is_empty() {
             Ok(net)
         } else {
-            Err(self.refuse("one network must stand alone here: --net is given once for each"))
+            Err(self.refuse("expected one network: give --net once for each"))
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
             if self.take(',') {
                 self.blanks();
             } else if !blank {
-                return Err(self.refuse("a comma or a blank must stand between networks"));
+                return Err(self.refuse("expected a comma or a blank between networks"));
             }
         }
     }
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         let start = self.position;
         let name = self.word(&MARKS);
         if name.is_empty() {
-            return Err(self.refuse("a network must stand here, for instance 'tcp(eth0)'"));
+            return Err(self.refuse("expected a network, for instance 'tcp(eth0)'"));
         }
         let net: Net =
             name.parse().map_err(|error: lnet_nid::NidError| self.refuse_at(start, error.to_string()))?;
@@ -82,7 +82,7 @@ impl<'a> Reader<'a> {
         let list = self.cpts()?;
         let cpts = match (colon, list) {
             (Some(_), Some(_)) => {
-                return Err(self.refuse_at(start, "its CPU partitions stand both behind ':' and in '[ ]'"));
+                return Err(self.refuse_at(start, "its CPU partitions are both behind ':' and in '[ ]'"));
             }
             (colon, list) => colon.or(list).unwrap_or_default(),
         };
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
             // Colons are part of the names of aliases, and of addresses.
             let name = self.word(&MARKS[..5]);
             if name.is_empty() {
-                return Err(self.refuse("an interface's name or address must stand here"));
+                return Err(self.refuse("expected the name or address of an interface"));
             }
             if self.seen.contains(&(net, name)) {
                 return Err(self.refuse_at(start, format!("{net} has the interface '{name}' twice")));

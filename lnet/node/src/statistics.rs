@@ -25,12 +25,12 @@ impl Node {
         self.view().json()
     }
 
-    /// Adds a member of the embedding program to the object of [`Node::status`]. `tell` returns
+    /// Adds a member of the embedding program to the object of [`Node::status`]. `content` returns
     /// JSON (see [`Object`](crate::Object)) of some 64 KiB at the most, because the status is
     /// written in one call; any thread calls it, for each answer, and it must not call this method.
     /// A member of the same name is replaced.
-    pub fn add_status(&self, name: &'static str, tell: impl Fn() -> String + Send + Sync + 'static) {
-        self.view().add(name, Box::new(tell));
+    pub fn add_status(&self, name: &'static str, content: impl Fn() -> String + Send + Sync + 'static) {
+        self.view().add(name, Box::new(content));
     }
 
     /// Returns the socket on which the node answers `nlx status`; `None` without one.

@@ -28,7 +28,7 @@ fn nid(address: Ipv4Addr) -> Nid {
     Nid::new_v4(Net::TCP, address)
 }
 
-fn patient(push: bool) -> DiscoverOptions {
+fn long_options(push: bool) -> DiscoverOptions {
     DiscoverOptions { timeout: LONG, push, ..DiscoverOptions::default() }
 }
 
@@ -39,7 +39,7 @@ fn a_peer_that_asks_back_first_is_answered_and_then_answers() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 1, last));
     let seen = raw::start(PORT, Manners::of(there));
     let node = node(here);
-    let found = node.discover(nid(there), &patient(true)).unwrap();
+    let found = node.discover(nid(there), &long_options(true)).unwrap();
     assert_eq!(
         (found.target, found.primary, found.pid, found.sequence),
         (nid(there), nid(there), Pid::LNET, 5)
@@ -63,7 +63,7 @@ fn an_answer_that_does_not_fit_is_asked_for_again() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 2, last));
     let addresses: Vec<_> = (2..102).map(|last| Ipv4Addr::new(127, 47, 2, last)).collect();
     raw::start(PORT, Manners { addresses: addresses.clone(), ..Manners::of(there) });
-    let found = node(here).discover(nid(there), &patient(false)).unwrap();
+    let found = node(here).discover(nid(there), &long_options(false)).unwrap();
     assert_eq!(
         found.nis.iter().map(|ni| ni.nid).collect::<Vec<_>>(),
         addresses.into_iter().map(nid).collect::<Vec<_>>()
@@ -90,7 +90,7 @@ fn a_list_that_never_ends_is_given_up() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 3, last));
     // The peer claims a longer list than it sends, whatever the requested length.
     raw::start(PORT, Manners { claims_more: 1, ..Manners::of(there) });
-    let failure = node(here).discover(nid(there), &patient(false)).unwrap_err();
+    let failure = node(here).discover(nid(there), &long_options(false)).unwrap_err();
     assert_eq!((failure.step, failure.errno), (PingStep::Content, Errno::EPROTO), "{failure}");
 }
 
@@ -101,7 +101,7 @@ fn a_node_without_discovery_gets_no_push() {
     let addresses = vec![there, other];
     let seen =
         raw::start(PORT, Manners { features: 0x06, addresses, asks_first: false, ..Manners::of(there) });
-    let found = node(here).discover(nid(there), &patient(true)).unwrap();
+    let found = node(here).discover(nid(there), &long_options(true)).unwrap();
     assert!(!found.is_multi_rail() && !found.is_discoverable());
     assert_eq!((found.primary, found.nis.len(), found.pushed), (nid(there), 2, Pushed::NotCapable));
     assert_eq!(seen.pushes.load(Ordering::SeqCst), 0);
@@ -119,7 +119,7 @@ fn a_step_without_an_answer_is_named() {
     for (manners, step) in cases {
         let there = manners.addresses[0];
         raw::start(PORT, manners);
-        let options = DiscoverOptions { timeout: Duration::from_secs(2), ..patient(true) };
+        let options = DiscoverOptions { timeout: Duration::from_secs(2), ..long_options(true) };
         let failure = node.discover(nid(there), &options).unwrap_err();
         assert_eq!((failure.step, failure.errno), (step, Errno::ETIMEDOUT), "{failure}");
     }
@@ -139,7 +139,7 @@ fn an_interrupt_ends_it() {
             interrupt.raise();
         }
     });
-    let failure = node.discover_unless(&interrupt, nid(there), &patient(false)).unwrap_err();
+    let failure = node.discover_unless(&interrupt, nid(there), &long_options(false)).unwrap_err();
     raiser.join().unwrap();
     assert_eq!((failure.step, failure.errno), (PingStep::Interrupted, Errno::EINTR));
 }
@@ -148,13 +148,13 @@ fn an_interrupt_ends_it() {
 fn nlx_discovers_nlx_and_itself() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 7, last));
     let (asking, asked) = (node(here), node(there));
-    let found = asking.discover(nid(there), &patient(true)).unwrap();
+    let found = asking.discover(nid(there), &long_options(true)).unwrap();
     assert_eq!(
         (found.primary, found.features, found.pushed),
         (nid(there), Features(0x1e), Pushed::Acknowledged { bytes: 48 })
     );
-    assert_eq!(asked.discover(Nid::LOOPBACK, &patient(true)).unwrap().primary, nid(there));
-    assert_eq!(asked.discover(nid(there), &patient(true)).unwrap().nis[0].nid, nid(there));
-    let nowhere = asking.discover("10.0.0.1@tcp9".parse().unwrap(), &patient(false)).unwrap_err();
+    assert_eq!(asked.discover(Nid::LOOPBACK, &long_options(true)).unwrap().primary, nid(there));
+    assert_eq!(asked.discover(nid(there), &long_options(true)).unwrap().nis[0].nid, nid(there));
+    let nowhere = asking.discover("10.0.0.1@tcp9".parse().unwrap(), &long_options(false)).unwrap_err();
     assert_eq!((nowhere.step, nowhere.errno), (PingStep::Route, Errno::EHOSTUNREACH));
 }

@@ -138,7 +138,11 @@ mod tests {
         for _ in 0..TRUST_MAX {
             coalescer.learn(now_ns, SOON_NS);
         }
-        assert_eq!(late(&mut coalescer, now_ns), TRUST_MAX / LATE_COST + 1, "now and then anybody is late");
+        assert_eq!(
+            late(&mut coalescer, now_ns),
+            TRUST_MAX / LATE_COST + 1,
+            "a late burst now and then is normal"
+        );
         assert!(coalescer.allows(now_ns + PAUSE_MIN_NS), "trust had come back");
     }
 

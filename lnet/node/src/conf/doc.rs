@@ -86,14 +86,14 @@ impl Entry {
     pub(crate) fn text(&self) -> Result<&str, Fault> {
         match &self.item.value {
             Value::Text(text) => Ok(text),
-            Value::Nothing => Err(self.fault("a value must stand here")),
-            Value::List(_) | Value::Map(_) => Err(self.fault("one value must stand here, not several")),
+            Value::Nothing => Err(self.fault("a value is missing")),
+            Value::List(_) | Value::Map(_) => Err(self.fault("expected one value, not several")),
         }
     }
 
     /// The entry's map; an entry without a value is an empty map.
     pub(crate) fn map(&self) -> Result<&[Entry], Fault> {
-        self.item.map().ok_or_else(|| self.fault("'name: value' lines must stand below it"))
+        self.item.map().ok_or_else(|| self.fault("expected 'name: value' lines below it"))
     }
 
     /// The entry's list. A single value is a list of one, and no value an empty list.
@@ -113,7 +113,7 @@ impl Entry {
         };
         let word = |item: &'_ Item| match &item.value {
             Value::Text(_) => Ok(()),
-            _ => Err(Fault::new(item.line, &self.key, "words must stand here")),
+            _ => Err(Fault::new(item.line, &self.key, "expected words")),
         };
         items.iter().try_for_each(|item| word(item))?;
         Ok(items.into_iter().filter_map(|item| Some((item.line, item.text()?))).collect())

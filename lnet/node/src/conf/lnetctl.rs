@@ -56,7 +56,7 @@ const LND_TIMEOUTS: [&str; 2] = ["49", "16"];
 
 pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
     let entries =
-        whole.map().ok_or_else(|| Fault::new(whole.line, "YAML", "'net:' or the like must stand here"))?;
+        whole.map().ok_or_else(|| Fault::new(whole.line, "YAML", "expected 'net:' or another section"))?;
     for entry in entries {
         let idle = IDLE_SECTIONS.iter().find(|(key, _)| *key == entry.key);
         match (entry.key.as_str(), idle) {
@@ -175,7 +175,7 @@ fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     let nid: Nid =
         entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
     if nid.net() != net {
-        return Err(entry.fault(format!("{nid} is not of the network {net}, in which it stands")));
+        return Err(entry.fault(format!("{nid} is not of the network {net} of this entry")));
     }
     nid.ip().ok_or_else(|| entry.fault(format!("{nid} has no IP address")))
 }
@@ -198,7 +198,7 @@ pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> R
     })?;
     match <[NetInterface; 1]>::try_from(read.interfaces) {
         Ok([interface]) if read.cpts.is_empty() => Ok(interface),
-        _ => Err(wrong(format!("'{word}': one interface's name or address must stand here"))),
+        _ => Err(wrong(format!("'{word}': expected the name or address of one interface"))),
     }
 }
 

@@ -30,7 +30,7 @@ use lnet_api::Errno;
 use lnet_nid::printable;
 use nix::fcntl::OFlag;
 
-use crate::error::{shown, words};
+use crate::error::{errno_text, printable_path};
 use crate::{NodeConfig, NodeError};
 use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
 pub use section::{Section, Setting};
@@ -50,7 +50,7 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
-            Some(file) => write!(f, "{}, line {}", shown(file), self.line),
+            Some(file) => write!(f, "{}, line {}", printable_path(file), self.line),
             None => write!(f, "line {}", self.line),
         }
     }
@@ -269,7 +269,7 @@ fn read_file(path: &Path) -> Result<String, NodeError> {
     let refuse = |reason, errno| refuse_line(None, reason, errno);
     let failed = |error: std::io::Error| {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
-        refuse(format!("it cannot be read: {}", words(errno)), errno)
+        refuse(format!("it cannot be read: {}", errno_text(errno)), errno)
     };
     // Opening a pipe or a terminal would block.
     let flags = OFlag::O_NONBLOCK.bits();

@@ -50,10 +50,10 @@ fn line(text: &str, number: usize, found: &mut Vec<Assignment>) -> Result<(), Fa
         return if known { Ok(()) } else { Err(Fault::new(number, command, reason)) };
     }
     let module =
-        words.next().ok_or_else(|| Fault::new(number, "options", "a module must stand here: lnet"))?;
+        words.next().ok_or_else(|| Fault::new(number, "options", "expected a module, for instance lnet"))?;
     for word in words {
         let (name, value) = word.split_once('=').ok_or_else(|| {
-            Fault::new(number, &word, "name=value must stand here; values with blanks stand in double quotes")
+            Fault::new(number, &word, "expected name=value; put values with blanks in double quotes")
         })?;
         found.push(Assignment {
             line: number,

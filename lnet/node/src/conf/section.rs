@@ -51,7 +51,7 @@ impl Section {
         };
         let entries = whole.and_then(|item| {
             let entries = item.map().map(<[Entry]>::to_vec);
-            entries.ok_or_else(|| Fault::new(item.line, "form", "'name: value' lines must stand here"))
+            entries.ok_or_else(|| Fault::new(item.line, "form", "expected 'name: value' lines"))
         });
         let entries = entries.map_err(|fault| fault.of(Some(path)))?;
         Ok(Section { file: Some(path.to_path_buf()), entries })
@@ -93,7 +93,7 @@ impl<'a> Setting<'a> {
     /// [`NodeError::Config`] for anything else.
     pub fn tables(&self) -> Result<Vec<Section>, NodeError> {
         let no_table = |item: &Item| {
-            let reason = "a table must stand here";
+            let reason = "expected a table";
             Fault::new(item.line, self.key(), reason).of(self.file)
         };
         let table = |item: &Item| match &item.value {
@@ -120,8 +120,7 @@ impl<'a> Setting<'a> {
         let digits = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
         let number =
             u64::from_str_radix(digits.0, digits.1).ok().filter(|number| (min..=max).contains(number));
-        let refuse =
-            || self.refuse(format!("a whole number from {min} to {max} must stand here, not '{text}'"));
+        let refuse = || self.refuse(format!("expected a whole number from {min} to {max}, not '{text}'"));
         number.ok_or_else(refuse)
     }
 
@@ -131,7 +130,7 @@ impl<'a> Setting<'a> {
     /// [`NodeError::Config`] for anything else.
     pub fn switch(&self) -> Result<bool, NodeError> {
         let text = self.text()?;
-        text.parse().map_err(|_| self.refuse(format!("true or false must stand here, not '{text}'")))
+        text.parse().map_err(|_| self.refuse(format!("expected true or false, not '{text}'")))
     }
 
     /// Returns its place.

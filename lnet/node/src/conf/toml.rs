@@ -36,7 +36,7 @@ impl Lines {
         let entry = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
             let line = self.of(key.span());
             if depth == MAX_DEPTH {
-                let reason = format!("tables stand more than {MAX_DEPTH} deep in each other");
+                let reason = format!("tables are nested more than {MAX_DEPTH} deep");
                 return Err(Fault::new(line, &**key.get_ref(), reason));
             }
             let key = key.get_ref().to_string();
@@ -65,7 +65,7 @@ impl Lines {
             }
             DeValue::Datetime(_) => return Err(Fault::new(line, key, "no tunable is a date or a time")),
             DeValue::Array(_) if depth == MAX_DEPTH => {
-                let reason = format!("lists stand more than {MAX_DEPTH} deep in each other");
+                let reason = format!("lists are nested more than {MAX_DEPTH} deep");
                 return Err(Fault::new(line, key, reason));
             }
             DeValue::Array(values) => {

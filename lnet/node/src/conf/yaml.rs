@@ -87,7 +87,7 @@ impl Builder {
             return Err(Fault::new(line, "?", "a key must be a word"));
         }
         if self.open.len() == MAX_DEPTH {
-            let reason = format!("lists and maps stand more than {MAX_DEPTH} deep in each other");
+            let reason = format!("lists and maps are nested more than {MAX_DEPTH} deep");
             return Err(Fault::new(line, self.key(), reason));
         }
         self.open.push((line, what));
@@ -114,7 +114,7 @@ impl Builder {
                         return Err(Fault::new(line, "?", "a key must be a word"));
                     };
                     if !seen.insert(word.clone()) {
-                        return Err(Fault::new(line, word, "stands here a second time"));
+                        return Err(Fault::new(line, word, "the key occurs a second time"));
                     }
                     *key = Some((word, line));
                 }

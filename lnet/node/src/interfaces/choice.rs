@@ -127,7 +127,7 @@ pub fn explain(net: &NetSpec) -> Result<Vec<Choice>, NodeError> {
 
 /// An address that a network uses.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
+pub(crate) struct ChosenAddress<'a> {
     /// The interface with the address.
     pub(crate) interface: &'a Interface,
     pub(crate) address: IpAddr,
@@ -135,7 +135,7 @@ pub(crate) struct Taken<'a> {
     pub(super) why: Why,
 }
 
-impl Taken<'_> {
+impl ChosenAddress<'_> {
     pub(super) fn is_by_name_of(&self, interface: &Interface) -> bool {
         std::ptr::eq(self.interface, interface) && self.why == Why::Named
     }
@@ -143,7 +143,7 @@ impl Taken<'_> {
 
 /// Returns the addresses that a network uses on a host, or errors: one for each interface that it
 /// names, or one for the interface that it leaves open.
-pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<Taken<'a>, NodeError>> {
+pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<ChosenAddress<'a>, NodeError>> {
     let verbs = net.net.net_type() == NetType::O2IB;
     if net.interfaces.is_empty() {
         return vec![if verbs { verbs::first(net, host) } else { first(&host.interfaces, &net.cpts) }];
@@ -157,17 +157,21 @@ pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<Taken<'a>
 
 /// The first usable interface. One with only IPv6 never precedes one with IPv4: a host that gets
 /// IPv6 keeps its NID.
-fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<Taken<'a>, NodeError> {
+fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<ChosenAddress<'a>, NodeError> {
     let usable = || {
         let interfaces = host.iter().filter(|interface| interface.up && !interface.loopback);
         interfaces.filter_map(|interface| Some((interface, interface.address()?)))
     };
     let found = usable().find(|(_, address)| address.is_ipv4()).or_else(|| usable().next());
     let (interface, address) = found.ok_or(NodeError::NoNetwork)?;
-    Ok(Taken { interface, address, cpts, why: Why::First })
+    Ok(ChosenAddress { interface, address, cpts, why: Why::First })
 }
 
-fn find<'a>(named: &NetInterface, cpts: &'a CptSet, host: &'a [Interface]) -> Result<Taken<'a>, NodeError> {
+fn find<'a>(
+    named: &NetInterface,
+    cpts: &'a CptSet,
+    host: &'a [Interface],
+) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
     let (interface, address, why) = match named.name.parse() {
         Ok(address) if is_link_local(address) => {
@@ -197,7 +201,7 @@ fn find<'a>(named: &NetInterface, cpts: &'a CptSet, host: &'a [Interface]) -> Re
     if !interface.up {
         return Err(refuse(format!("{} is down: `ip link set {} up`", interface.name, interface.name)));
     }
-    Ok(Taken { interface, address, cpts, why })
+    Ok(ChosenAddress { interface, address, cpts, why })
 }
 
 impl Interface {
@@ -227,7 +231,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
         // Addresses of 127.0.0.0/8 that the system does not list.
         addresses
             .extend(by().map(|taken| taken.address).filter(|address| !interface.addresses.contains(address)));
-        let mut add = |address: Option<IpAddr>, taken: Option<&Taken<'_>>, why| {
+        let mut add = |address: Option<IpAddr>, taken: Option<&ChosenAddress<'_>>, why| {
             let nid = address.and_then(|address| taken.map(|_| Nid::new_ip(net.net, address)));
             let cpts = taken.map(|taken| taken.cpts.iter().collect()).unwrap_or_default();
             let port = port.map(|(device, port)| device.port_name(port));
@@ -241,15 +245,15 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
             match here.next() {
                 Some(taken) => add(Some(address), Some(taken), taken.why.clone()),
                 None if verbs => {
-                    add(Some(address), None, verbs::passed_over(host, interface, address, net, &taken));
+                    add(Some(address), None, verbs::why_not_used(host, interface, address, net, &taken));
                 }
-                None => add(Some(address), None, passed_over(interface, address, net, &taken)),
+                None => add(Some(address), None, why_not_used(interface, address, net, &taken)),
             }
             here.for_each(|_| add(Some(address), None, Why::Duplicate));
         }
     }
     if verbs {
-        choices.extend(verbs::bare_ports(host));
+        choices.extend(verbs::ports_without_interface(host));
     }
     let refused = outcomes.into_iter().filter_map(Result::err);
     choices.extend(refused.map(|error| Choice {
@@ -264,7 +268,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
 }
 
 /// The reason why a network does not use an address.
-fn passed_over(interface: &Interface, address: IpAddr, net: &NetSpec, taken: &[&Taken<'_>]) -> Why {
+fn why_not_used(interface: &Interface, address: IpAddr, net: &NetSpec, taken: &[&ChosenAddress<'_>]) -> Why {
     let chosen = net.interfaces.is_empty();
     match interface.address() {
         _ if !interface.up => Why::Down,

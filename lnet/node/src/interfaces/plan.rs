@@ -2,7 +2,7 @@
 
 use lnet_nid::{NetType, Nid};
 
-use super::{Host, Taken, take};
+use super::{ChosenAddress, Host, take};
 use crate::networks::NiTunables;
 use crate::{MAX_INTERFACES, NetSpec, NodeError};
 
@@ -46,7 +46,7 @@ pub(crate) fn plan(
             return Err(NodeError::NoDriver { net: spec.to_string() });
         }
         for taken in take(spec, &host) {
-            let Taken { interface, address, cpts, .. } = taken?;
+            let ChosenAddress { interface, address, cpts, .. } = taken?;
             let nid = Nid::new_ip(spec.net, address);
             if present.contains(&nid) || planned.iter().any(|other| other.nid == nid) {
                 return Err(NodeError::Twice { nid });

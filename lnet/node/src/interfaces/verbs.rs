@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use lnet_api::Errno;
 
-use super::choice::{Choice, Taken, Why};
+use super::choice::{Choice, ChosenAddress, Why};
 use super::{Host, Interface};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
@@ -13,7 +13,7 @@ use crate::rdma::{BUILT_WITHOUT, RdmaDevice, RdmaPort, first_ipv4, no_device, po
 use crate::{LinkLayer, NetSpec, NodeError};
 
 /// The first usable address: IPv4, an active port, an interface that is up.
-pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<Taken<'a>, NodeError> {
+pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: &str| NodeError::Rdma {
         net: net.to_string(),
         reason: reason.to_string(),
@@ -26,7 +26,7 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<Taken<'a>, N
     let (interface, address) = found.ok_or_else(|| {
         refuse("no RDMA device has an active port whose interface is up and has an IPv4 address")
     })?;
-    Ok(Taken { interface, address: address.into(), cpts: &net.cpts, why: Why::First })
+    Ok(ChosenAddress { interface, address: address.into(), cpts: &net.cpts, why: Why::First })
 }
 
 /// The address of an interface that is named by its own name, by its address, or by the RDMA device
@@ -35,7 +35,7 @@ pub(super) fn find<'a>(
     named: &NetInterface,
     cpts: &'a CptSet,
     host: &'a Host,
-) -> Result<Taken<'a>, NodeError> {
+) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
     if host.devices.is_empty() {
         return Err(refuse(no_device(BUILT_WITHOUT).to_string()));
@@ -56,7 +56,7 @@ pub(super) fn find<'a>(
         },
     };
     let port = port_of(&host.devices, interface.device());
-    let none = || refuse(format!("no RDMA device lies on {}; {}", interface.name, there_are(host)));
+    let none = || refuse(format!("no RDMA device lies on {}; {}", interface.name, port_list(host)));
     let (device, port) = port.ok_or_else(none)?;
     if !interface.up {
         return Err(refuse(format!("{} is down: 'ip link set {} up'", interface.name, interface.name)));
@@ -64,7 +64,7 @@ pub(super) fn find<'a>(
     if !port.is_active() {
         return Err(refuse(not_active(device, port)));
     }
-    Ok(Taken { interface, address, cpts, why })
+    Ok(ChosenAddress { interface, address, cpts, why })
 }
 
 fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, String> {
@@ -80,7 +80,7 @@ fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, Str
 fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface, IpAddr), String> {
     let ports = ports_named(&host.devices, &named.name);
     if ports.is_empty() {
-        return Err(format!("not there; {}", there_are(host)));
+        return Err(format!("not there; {}", port_list(host)));
     }
     if let Some(wanted) = named.address {
         let interfaces = ports.iter().flat_map(|(_, port)| host.of_port(port));
@@ -151,7 +151,7 @@ fn without_ipv4(name: &str) -> String {
 }
 
 /// The interfaces that an o2ib network could name.
-fn there_are(host: &Host) -> String {
+fn port_list(host: &Host) -> String {
     let all = ports(&host.devices).map(|(device, port)| {
         let netdevs = if port.netdevs.is_empty() { "no interface".into() } else { port.netdevs.join(", ") };
         format!("{} ({netdevs})", device.port_name(port))
@@ -160,12 +160,12 @@ fn there_are(host: &Host) -> String {
 }
 
 /// The reason why a network does not use an address.
-pub(super) fn passed_over(
+pub(super) fn why_not_used(
     host: &Host,
     interface: &Interface,
     address: IpAddr,
     net: &NetSpec,
-    taken: &[&Taken<'_>],
+    taken: &[&ChosenAddress<'_>],
 ) -> Why {
     let chosen = net.interfaces.is_empty();
     let given = first_ipv4(&interface.addresses).map(IpAddr::V4);
@@ -184,7 +184,7 @@ pub(super) fn passed_over(
 }
 
 /// Ports without an interface of this host.
-pub(super) fn bare_ports(host: &Host) -> impl Iterator<Item = Choice> {
+pub(super) fn ports_without_interface(host: &Host) -> impl Iterator<Item = Choice> {
     let bare = ports(&host.devices).filter(|(_, port)| host.of_port(port).next().is_none());
     bare.map(|(device, port)| Choice {
         interface: None,

@@ -85,7 +85,7 @@ impl RdmaReport {
     /// [`NodeError::System`] if the interfaces cannot be listed.
     pub fn of_host() -> Result<RdmaReport, NodeError> {
         let host = Host { interfaces: crate::Interface::all()?, devices: RdmaDevice::all() };
-        Ok(report(&host, &Around::this(&host.devices)))
+        Ok(report(&host, &SystemState::this(&host.devices)))
     }
 
     /// Whether a network over RDMA is possible.
@@ -97,7 +97,7 @@ impl RdmaReport {
 
 /// The state of the system, apart from devices and interfaces.
 #[derive(Debug, Clone)]
-pub(super) struct Around {
+pub(super) struct SystemState {
     /// The error text of a program that is built without RDMA.
     pub(super) built_without: Option<&'static str>,
     /// The state of the driver and the libraries.
@@ -106,7 +106,7 @@ pub(super) struct Around {
     pub(super) files: Vec<DeviceFile>,
     pub(super) memlock_bytes: Option<u64>,
     /// The devices as libibverbs lists them.
-    pub(super) listed: Option<Vec<Seen>>,
+    pub(super) listed: Option<Vec<ListedDevice>>,
 }
 
 #[derive(Debug, Clone)]
@@ -119,16 +119,16 @@ pub(super) struct DeviceFile {
 
 /// A device as libibverbs lists it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct ListedDevice {
     pub(super) device: String,
     /// The reason why its GIDs are not listed.
     pub(super) note: Option<String>,
     /// Its GIDs.
-    pub(super) gids: Vec<SeenGid>,
+    pub(super) gids: Vec<ListedGid>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct SeenGid {
+pub(super) struct ListedGid {
     pub(super) port: u8,
     pub(super) index: u32,
     pub(super) usage: String,
@@ -136,8 +136,8 @@ pub(super) struct SeenGid {
     pub(super) used_by: Option<Ipv4Addr>,
 }
 
-impl Around {
-    fn this(devices: &[RdmaDevice]) -> Around {
+impl SystemState {
+    fn this(devices: &[RdmaDevice]) -> SystemState {
         let check = |path: PathBuf, module| {
             let access = access(&path, AccessFlags::R_OK | AccessFlags::W_OK);
             DeviceFile { access, path, module }
@@ -149,7 +149,7 @@ impl Around {
             files.extend(devices.iter().map(verbs));
         }
         let ready = o2ib::ready().map_err(|LndError { what, errno }| (what, errno));
-        Around {
+        SystemState {
             built_without: BUILT_WITHOUT,
             ready,
             files,
@@ -182,11 +182,11 @@ fn memlock_bytes() -> Option<u64> {
 }
 
 #[cfg(feature = "verbs")]
-fn listed() -> Option<Vec<Seen>> {
+fn listed() -> Option<Vec<ListedDevice>> {
     use lnet_o2iblnd::verbs::{Listed, ListedPort, Usage, devices};
     let gids = |port: &ListedPort| {
         let first = port.addresses.first().map(|(_, address)| *address);
-        let gid = |gid: &lnet_o2iblnd::verbs::Gid| SeenGid {
+        let gid = |gid: &lnet_o2iblnd::verbs::Gid| ListedGid {
             port: port.number,
             index: gid.index,
             usage: gid.usage.to_string(),
@@ -198,7 +198,7 @@ fn listed() -> Option<Vec<Seen>> {
         };
         port.gids.iter().map(gid).collect::<Vec<_>>()
     };
-    let seen = |Listed { name, ports, note, .. }: Listed| Seen {
+    let seen = |Listed { name, ports, note, .. }: Listed| ListedDevice {
         device: name,
         note,
         gids: ports.iter().flat_map(gids).collect(),
@@ -207,29 +207,29 @@ fn listed() -> Option<Vec<Seen>> {
 }
 
 #[cfg(not(feature = "verbs"))]
-fn listed() -> Option<Vec<Seen>> {
+fn listed() -> Option<Vec<ListedDevice>> {
     None
 }
 
-pub(super) fn report(host: &Host, around: &Around) -> RdmaReport {
+pub(super) fn report(host: &Host, system: &SystemState) -> RdmaReport {
     let mut reports: Vec<RdmaPortReport> =
-        ports(&host.devices).map(|(device, port)| of_port(host, device, port, around)).collect();
+        ports(&host.devices).map(|(device, port)| of_port(host, device, port, system)).collect();
     if let Some(first) = reports.iter_mut().find(|port| port.nid.is_some()) {
         first.first = true;
     }
     let any = reports.iter().any(|port| port.nid.is_some());
     let mut problems = Vec::new();
-    problems.extend(of_driver(host, around));
-    problems.extend(around.files.iter().filter_map(of_file));
-    problems.extend(of_listing(host, around));
+    problems.extend(of_driver(host, system));
+    problems.extend(system.files.iter().filter_map(of_file));
+    problems.extend(of_listing(host, system));
     for (device, port) in ports(&host.devices) {
         problems.extend(of_link(host, device, port, !any));
     }
-    problems.extend(of_memlock(host, around));
-    RdmaReport { ports: reports, problems, memlock_bytes: around.memlock_bytes }
+    problems.extend(of_memlock(host, system));
+    RdmaReport { ports: reports, problems, memlock_bytes: system.memlock_bytes }
 }
 
-fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, around: &Around) -> RdmaPortReport {
+fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, system: &SystemState) -> RdmaPortReport {
     let interfaces = host.of_port(port).map(|interface| {
         let ipv4 = interface.addresses.iter().filter_map(|address| match address {
             std::net::IpAddr::V4(address) => Some(*address),
@@ -241,12 +241,12 @@ fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, around: &Around) -
     let nid = usable.map(|(_, address)| Nid::new_v4(Net::O2IB, address));
     let (gid, why) = match usable {
         Some((interface, address)) => {
-            let gid = gid_of(device, port, address, around);
-            let told = match &gid {
+            let gid = gid_of(device, port, address, system);
+            let gid_text = match &gid {
                 Some((index, usage)) => format!("GID {index} ({usage})"),
                 None => "no GID yet".to_string(),
             };
-            (gid.map(|(index, _)| index), format!("by the address of {}: {told}", interface.name))
+            (gid.map(|(index, _)| index), format!("by the address of {}: {gid_text}", interface.name))
         }
         None => (None, verbs::missing(host, device, port)),
     };
@@ -263,8 +263,13 @@ fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, around: &Around) -
 
 /// The GID of connections from an address, and the reason: from libibverbs, otherwise from the
 /// system's files.
-fn gid_of(device: &RdmaDevice, port: &RdmaPort, address: Ipv4Addr, around: &Around) -> Option<(u32, String)> {
-    let mut seen = around.listed.iter().flatten().filter(|seen| seen.device == device.name);
+fn gid_of(
+    device: &RdmaDevice,
+    port: &RdmaPort,
+    address: Ipv4Addr,
+    system: &SystemState,
+) -> Option<(u32, String)> {
+    let mut seen = system.listed.iter().flatten().filter(|seen| seen.device == device.name);
     let used = seen.find_map(|seen| {
         seen.gids.iter().find(|gid| gid.port == port.number && gid.used_by == Some(address))
     });
@@ -283,17 +288,17 @@ fn problem(about: impl Into<String>, what: impl Into<String>, advice: impl Into<
     RdmaProblem { about: about.into(), what: what.into(), advice: advice.into(), fatal: true }
 }
 
-fn of_driver(host: &Host, around: &Around) -> Vec<RdmaProblem> {
+fn of_driver(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
     let mut problems = Vec::new();
     let of = |about: &str, text: &str| {
         let (what, advice) = text.split_once("; ").unwrap_or((text, ""));
         problem(about, what, advice)
     };
-    if let Some(text) = around.built_without {
+    if let Some(text) = system.built_without {
         // Nothing else is known, nor would it help.
         return vec![of("driver", text)];
     }
-    match &around.ready {
+    match &system.ready {
         // Without a device the library cannot start; a separate problem reports that below.
         Err((why, errno)) if !host.devices.is_empty() || *errno == Errno::ENOSYS => {
             let advice = match errno {
@@ -329,8 +334,8 @@ fn of_file(file: &DeviceFile) -> Option<RdmaProblem> {
 }
 
 /// Devices and GIDs that the library does not list.
-fn of_listing(host: &Host, around: &Around) -> Vec<RdmaProblem> {
-    let Some(listed) = &around.listed else { return Vec::new() };
+fn of_listing(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
+    let Some(listed) = &system.listed else { return Vec::new() };
     let mut problems = Vec::new();
     for device in &host.devices {
         match listed.iter().find(|seen| seen.device == device.name) {
@@ -342,7 +347,7 @@ fn of_listing(host: &Host, around: &Around) -> Vec<RdmaProblem> {
                     "Debian: apt install ibverbs-providers",
                 )
             }),
-            Some(Seen { note: Some(note), .. }) if device.ports.iter().any(RdmaPort::is_active) => {
+            Some(ListedDevice { note: Some(note), .. }) if device.ports.iter().any(RdmaPort::is_active) => {
                 problems.push(RdmaProblem {
                     fatal: false,
                     ..problem(&device.name, note, "see /dev/infiniband, and 'dmesg'")
@@ -380,8 +385,8 @@ fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Op
     }
 }
 
-fn of_memlock(host: &Host, around: &Around) -> Option<RdmaProblem> {
-    let bytes = around.memlock_bytes.filter(|bytes| *bytes < MEMLOCK_SUGGESTED_BYTES)?;
+fn of_memlock(host: &Host, system: &SystemState) -> Option<RdmaProblem> {
+    let bytes = system.memlock_bytes.filter(|bytes| *bytes < MEMLOCK_SUGGESTED_BYTES)?;
     (!host.devices.is_empty()).then(|| RdmaProblem {
         fatal: false,
         ..problem(

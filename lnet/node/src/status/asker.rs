@@ -22,7 +22,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use parking_lot::Mutex;
 
 use super::find::{self, Descriptors};
-use super::folder::{FOLDERS_MAX, Place};
+use super::folder::{FOLDERS_MAX, FolderPlace};
 
 /// The length of a frame's header: its kind, its number and the length of its bytes.
 pub(super) const HEADER_BYTES: usize = 9;
@@ -61,15 +61,15 @@ static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// The maximum number of such children: those that one search starts. At the limit, further
 /// searches start no child.
-const LEFT_MAX: usize = 2 * FOLDERS_MAX + Place::ALL.len();
+const LEFT_MAX: usize = 2 * FOLDERS_MAX + FolderPlace::ALL.len();
 
 /// The task of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
     /// List the users who may have a folder here.
-    List(Place),
+    List(FolderPlace),
     /// Query the nodes in this user's folder. The service's folder ignores the user.
-    Visit(Place, u32),
+    Visit(FolderPlace, u32),
 }
 
 impl Asker {
@@ -142,7 +142,7 @@ impl Task {
 
     fn parse(args: &[String]) -> Option<(Task, Duration, Descriptors)> {
         let [verb, place, user, time, descriptors] = args else { return None };
-        let place = Place::ALL.into_iter().find(|known| known.name() == place)?;
+        let place = FolderPlace::ALL.into_iter().find(|known| known.name() == place)?;
         let task = match verb.as_str() {
             "list" => Task::List(place),
             "visit" => Task::Visit(place, user.parse().ok()?),
@@ -175,13 +175,13 @@ pub fn visit_for_another(args: &[String]) -> io::Result<()> {
     let begun = Instant::now();
     let (task, time, descriptors) = Task::parse(args).ok_or(io::ErrorKind::InvalidInput)?;
     let mut output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let mut say = |kind, number: u32, bytes: &[u8]| output.write_all(&frame(kind, number, bytes));
+    let mut send = |kind, number: u32, bytes: &[u8]| output.write_all(&frame(kind, number, bytes));
     match task {
         Task::List(place) => {
             for user in place.users() {
-                say(kind::USER, user, &[])?;
+                send(kind::USER, user, &[])?;
             }
-            say(kind::LISTED, 0, &[])
+            send(kind::LISTED, 0, &[])
         }
         Task::Visit(place, user) => {
             let folder = place.open(user).ok();
@@ -189,16 +189,16 @@ pub fn visit_for_another(args: &[String]) -> io::Result<()> {
                 folder.as_ref().and_then(|one| one.inode().map(|inode| (one, inode)))
             {
                 let bytes = [device.to_le_bytes(), inode.to_le_bytes()].concat();
-                say(kind::FOLDER, folder.owner().as_raw(), &bytes)?;
+                send(kind::FOLDER, folder.owner().as_raw(), &bytes)?;
             }
-            let nodes = find::within(folder.as_slice(), descriptors);
+            let nodes = find::query_nodes(folder.as_slice(), descriptors);
             for node in &nodes {
-                say(kind::NODE, node.pid(), &[])?;
+                send(kind::NODE, node.pid(), &[])?;
             }
-            say(kind::LISTED, 0, &[])?;
+            send(kind::LISTED, 0, &[])?;
             find::read_all(nodes, begun + time, |index, answer| match answer {
-                Ok(text) => say(kind::ANSWER, index as u32, text.as_bytes()),
-                Err(error) => say(kind::FAILED, index as u32, written(&error).as_bytes()),
+                Ok(text) => send(kind::ANSWER, index as u32, text.as_bytes()),
+                Err(error) => send(kind::FAILED, index as u32, written(&error).as_bytes()),
             })
         }
     }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn no_process_that_has_ended_is_left() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
-        let (_output, process) = asker.start(Task::List(Place::Shared), Duration::ZERO).unwrap();
+        let (_output, process) = asker.start(Task::List(FolderPlace::Shared), Duration::ZERO).unwrap();
         let pid = process.0.as_ref().unwrap().id();
         let is_there = || Path::new(&format!("/proc/{pid}")).exists();
         assert!(is_there());
@@ -284,9 +284,9 @@ mod tests {
     #[test]
     fn a_task_is_read_as_it_was_written() {
         for (task, descriptors) in [
-            (Task::List(Place::Sessions), Descriptors::Refused),
-            (Task::Visit(Place::Service, 0), Descriptors::Accepted),
-            (Task::Visit(Place::Shared, u32::MAX), Descriptors::Refused),
+            (Task::List(FolderPlace::Sessions), Descriptors::Refused),
+            (Task::Visit(FolderPlace::Service, 0), Descriptors::Accepted),
+            (Task::Visit(FolderPlace::Shared, u32::MAX), Descriptors::Refused),
         ] {
             let time = Duration::from_millis(1234);
             let args = task.to_args(time, descriptors);

@@ -79,7 +79,7 @@ pub struct RunningNode {
     pid: u32,
     user: u32,
     answer: Answer,
-    share: Arc<Share>,
+    share: Arc<AnswerShare>,
 }
 
 /// The nodes of this host, and the folders that were not visited.
@@ -95,8 +95,8 @@ pub struct HostNodes {
 #[derive(Debug)]
 enum Answer {
     /// It arrives on this non-blocking socket.
-    Asked(UnixStream),
-    Refused(Unasked),
+    Pending(UnixStream),
+    Refused(QueryError),
     /// A child of an [`Asker`] has read it.
     Read(io::Result<String>),
 }
@@ -111,7 +111,7 @@ pub(super) enum Descriptors {
 
 /// The limit on all answers from one folder.
 #[derive(Debug, Default)]
-struct Share {
+struct AnswerShare {
     bytes: AtomicUsize,
     /// Bytes read so far, including those of failed answers.
     read: AtomicUsize,
@@ -119,7 +119,7 @@ struct Share {
 
 /// The reason why a socket was not queried.
 #[derive(Debug, thiserror::Error)]
-enum Unasked {
+enum QueryError {
     #[error("{}", .0.desc())]
     System(Errno),
     #[error("{}: process {pid} of user {user} serves this socket", .path.display())]
@@ -137,7 +137,7 @@ pub(super) struct BeyondShare {
 /// Removes sockets that ended processes of this user have left behind.
 #[must_use]
 pub fn running_nodes() -> Vec<RunningNode> {
-    let mut all = within(&folder::open_own(false), Descriptors::Refused);
+    let mut all = query_nodes(&folder::open_own(false), Descriptors::Refused);
     all.sort_by_key(|node| node.pid);
     all
 }
@@ -149,13 +149,13 @@ pub fn running_nodes() -> Vec<RunningNode> {
 pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>) -> HostNodes {
     let is_root = Uid::effective().is_root();
     let folders = folder::open_own(is_root);
-    let own = within(&folders, Descriptors::Refused);
+    let own = query_nodes(&folders, Descriptors::Refused);
     let mut unread = Vec::new();
     let mut rows = vec![own.into_iter()];
     let is_found = wanted.is_some_and(|pid| rows[0].as_slice().iter().any(|node| node.pid == pid));
     if is_root && !is_found {
         let seen = folders.iter().filter_map(Folder::inode).collect();
-        let mut shares: Vec<Arc<Share>> = Vec::new();
+        let mut shares: Vec<Arc<AnswerShare>> = Vec::new();
         for node in rows[0].as_slice() {
             if !shares.iter().any(|share| Arc::ptr_eq(share, &node.share)) {
                 shares.push(node.share.clone());
@@ -182,15 +182,16 @@ pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>)
 }
 
 /// Queries the nodes of these folders.
-pub(super) fn within(folders: &[Folder], descriptors: Descriptors) -> Vec<RunningNode> {
-    let shares: Vec<Arc<Share>> = folders.iter().map(|_| Arc::default()).collect();
+pub(super) fn query_nodes(folders: &[Folder], descriptors: Descriptors) -> Vec<RunningNode> {
+    let shares: Vec<Arc<AnswerShare>> = folders.iter().map(|_| Arc::default()).collect();
     let names = folders.iter().map(|folder| folder.names().into_iter());
     let mut rows: Vec<_> = folders.iter().zip(&shares).zip(names).collect();
     let mut all = Vec::new();
     while !rows.is_empty() && all.len() < NODES_MAX {
         rows.retain_mut(|((folder, share), names)| {
             let room = NODES_MAX - all.len();
-            let node = names.filter_map(|name| ask(folder, share, &name, descriptors)).take(room).next();
+            let node =
+                names.filter_map(|name| query_node(folder, share, &name, descriptors)).take(room).next();
             let found = node.is_some();
             all.extend(node);
             found
@@ -201,9 +202,9 @@ pub(super) fn within(folders: &[Folder], descriptors: Descriptors) -> Vec<Runnin
     all
 }
 
-fn ask(
+fn query_node(
     folder: &Folder,
-    share: &Arc<Share>,
+    share: &Arc<AnswerShare>,
     name: &OsString,
     descriptors: Descriptors,
 ) -> Option<RunningNode> {
@@ -223,13 +224,13 @@ fn ask(
         return None;
     };
     let answer = match connected(folder, name, &file, pid, descriptors) {
-        Ok(stream) => Answer::Asked(stream),
-        Err(Unasked::System(Errno::ECONNREFUSED)) => {
+        Ok(stream) => Answer::Pending(stream),
+        Err(QueryError::System(Errno::ECONNREFUSED)) => {
             // Its process has ended.
             folder.remove_dead(name, &file);
             return None;
         }
-        Err(unasked) => Answer::Refused(unasked),
+        Err(error) => Answer::Refused(error),
     };
     Some(RunningNode { pid, user: folder.owner().as_raw(), answer, share: share.clone() })
 }
@@ -266,32 +267,32 @@ fn connected(
     file: &SocketFile,
     pid: u32,
     descriptors: Descriptors,
-) -> Result<UnixStream, Unasked> {
-    let socket = unconnected().map_err(Unasked::System)?;
+) -> Result<UnixStream, QueryError> {
+    let socket = unconnected().map_err(QueryError::System)?;
     if descriptors == Descriptors::Refused {
         refuse_descriptors(&socket);
     }
-    connect_to(&socket, &file.path()).map_err(Unasked::System)?;
-    let served = getsockopt(&socket, PeerCredentials).map_err(Unasked::System)?;
+    connect_to(&socket, &file.path()).map_err(QueryError::System)?;
+    let served = getsockopt(&socket, PeerCredentials).map_err(QueryError::System)?;
     let is_named = u32::try_from(served.pid()).is_ok_and(|served| served == pid);
     match is_named && served.uid() == folder.owner().as_raw() {
         true => Ok(UnixStream::from(socket)),
-        false => Err(Unasked::Another { path: folder.shown(name), pid: served.pid(), user: served.uid() }),
+        false => Err(QueryError::Another { path: folder.shown(name), pid: served.pid(), user: served.uid() }),
     }
 }
 
-impl From<Unasked> for io::Error {
-    fn from(unasked: Unasked) -> io::Error {
-        match unasked {
+impl From<QueryError> for io::Error {
+    fn from(error: QueryError) -> io::Error {
+        match error {
             // Its listen queue is full.
-            Unasked::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
-            Unasked::System(errno) => io::Error::from_raw_os_error(errno as i32),
-            another @ Unasked::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
+            QueryError::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
+            QueryError::System(errno) => io::Error::from_raw_os_error(errno as i32),
+            another @ QueryError::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
         }
     }
 }
 
-impl Share {
+impl AnswerShare {
     /// Counts `count` further bytes.
     fn take(&self, count: usize) -> Result<(), BeyondShare> {
         let bytes = self.bytes.load(Relaxed);
@@ -338,9 +339,9 @@ impl RunningNode {
     /// an answer beyond 1 MiB, and once the answers from its folder have more than their share of
     /// 16 MiB together, which is divided evenly among the folders with nodes.
     pub fn read(self, deadline: Instant) -> io::Result<String> {
-        let mut reading = match self.answer {
-            Answer::Asked(stream) => Reading { stream, share: self.share, bytes: Vec::new() },
-            Answer::Refused(unasked) => return Err(unasked.into()),
+        let mut reader = match self.answer {
+            Answer::Pending(stream) => AnswerReader { stream, share: self.share, bytes: Vec::new() },
+            Answer::Refused(error) => return Err(error.into()),
             Answer::Read(answer) => return answer,
         };
         let mut part = vec![0; PART];
@@ -350,11 +351,11 @@ impl RunningNode {
             if rest.is_zero() {
                 late_reads = late_reads.checked_sub(1).ok_or(io::ErrorKind::TimedOut)?;
             }
-            match reading.advance(&mut part) {
+            match reader.advance(&mut part) {
                 Progress::Done(answer) => return answer,
                 Progress::Some => {}
                 Progress::None if rest.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
-                Progress::None => wait(&mut [PollFd::new(reading.stream.as_fd(), PollFlags::POLLIN)], rest)?,
+                Progress::None => wait(&mut [PollFd::new(reader.stream.as_fd(), PollFlags::POLLIN)], rest)?,
             }
         }
     }
@@ -367,42 +368,42 @@ pub(super) fn read_all(
     deadline: Instant,
     mut pass: impl FnMut(usize, io::Result<String>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut readings = Vec::new();
+    let mut readers = Vec::new();
     for (index, node) in nodes.into_iter().enumerate() {
         match node.answer {
-            Answer::Asked(stream) => {
-                readings.push((index, Reading { stream, share: node.share, bytes: Vec::new() }));
+            Answer::Pending(stream) => {
+                readers.push((index, AnswerReader { stream, share: node.share, bytes: Vec::new() }));
             }
-            Answer::Refused(unasked) => pass(index, Err(unasked.into()))?,
+            Answer::Refused(error) => pass(index, Err(error.into()))?,
             Answer::Read(answer) => pass(index, answer)?,
         }
     }
     let mut part = vec![0; PART];
-    while !readings.is_empty() {
+    while !readers.is_empty() {
         let rest = deadline.saturating_duration_since(Instant::now());
         if rest.is_zero() {
             break;
         }
-        let fds = readings.iter().map(|(_, reading)| PollFd::new(reading.stream.as_fd(), PollFlags::POLLIN));
+        let fds = readers.iter().map(|(_, reader)| PollFd::new(reader.stream.as_fd(), PollFlags::POLLIN));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         wait(&mut fds, rest)?;
         let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-        let mut kept = Vec::with_capacity(readings.len());
-        for ((index, mut reading), is_ready) in readings.into_iter().zip(ready) {
-            match if is_ready { reading.advance(&mut part) } else { Progress::None } {
+        let mut kept = Vec::with_capacity(readers.len());
+        for ((index, mut reader), is_ready) in readers.into_iter().zip(ready) {
+            match if is_ready { reader.advance(&mut part) } else { Progress::None } {
                 Progress::Done(answer) => pass(index, answer)?,
-                Progress::Some | Progress::None => kept.push((index, reading)),
+                Progress::Some | Progress::None => kept.push((index, reader)),
             }
         }
-        readings = kept;
+        readers = kept;
     }
     Ok(())
 }
 
 /// An answer being read.
-struct Reading {
+struct AnswerReader {
     stream: UnixStream,
-    share: Arc<Share>,
+    share: Arc<AnswerShare>,
     bytes: Vec<u8>,
 }
 
@@ -413,7 +414,7 @@ enum Progress {
     None,
 }
 
-impl Reading {
+impl AnswerReader {
     /// Reads once, without waiting.
     fn advance(&mut self, part: &mut [u8]) -> Progress {
         match self.stream.read(part) {

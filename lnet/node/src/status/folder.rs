@@ -93,7 +93,7 @@ pub(super) fn own() -> Vec<PathBuf> {
 /// is among those: other users can hold the lock of `/tmp`.
 pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {
     let (user, mut paths) = (Uid::effective(), own());
-    paths.retain(|path| !is_host_visited || *path != Place::Shared.folder(user.as_raw()));
+    paths.retain(|path| !is_host_visited || *path != FolderPlace::Shared.folder(user.as_raw()));
     let mut all: Vec<Folder> = paths.iter().filter_map(|path| Folder::open(path, user).ok()).collect();
     let mut seen = Vec::with_capacity(all.len());
     all.retain(|folder| {
@@ -108,7 +108,7 @@ pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {
 /// The places of users' folders. Every call here can be blocked by other users, without limit: a
 /// `readdir` whose result goes to memory that never comes holds the lock of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FolderPlace {
     /// `/run/user/UID/nlx` of each user.
     Sessions,
     /// `/run/nlx/nlx`, of the user to whom systemd has given the service's runtime folder.
@@ -117,23 +117,24 @@ pub(super) enum Place {
     Shared,
 }
 
-impl Place {
-    pub(super) const ALL: [Place; 3] = [Place::Sessions, Place::Service, Place::Shared];
+impl FolderPlace {
+    pub(super) const ALL: [FolderPlace; 3] =
+        [FolderPlace::Sessions, FolderPlace::Service, FolderPlace::Shared];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Place::Sessions => "sessions",
-            Place::Service => "service",
-            Place::Shared => "shared",
+            FolderPlace::Sessions => "sessions",
+            FolderPlace::Service => "service",
+            FolderPlace::Shared => "shared",
         }
     }
 
     /// The directory with a name for each user; for the service, the parent of its folder.
     pub(super) fn path(self) -> &'static Path {
         Path::new(match self {
-            Place::Sessions => RUNTIME_FOLDERS,
-            Place::Service => SERVICE_FOLDER,
-            Place::Shared => SHARED_FOLDER,
+            FolderPlace::Sessions => RUNTIME_FOLDERS,
+            FolderPlace::Service => SERVICE_FOLDER,
+            FolderPlace::Shared => SHARED_FOLDER,
         })
     }
 
@@ -141,9 +142,9 @@ impl Place {
     /// open.
     pub(super) fn folder(self, user: u32) -> PathBuf {
         match self {
-            Place::Sessions => self.path().join(user.to_string()).join(NAME),
-            Place::Service => self.path().join(NAME),
-            Place::Shared => self.path().join(format!("nlx-{user}")),
+            FolderPlace::Sessions => self.path().join(user.to_string()).join(NAME),
+            FolderPlace::Service => self.path().join(NAME),
+            FolderPlace::Shared => self.path().join(format!("nlx-{user}")),
         }
     }
 
@@ -154,12 +155,12 @@ impl Place {
         let users = names.iter().filter_map(|name| {
             let name = name.to_str()?;
             match self {
-                Place::Sessions => {
+                FolderPlace::Sessions => {
                     let user = uid(name)?;
                     session(&parent, OsStr::new(name)).ok().map(|_| user)
                 }
-                Place::Service => None,
-                Place::Shared => {
+                FolderPlace::Service => None,
+                FolderPlace::Shared => {
                     let user = uid(name.strip_prefix("nlx-")?)?;
                     Folder::open_in(&parent, OsStr::new(name), self.path().join(name), user).ok()?;
                     Some(user)
@@ -177,15 +178,15 @@ impl Place {
         let (path, user) = (self.folder(user), Uid::from_raw(user));
         let parent = parent(self.path())?;
         match self {
-            Place::Sessions => {
+            FolderPlace::Sessions => {
                 let session = session(&parent, OsStr::new(&user.to_string()))?;
                 Folder::open_in(&session, OsStr::new(NAME), path, user)
             }
-            Place::Service => {
+            FolderPlace::Service => {
                 let owner = Uid::from_raw(fstat(&parent)?.st_uid);
                 Folder::open_in(&parent, OsStr::new(NAME), path, owner)
             }
-            Place::Shared => Folder::open_in(&parent, OsStr::new(&format!("nlx-{user}")), path, user),
+            FolderPlace::Shared => Folder::open_in(&parent, OsStr::new(&format!("nlx-{user}")), path, user),
         }
     }
 }

@@ -15,7 +15,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use super::View;
 use super::find::{self, Descriptors, HIDDEN, SUFFIX};
 use super::folder::{self, Folder};
-use crate::error::shown;
+use crate::error::printable_path;
 
 /// The pause between two answers: collecting the status takes the node's locks, and constant
 /// requests must not slow the node down.
@@ -30,13 +30,13 @@ pub(crate) struct Server {
     name: OsString,
     /// For messages only; not opened by this path.
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
     /// The owner process: a forked child has a copy of this, but not the thread.
     pid: u32,
 }
 
-struct Shared {
+struct ServerState {
     listener: UnixListener,
     ending: AtomicBool,
 }
@@ -53,7 +53,7 @@ impl Server {
             }
         }
         if let Some((folder, error)) = refused {
-            tracing::warn!(folder = %shown(&folder), %error, "nlx status will not find this node");
+            tracing::warn!(folder = %printable_path(&folder), %error, "nlx status will not find this node");
         }
         None
     }
@@ -62,7 +62,7 @@ impl Server {
     pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
         // A service that is killed and restarted repeatedly leaves a socket each time: removes
         // those.
-        drop(find::within(std::slice::from_ref(&folder), Descriptors::Refused));
+        drop(find::query_nodes(std::slice::from_ref(&folder), Descriptors::Refused));
         let unused = unused_name();
         let (hidden, name): (OsString, OsString) =
             (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());
@@ -70,7 +70,7 @@ impl Server {
         // an ended process.
         let listener = folder.listen(&hidden)?;
         folder.rename(&hidden, &name).inspect_err(|_| folder.remove(&hidden))?;
-        let shared = Arc::new(Shared { listener, ending: AtomicBool::new(false) });
+        let shared = Arc::new(ServerState { listener, ending: AtomicBool::new(false) });
         let own = shared.clone();
         let thread = std::thread::Builder::new().name("nlx-status".into());
         let thread = thread.spawn(move || own.serve(&view)).inspect_err(|_| folder.remove(&name))?;
@@ -101,7 +101,7 @@ impl Drop for Server {
     }
 }
 
-impl Shared {
+impl ServerState {
     fn serve(&self, view: &View) {
         while !self.ending.load(Ordering::Relaxed) {
             match self.listener.accept() {

@@ -63,7 +63,7 @@ fn opened(path: &Path) -> Folder {
 
 /// Queries the sockets of this user's folder.
 fn within(path: &Path) -> Vec<RunningNode> {
-    find::within(&[opened(path)], Descriptors::Refused)
+    find::query_nodes(&[opened(path)], Descriptors::Refused)
 }
 
 /// The name of a socket that this process serves.
@@ -148,8 +148,8 @@ fn readers_that_mean_harm_hold_up_nobody() {
         // The node does not read it; after the connection is closed, the write fails.
         let _ = reader.write(&[b'x'; 4096]);
     }
-    let told = watched.read();
-    assert!(told.ends_with('}'), "{told}");
+    let text = watched.read();
+    assert!(text.ends_with('}'), "{text}");
     // Each has its answer already: the node answers in order.
     for reader in &mut crowd {
         reader.set_read_timeout(Some(SOON)).unwrap();
@@ -302,7 +302,8 @@ fn many_sockets_of_one_folder_hide_no_others() {
     for count in 1..MANY {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
-    let nodes = find::within(&[opened(crowded.path()), opened(watched.folder.path())], Descriptors::Refused);
+    let nodes =
+        find::query_nodes(&[opened(crowded.path()), opened(watched.folder.path())], Descriptors::Refused);
     assert_eq!(nodes.len(), 512);
     let answers =
         nodes.into_iter().filter_map(|node| node.read(Instant::now() + Duration::from_millis(1)).ok());
@@ -322,7 +323,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
         fs::hard_link(&first, crowded.path().join(format!("{}-{count}-0.sock", std::process::id()))).unwrap();
     }
     let read = |folders: &[Folder]| {
-        let nodes = find::within(folders, Descriptors::Refused);
+        let nodes = find::query_nodes(folders, Descriptors::Refused);
         let crowd = nodes.len().min(MANY);
         let listener = listener.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
@@ -413,7 +414,7 @@ mod of_others {
         let _listener = bind(&own_name());
         // Root's socket, in a folder of another user.
         let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
-        let nodes = find::within(&[open(&folder).unwrap()], Descriptors::Refused);
+        let nodes = find::query_nodes(&[open(&folder).unwrap()], Descriptors::Refused);
         assert_eq!(nodes.len(), 1);
         assert!(nodes[0].is_refused(), "the folder is the user's, and the process is root's");
         assert!(place("1-2-3.sock").exists() && place(".1-2-4").exists());
@@ -454,7 +455,7 @@ mod of_others {
         while entered < LOOKS || refused < LOOKS || swaps.load(Ordering::Relaxed) < LOOKS {
             match open(&folder) {
                 Ok(folder) => {
-                    assert!(find::within(&[folder], Descriptors::Refused).is_empty());
+                    assert!(find::query_nodes(&[folder], Descriptors::Refused).is_empty());
                     entered += 1;
                 }
                 Err(_) => refused += 1,
@@ -474,6 +475,6 @@ fn a_program_adds_members_and_replaces_its_own() {
     let watched = Watched::new();
     watched.node.add_status("helper", || r#"{"clients":1}"#.to_string());
     watched.node.add_status("helper", || r#"{"clients":2}"#.to_string());
-    let told = watched.read();
-    assert!(told.ends_with(r#","helper":{"clients":2}}"#), "{told}");
+    let text = watched.read();
+    assert!(text.ends_with(r#","helper":{"clients":2}}"#), "{text}");
 }

@@ -63,10 +63,10 @@ impl View {
         }
     }
 
-    pub(crate) fn add(&self, name: &'static str, tell: Box<dyn Fn() -> String + Send + Sync>) {
+    pub(crate) fn add(&self, name: &'static str, content: Box<dyn Fn() -> String + Send + Sync>) {
         let mut added = self.added.write();
         added.retain(|(other, _)| *other != name);
-        added.push((name, tell));
+        added.push((name, content));
     }
 
     /// The traffic of each NI: `0@lo` first.
@@ -102,7 +102,7 @@ impl View {
             Some(lnd) => object.value("o2ib", o2ib(lnd)),
             None => object,
         };
-        self.added.read().iter().fold(object, |object, (name, tell)| object.value(name, tell())).end()
+        self.added.read().iter().fold(object, |object, (name, content)| object.value(name, content())).end()
     }
 }
 

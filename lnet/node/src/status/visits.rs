@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags};
 
 use super::asker::{self, Asker, AskerProcess, HEADER_BYTES, Task, kind};
 use super::find::{ANSWER_MAX, ANSWERS_MAX, BeyondShare, NODES_MAX, PART, RunningNode, wait};
-use super::folder::{FOLDERS_MAX, Place};
+use super::folder::{FOLDERS_MAX, FolderPlace};
 
 /// The maximum number of reads of a pipe after the deadline, for data that arrived before it.
 const LATE_READS: usize = (1 << 20) / PART;
@@ -52,11 +52,11 @@ struct Visit {
     users: usize,
     /// The owner of the folder, and its nodes.
     user: u32,
-    nodes: Vec<Node>,
+    nodes: Vec<VisitedNode>,
     is_listed: bool,
 }
 
-struct Node {
+struct VisitedNode {
     pid: u32,
     answer: Option<io::Result<String>>,
 }
@@ -98,7 +98,11 @@ impl<'a> Visits<'a> {
     /// Starts all children, and reads their output until they have ended, the wanted node has
     /// answered, or the deadline is reached.
     pub(super) fn run(&mut self) {
-        let tasks = [Task::List(Place::Sessions), Task::Visit(Place::Service, 0), Task::List(Place::Shared)];
+        let tasks = [
+            Task::List(FolderPlace::Sessions),
+            Task::Visit(FolderPlace::Service, 0),
+            Task::List(FolderPlace::Shared),
+        ];
         tasks.into_iter().for_each(|task| self.start(task));
         let mut part = vec![0; PART];
         loop {
@@ -232,7 +236,7 @@ impl<'a> Visits<'a> {
                     self.seen.push(folder);
                 }
                 (Task::Visit(..), kind::NODE) if visit.nodes.len() < NODES_MAX => {
-                    visit.nodes.push(Node { pid: number, answer: None });
+                    visit.nodes.push(VisitedNode { pid: number, answer: None });
                     if visit.nodes.len() == 1 {
                         self.with_nodes += 1;
                         let share = self.share();
@@ -254,7 +258,7 @@ impl<'a> Visits<'a> {
 }
 
 impl Visit {
-    fn node(&mut self, index: u32) -> io::Result<&mut Node> {
+    fn node(&mut self, index: u32) -> io::Result<&mut VisitedNode> {
         self.nodes.get_mut(index as usize).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
@@ -288,7 +292,7 @@ impl Visit {
 
     /// The number of bytes of the kept answers.
     fn kept(&self) -> usize {
-        self.nodes.iter().map(Node::kept).sum()
+        self.nodes.iter().map(VisitedNode::kept).sum()
     }
 
     /// Drops answers beyond a share that has become smaller.
@@ -304,7 +308,7 @@ impl Visit {
     }
 }
 
-impl Node {
+impl VisitedNode {
     fn kept(&self) -> usize {
         self.answer.as_ref().and_then(|answer| answer.as_ref().ok()).map_or(0, String::len)
     }
@@ -378,7 +382,7 @@ mod tests {
     fn nothing_is_started_behind_the_deadline() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);
         let mut visits = Visits::new(&asker, Instant::now() + Duration::from_secs(3600), None, Vec::new(), 0);
-        visits.start(Task::List(Place::Shared));
+        visits.start(Task::List(FolderPlace::Shared));
         visits.deadline = Instant::now();
         visits.all[0].bytes = [&[kind::USER][..], &1000_u32.to_le_bytes(), &[0; 4]].concat();
         visits.handle(0).unwrap();

@@ -51,7 +51,7 @@ impl Driver {
     pub(super) fn listen(&mut self, turn: Turn<'_>, listener: Box<dyn sys::Listener>) {
         let address = listener.address();
         if let Err(errno) = turn.shard.own.poller.add(listener.handle(), self.sources.next_key().0) {
-            tracing::error!(%address, %errno, "cannot watch the listening socket: nobody can connect to this node");
+            tracing::error!(%address, %errno, "cannot watch the listening socket: peers cannot connect to this node");
             return;
         }
         let listener = Listener { listener, address, queued: false, paused_until_ns: None };

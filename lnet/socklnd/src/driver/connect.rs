@@ -114,7 +114,7 @@ impl Driver {
         let Some(connecting) = take_connecting(&mut self.sources, key) else { return };
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
             *connecting;
-        debug!(peer = %peer.key.id, %conn_type, %address, "connecting anew, for nothing answers");
+        debug!(peer = %peer.key.id, %conn_type, %address, "no answer: connecting again from a new socket");
         turn.shard.own.poller.delete(stream.handle());
         // Frees the source port for the new socket.
         drop(stream);

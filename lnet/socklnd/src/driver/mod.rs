@@ -242,7 +242,7 @@ impl Driver {
                     // progress.
                     let rest = rx.receive(turn, &mut self.buffers, &mut self.core.held, &mut left);
                     left = left.saturating_sub(1);
-                    if std::mem::take(&mut rx.heard) {
+                    if std::mem::take(&mut rx.received) {
                         self.spin.delivered(key);
                     } else if direct == Some(key) && matches!(rest, Ok(Rest::Drained)) {
                         turns -= 1;

@@ -59,7 +59,7 @@ pub(super) struct RxConn {
     /// When bytes were last received.
     pub(super) last_heard_ns: u64,
     /// Bytes have been received since this was last taken.
-    pub(super) heard: bool,
+    pub(super) received: bool,
     /// No bytes have been received after the handshake.
     pub(super) silent: bool,
     /// When the message in reception began, or was resumed; `None` between messages, and while one
@@ -123,7 +123,7 @@ impl RxConn {
             ending: false,
             fresh: true,
             last_heard_ns: turn.now_ns,
-            heard: false,
+            received: false,
             silent: true,
             begun_ns: None,
             sending: Sending::default(),

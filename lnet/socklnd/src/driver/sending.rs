@@ -35,7 +35,7 @@ impl Sending {
     /// The system's own limit for unacknowledged data also applies while the peer's system answers
     /// and only its program reads nothing (tcp(7)). In that case the driver decides instead: it
     /// knows when data last came from the program.
-    pub(super) fn look(&mut self, conn: &Conn, now_ns: u64, timeout_s: u32) {
+    pub(super) fn check(&mut self, conn: &Conn, now_ns: u64, timeout_s: u32) {
         let (written, queued) = (conn.written(), conn.queued());
         let facts = if queued > 0 || written != self.settled { conn.stream.facts() } else { None };
         let unacked = facts.map_or(0, |facts| facts.unacked_bytes);

@@ -52,7 +52,7 @@ impl Driver {
         if !self.core.timers.begin(turn.now_ns) {
             return 0;
         }
-        let due = self.look_at_sources(turn);
+        let due = self.check_sources(turn);
         let count = due.len();
         for (key, due) in due {
             match due {
@@ -74,7 +74,7 @@ impl Driver {
         count + look_at_peers(self, turn)
     }
 
-    fn look_at_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
+    fn check_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut late = Vec::new();
@@ -102,7 +102,7 @@ impl Driver {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
                     }
                     let timeout_ns = rx.peer.ni.timeout_ns;
-                    rx.sending.look(&rx.conn, now_ns, (timeout_ns / NS_PER_S) as u32);
+                    rx.sending.check(&rx.conn, now_ns, (timeout_ns / NS_PER_S) as u32);
                     match check_receiving(rx, now_ns, timeout_ns) {
                         Some(due) => found.push((key, due)),
                         None if rx.sends_late(now_ns, timeout_ns) => late.push(key),

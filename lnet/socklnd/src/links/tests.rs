@@ -348,7 +348,7 @@ impl World {
                 assert_eq!(
                     self.nodes[to].refused(Retry::Race, self.now_ns),
                     Outcome::GoOn,
-                    "nobody gives up"
+                    "neither side gives up"
                 );
             }
         }

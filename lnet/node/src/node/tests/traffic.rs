@@ -220,7 +220,7 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
             thread::Builder::new().name(format!("waiter-{waiter}")).spawn_scoped(scope, wait).unwrap();
         }
         // Once a waiter has read a message it keeps the shard, or leaves it to others that wait.
-        until("who waits drives", || {
+        until("a waiter drives", || {
             Sender::new(&peers[0], 0).put(peers[0].nids()[0], own).unwrap();
             waiters == 0 || deliverers.last().starts_with("waiter-")
         });
@@ -351,7 +351,7 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
         });
         while lnet.eq_poll(&[eq]).unwrap().is_some() {}
         let waiter = scope.spawn(|| node.eq_poll(&[eq], Some(PATIENCE)));
-        until("somebody waits who has no shard", || node.drive().tokens().wanted());
+        until("a thread waits without a shard", || node.drive().tokens().wanted());
         sender.put(from, own).unwrap();
         assert!(waiter.join().unwrap().unwrap().is_some());
         assert_eq!(deliverers.last(), "driver");

@@ -57,7 +57,7 @@ impl RxConn {
             _ => BUFFER_BYTES,
         };
         let room = wanted.clamp(start + 1, BUFFER_BYTES);
-        match self.heard(turn, self.conn.stream.receive(&mut buffer[start..room])) {
+        match self.handle_received(turn, self.conn.stream.receive(&mut buffer[start..room])) {
             Ok(Some(count)) => {
                 self.head_len = 0;
                 self.digest(turn, pool, held, (buffer, 0..start + count), budget)?;
@@ -90,7 +90,7 @@ impl RxConn {
         }
         let received = self.conn.stream.receive_into(&mut pieces);
         drop(pieces);
-        let count = match self.heard(turn, received) {
+        let count = match self.handle_received(turn, received) {
             Ok(Some(count)) => count,
             nothing => {
                 pool.put(buffer);
@@ -109,11 +109,11 @@ impl RxConn {
     }
 
     /// Handles the result of a receive. Returns the number of bytes, or `None` if there were none.
-    fn heard(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Miss> {
+    fn handle_received(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Miss> {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
-                (self.heard, self.silent) = (true, false);
+                (self.received, self.silent) = (true, false);
                 if self.eager {
                     self.conn.stream.acknowledge_now();
                 }

@@ -23,7 +23,7 @@ impl Epolled {
         if epoll_busy_poll_us > 0
             && let Err(error) = poll_cards(&epoll.0, epoll_busy_poll_us)
         {
-            tracing::warn!(epoll_busy_poll_us, %error, "the system does not poll network cards for epoll (Linux 6.9 does): their interrupts are waited for");
+            tracing::warn!(epoll_busy_poll_us, %error, "the system cannot busy-poll network cards for epoll (Linux 6.9 can): interrupts are used instead");
         }
         Ok(Epolled { epoll, wake })
     }
