@@ -19,7 +19,7 @@ const HUGE_GRANULE: usize = 2 << 20;
 
 /// The arenas of a domain.
 pub(crate) struct Arenas {
-    entries: Vec<Entry>,
+    entries: Vec<ArenaEntry>,
     /// Arenas of earlier helpers, while anything is allocated in them.
     former: Vec<Arena>,
     pages: Pages,
@@ -27,7 +27,7 @@ pub(crate) struct Arenas {
     chunk: usize,
 }
 
-struct Entry {
+struct ArenaEntry {
     arena: Arena,
     /// The helper's names of it.
     parts: Vec<Part>,
@@ -55,7 +55,8 @@ impl Arenas {
         }
         link.check()?;
         // The newest arena usually has most room.
-        for Entry { arena, .. } in self.entries.iter().rev().filter(|entry| entry.arena.free_bytes() >= bytes)
+        for ArenaEntry { arena, .. } in
+            self.entries.iter().rev().filter(|entry| entry.arena.free_bytes() >= bytes)
         {
             match arena.allocate(bytes) {
                 // There is room, but not in one piece.
@@ -79,7 +80,7 @@ impl Arenas {
         match created {
             Ok(arena) => {
                 point!(ArenaMapped);
-                self.entries.push(Entry { arena: arena.clone(), parts });
+                self.entries.push(ArenaEntry { arena: arena.clone(), parts });
                 Ok(arena)
             }
             Err(error) => {
@@ -133,7 +134,7 @@ impl Arenas {
         Some(segments)
     }
 
-    fn place(&self, fragment: &Fragment) -> Option<(&Entry, u64)> {
+    fn place(&self, fragment: &Fragment) -> Option<(&ArenaEntry, u64)> {
         self.entries.iter().rev().find_map(|entry| Some((entry, entry.arena.place(fragment)?)))
     }
 
@@ -141,7 +142,7 @@ impl Arenas {
     pub(crate) fn tidy(&mut self, link: &Link) {
         self.tidy_former();
         let (mut spare, chunk) = (false, self.chunk);
-        self.entries.retain(|Entry { arena, parts }| {
+        self.entries.retain(|ArenaEntry { arena, parts }| {
             if !arena.is_unused() {
                 return true;
             }
@@ -173,7 +174,7 @@ impl Arenas {
     }
 }
 
-impl Entry {
+impl ArenaEntry {
     /// Returns the helper's names of a range.
     fn segments(&self, offset: u64, length: u64) -> impl Iterator<Item = Segment> {
         let mut start = 0;

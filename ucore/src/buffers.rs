@@ -23,20 +23,20 @@ const _: () = assert!(FIRST_ROW as u64 * ((1 << ROWS) - 1) >= BUFFERS_MAX as u64
 
 /// The table of a domain's buffers.
 pub(crate) struct Buffers {
-    rows: [OnceLock<Box<[Mutex<Slot>]>>; ROWS],
+    rows: [OnceLock<Box<[Mutex<BufferSlot>]>>; ROWS],
     /// Number of slots that were ever used.
     used: AtomicU32,
 }
 
 /// The free slots, under the lock of the registry.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct FreeSlots {
     free: Vec<u32>,
 }
 
 /// A slot for a buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Slot {
+pub(crate) struct BufferSlot {
     generation: u32,
     buffer: Option<Buffer>,
 }
@@ -97,28 +97,28 @@ impl Buffers {
     }
 
     /// Returns the slot with this index, if it was ever used.
-    pub(crate) fn at(&self, place: u32) -> Option<&Mutex<Slot>> {
+    pub(crate) fn at(&self, place: u32) -> Option<&Mutex<BufferSlot>> {
         let (row, at) = row_of(place);
         self.rows.get(row)?.get()?.get(at)
     }
 
     /// Returns the slot of this buffer.
-    pub(crate) fn slot(&self, buffer: BufferHandle) -> Result<&Mutex<Slot>, CoreError> {
+    pub(crate) fn slot(&self, buffer: BufferHandle) -> Result<&Mutex<BufferSlot>, CoreError> {
         self.at(place_of(buffer)).ok_or(CoreError::NoSuchBuffer { buffer })
     }
 
     /// Adds a buffer.
     pub(crate) fn enter(
         &self,
-        places: &mut Places,
+        free_slots: &mut FreeSlots,
         memory: &IoVec,
         shadow: Option<IoVec>,
         limit: usize,
     ) -> Result<BufferHandle, CoreError> {
         // Indices beyond the limit of the current helper are not reused: it may allow fewer than
         // the one before.
-        let free = places.free.iter().rposition(|&place| (place as usize) < limit);
-        let place = match free.map(|at| places.free.swap_remove(at)) {
+        let free = free_slots.free.iter().rposition(|&place| (place as usize) < limit);
+        let place = match free.map(|at| free_slots.free.swap_remove(at)) {
             Some(place) => place,
             None => self.new_place(limit)?,
         };
@@ -151,13 +151,17 @@ impl Buffers {
     }
 
     /// Removes a buffer that no operation has. The caller must drop its memory without a lock.
-    pub(crate) fn leave(&self, places: &mut Places, handle: BufferHandle) -> Result<Buffer, CoreError> {
+    pub(crate) fn leave(
+        &self,
+        free_slots: &mut FreeSlots,
+        handle: BufferHandle,
+    ) -> Result<Buffer, CoreError> {
         let mut slot = self.slot(handle)?.lock();
         if slot.buffer(handle)?.operation.is_some() {
             return Err(CoreError::BufferBusy { buffer: handle });
         }
         let buffer = slot.buffer.take().ok_or(CoreError::NoSuchBuffer { buffer: handle })?;
-        places.free.push(place_of(handle));
+        free_slots.free.push(place_of(handle));
         Ok(buffer)
     }
 
@@ -212,7 +216,7 @@ pub(crate) fn too_many(limit: usize) -> CoreError {
     CoreError::TooMany { objects: "registered buffers", limit }
 }
 
-impl Slot {
+impl BufferSlot {
     /// Returns the buffer with this handle.
     pub(crate) fn buffer(&mut self, handle: BufferHandle) -> Result<&mut Buffer, CoreError> {
         let buffer = self.buffer.as_mut().filter(|buffer| buffer.handle == handle);

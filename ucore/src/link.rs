@@ -128,7 +128,7 @@ impl Link {
     }
 
     /// Pushes an entry into the ring. After the last one the caller must [wake the
-    /// helper](Link::hurry).
+    /// helper](Link::wake_helper).
     pub(crate) fn push(&self, entry: &Entry) -> Result<(), CoreError> {
         let submission = entry.write();
         point!(entry => due);
@@ -153,7 +153,7 @@ impl Link {
         mut ring: MutexGuard<'_, Producer<Submission, SharedMemory>>,
         submission: Submission,
     ) -> Result<(), CoreError> {
-        self.hurry();
+        self.wake_helper();
         point!(RingFull);
         let answered = self.request(&Request::Sync);
         point!(RingDrained);
@@ -167,7 +167,7 @@ impl Link {
     }
 
     /// Wakes the helper if it sleeps.
-    pub(crate) fn hurry(&self) {
+    pub(crate) fn wake_helper(&self) {
         point!(DoorbellDue);
         // An error means that the helper has sent a wrong doorbell; it then sees the entry when it
         // next wakes.
@@ -203,7 +203,7 @@ impl Link {
     }
 
     /// Adds waiters to be woken when the link ends.
-    pub(crate) fn tell(&self, waiters: &Arc<Waiters>) {
+    pub(crate) fn add_waiters(&self, waiters: &Arc<Waiters>) {
         let mut all = self.waiters.lock();
         all.retain(|known| known.strong_count() > 0);
         all.push(Arc::downgrade(waiters));

@@ -25,7 +25,7 @@ use crate::waiters::{ClientLoopHandle, Waiters};
 
 /// A started transfer machine.
 ///
-/// Lock order: [`Side`], a buffer's slot, the link's locks.
+/// Lock order: [`ConsumerState`], a buffer's slot, the link's locks.
 pub(crate) struct Machine {
     domain: Arc<Domain>,
     /// The link over which it was started; it ends with the link.
@@ -39,8 +39,8 @@ pub(crate) struct Machine {
     counters: Mutex<Sequential>,
     /// The source of match bits of passive buffers, if not `counters`.
     random: Option<Random>,
-    side: Mutex<Side>,
-    /// No operation can start any more. Changed under the lock of [`Side`], while nothing is in
+    consumer_state: Mutex<ConsumerState>,
+    /// No operation can start any more. Changed under the lock of [`ConsumerState`], while nothing is in
     /// flight.
     stopped: AtomicBool,
     /// The memory of the event queue.
@@ -62,10 +62,10 @@ pub(crate) struct Machine {
 }
 
 /// The consumer's half of the event queue, and the state that belongs to it.
-struct Side {
+struct ConsumerState {
     consumer: Consumer<BufferEvent, SharedMemory>,
     /// The queue is corrupt: no further event is taken.
-    spoilt: bool,
+    corrupt: bool,
     /// Slot at which the search for operations without an end continues.
     lost_at: u32,
 }
@@ -88,9 +88,9 @@ impl Machine {
         };
         let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
         point!(EventsMapped);
-        let side = Side { consumer, spoilt: false, lost_at: 0 };
+        let consumer_state = ConsumerState { consumer, corrupt: false, lost_at: 0 };
         let waiters = Arc::new(Waiters::new(memory.clone()));
-        link.tell(&waiters);
+        link.add_waiters(&waiters);
         Ok(Machine {
             number: domain.next_machine(),
             domain,
@@ -100,7 +100,7 @@ impl Machine {
             descriptors: options.descriptors,
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
-            side: Mutex::new(side),
+            consumer_state: Mutex::new(consumer_state),
             stopped: AtomicBool::new(false),
             sleeper: Mutex::new(Sleeper::futex(QueueWord::consumer(memory.clone())).spinning(spin)),
             queue: memory,
@@ -152,7 +152,7 @@ impl CoreTm for Machine {
         // Pushed under the buffer's lock, so that it follows the operation's own entry. Without a
         // helper the operation ends anyway.
         if self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie }).is_ok() {
-            self.link.hurry();
+            self.link.wake_helper();
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl CoreTm for Machine {
     }
 
     fn needed(&self) -> usize {
-        if self.in_owner_process() { self.side.lock().consumer.needed() as usize } else { 0 }
+        if self.in_owner_process() { self.consumer_state.lock().consumer.needed() as usize } else { 0 }
     }
 
     fn stop(&self) -> Result<(), CoreError> {

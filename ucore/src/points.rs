@@ -8,19 +8,19 @@ macro_rules! point {
     ($name:ident) => {
         $crate::tests::points::Point::$name.hit()
     };
-    ($name:ident if $so:expr) => {
-        if $so {
+    ($name:ident if $condition:expr) => {
+        if $condition {
             point!($name);
         }
     };
-    ($what:expr => $stage:ident) => {
-        $crate::tests::points::Point::$stage($what).hit()
+    ($item:expr => $stage:ident) => {
+        $crate::tests::points::Point::$stage($item).hit()
     };
 }
 
 #[cfg(not(test))]
 macro_rules! point {
     ($name:ident) => {};
-    ($name:ident if $so:expr) => {};
-    ($what:expr => $stage:ident) => {};
+    ($name:ident if $condition:expr) => {};
+    ($item:expr => $stage:ident) => {};
 }

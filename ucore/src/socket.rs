@@ -124,13 +124,13 @@ impl Socket {
         }
     }
 
-    fn wait(&self, what: PollFlags, deadline: Instant) -> Result<(), Errno> {
+    fn wait(&self, events: PollFlags, deadline: Instant) -> Result<(), Errno> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Errno::ETIMEDOUT);
             }
-            let mut set = [PollFd::new(self.0.as_fd(), what)];
+            let mut set = [PollFd::new(self.0.as_fd(), events)];
             match ppoll(&mut set, Some(TimeSpec::from_duration(left)), None) {
                 Ok(0) | Err(Errno::EINTR) => {}
                 other => return other.map(drop),

@@ -14,7 +14,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::HelperOptions;
 use crate::arenas::Arenas;
-use crate::buffers::{Buffers, Places, place_of, too_many};
+use crate::buffers::{Buffers, FreeSlots, place_of, too_many};
 use crate::link::Link;
 use crate::machine::Machine;
 use crate::refused::refused;
@@ -54,7 +54,7 @@ pub(crate) struct Domain {
 /// The state that registering and allocating change.
 struct Registry {
     arenas: Arenas,
-    places: Places,
+    free_slots: FreeSlots,
 }
 
 /// Whether the domain is closed. A thread that waits to reconnect is notified.
@@ -73,8 +73,10 @@ impl Ucore {
     /// helper, ETIMEDOUT if it does not answer.
     pub fn connect(options: &HelperOptions) -> Result<Arc<Ucore>, CoreError> {
         let link = Arc::new(Link::connect(options)?);
-        let registry =
-            Registry { arenas: Arenas::new(options.pages, options.arena_bytes), places: Places::default() };
+        let registry = Registry {
+            arenas: Arenas::new(options.pages, options.arena_bytes),
+            free_slots: FreeSlots::default(),
+        };
         let domain = Arc::new(Domain {
             options: options.clone(),
             fork_guard: ForkGuard::here(),
@@ -164,7 +166,7 @@ impl Domain {
         }
         // Those with the shadows of a link in between.
         arenas.tidy_former();
-        link.hurry();
+        link.wake_helper();
         point!(BuffersKnownAgain);
         *self.link.write() = link.clone();
         point!(ConnectedAgain);
@@ -189,7 +191,7 @@ impl Domain {
     fn register(&self, memory: &IoVec, copying: bool) -> Result<BufferHandle, CoreError> {
         self.check_here()?;
         let mut registry = self.registry.lock();
-        let Registry { arenas, places } = &mut *registry;
+        let Registry { arenas, free_slots } = &mut *registry;
         let link = self.link();
         link.check()?;
         let limits = link.welcome.limits;
@@ -204,10 +206,10 @@ impl Domain {
             None => (None, None),
         };
         let segments = segments.ok_or(CoreError::Foreign { bytes: memory.len() })?;
-        let handle = self.buffers.enter(places, memory, shadow, limits.buffers_max)?;
+        let handle = self.buffers.enter(free_slots, memory, shadow, limits.buffers_max)?;
         point!(BufferEntered);
-        let registered = register(&link, handle, segments).inspect(|()| link.hurry());
-        let undone = registered.is_err().then(|| self.buffers.leave(places, handle));
+        let registered = register(&link, handle, segments).inspect(|()| link.wake_helper());
+        let undone = registered.is_err().then(|| self.buffers.leave(free_slots, handle));
         // Undoing the registration drops memory, so the lock is released first.
         drop(registry);
         drop(undone);
@@ -217,8 +219,8 @@ impl Domain {
     fn deregister(&self, handle: BufferHandle) -> Result<(), CoreError> {
         self.check_here()?;
         let mut registry = self.registry.lock();
-        let Registry { arenas, places } = &mut *registry;
-        let buffer = self.buffers.leave(places, handle)?;
+        let Registry { arenas, free_slots } = &mut *registry;
+        let buffer = self.buffers.leave(free_slots, handle)?;
         point!(BufferForgotten);
         let is_known = buffer.unknown().is_none();
         drop(buffer);
@@ -226,7 +228,7 @@ impl Domain {
         let link = self.link();
         // A helper that is gone has forgotten it.
         if is_known && link.push(&Entry::Deregister { buffer: handle }).is_ok() {
-            link.hurry();
+            link.wake_helper();
             arenas.tidy(&link);
         }
         Ok(())

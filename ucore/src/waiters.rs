@@ -136,7 +136,7 @@ impl ClientLoopHandle {
 
 /// The longest sleep before the helper is asked by a request: it may be stopped, or may not poll
 /// the ring without one.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// Waits until the helper has carried out the submissions.
 ///
@@ -166,7 +166,7 @@ impl SubmitWaiter {
         }
         // A thread that had to wait for this lock may find that it is over.
         let sleeper = self.sleeper.lock();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_SLEEP;
         while !is_over() {
             match sleeper.sleep(Some(deadline), is_over) {
                 Ok(Wake::Ready | Wake::Signalled) => {}

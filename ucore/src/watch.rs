@@ -36,7 +36,7 @@ pub(crate) fn start(domain: &Arc<Domain>, link: Arc<Link>) -> Result<(), CoreErr
 fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
     loop {
         link.wait_for_end();
-        match again(domain) {
+        match reconnect(domain) {
             Some(next) => link = next,
             None => return,
         }
@@ -44,7 +44,7 @@ fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
 }
 
 /// Reconnects, with retries; `None` if the domain is dropped or does not reconnect.
-fn again(domain: &Weak<Domain>) -> Option<Arc<Link>> {
+fn reconnect(domain: &Weak<Domain>) -> Option<Arc<Link>> {
     let mut pause = FIRST_PAUSE;
     let mut last = None;
     loop {

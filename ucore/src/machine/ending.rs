@@ -46,8 +46,8 @@ impl Machine {
 
     /// Refuses new operations, if none is in flight.
     fn close_for_operations(&self) -> Result<(), CoreError> {
-        let side = self.side.lock();
-        let needed = side.consumer.needed() as usize;
+        let consumer_state = self.consumer_state.lock();
+        let needed = consumer_state.consumer.needed() as usize;
         if needed > 0 {
             return Err(CoreError::TmBusy { address: self.address, needed });
         }
@@ -60,7 +60,7 @@ impl Machine {
         if !*self.open.get_mut() {
             return;
         }
-        if self.side.get_mut().consumer.needed() > 0 {
+        if self.consumer_state.get_mut().consumer.needed() > 0 {
             self.cancel_all();
             point!(AllCancelled);
         }
@@ -90,7 +90,7 @@ impl Machine {
             // Without a helper it ends, too.
             let _ = self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie });
         }
-        self.link.hurry();
+        self.link.wake_helper();
     }
 
     /// Gives up the operations in flight. Their memory stays leased until the helper is gone.

@@ -11,21 +11,21 @@ use crate::ucore::now_ns;
 
 impl EventRoom for Machine {
     fn provision(&self, events: u32) -> bool {
-        let mut side = self.side.lock();
+        let mut consumer_state = self.consumer_state.lock();
         point!(RoomDue);
-        point!(QueueShort if side.consumer.slots() - side.consumer.needed() <= events);
-        let is_there = side.consumer.provision(events).is_ok();
+        point!(QueueShort if consumer_state.consumer.slots() - consumer_state.consumer.needed() <= events);
+        let is_there = consumer_state.consumer.provision(events).is_ok();
         point!(RoomMade if is_there);
         is_there
     }
 
     fn release(&self, events: u32) {
-        let released = self.side.lock().consumer.release(events);
+        let released = self.consumer_state.lock().consumer.release(events);
         debug_assert!(released.is_ok(), "{released:?}");
     }
 
     fn limit(&self) -> usize {
-        self.side.lock().consumer.max_slots() as usize - 1
+        self.consumer_state.lock().consumer.max_slots() as usize - 1
     }
 }
 
@@ -49,7 +49,7 @@ impl Machine {
             begun
         };
         submit_in_room(self, operations, begin, outcome);
-        self.link.hurry();
+        self.link.wake_helper();
         if exposed {
             self.link.settle();
         }

@@ -9,14 +9,14 @@ use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reason, Refusal, Reply, Request};
 use nlx_sync::Wake;
 
-use super::{Machine, Side};
+use super::{ConsumerState, Machine};
 use crate::buffers::Buffer;
 use crate::refused::refused;
 use crate::ucore::now_ns;
 use crate::waiters::ClientLoopHandle;
 
 /// Poll interval of a waiter that the system does not let sleep.
-const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Machine {
     /// Removes the oldest events: those in the queue, then, if the helper is gone, the last events
@@ -25,12 +25,12 @@ impl Machine {
         if !self.in_owner_process() || events.is_empty() {
             return 0;
         }
-        let mut side = self.side.lock();
-        while !side.spoilt {
+        let mut consumer_state = self.consumer_state.lock();
+        while !consumer_state.corrupt {
             // Read before the queue: events that the helper produced before its end are in the
             // queue then.
             let has_ended = self.link.has_ended();
-            let Side { consumer, spoilt, .. } = &mut *side;
+            let ConsumerState { consumer, corrupt, .. } = &mut *consumer_state;
             let (mut places, mut is_empty) = (events.iter_mut(), true);
             let (mut taken, mut released) = (0, 0);
             // The time of the first event is used for all of them.
@@ -54,7 +54,7 @@ impl Machine {
                 return taken;
             }
             if let Some(corruption) = consumer.corruption() {
-                *spoilt = true;
+                *corrupt = true;
                 self.link.violated(format!("the event queue of {}: {corruption}", self.address));
             } else if is_empty {
                 if has_ended {
@@ -63,7 +63,7 @@ impl Machine {
                 return 0;
             }
         }
-        self.lost(&mut side).map_or(0, |event| {
+        self.lost(&mut consumer_state).map_or(0, |event| {
             events[0] = event;
             1
         })
@@ -121,14 +121,14 @@ impl Machine {
     }
 
     /// Ends an operation that the helper has not ended, once it is gone.
-    fn lost(&self, side: &mut Side) -> Option<BufferEvent> {
-        if !self.link.has_ended() || side.consumer.needed() == 0 {
+    fn lost(&self, consumer_state: &mut ConsumerState) -> Option<BufferEvent> {
+        if !self.link.has_ended() || consumer_state.consumer.needed() == 0 {
             return None;
         }
         let buffers = &self.domain.buffers;
         let used = buffers.used();
         for step in 0..used {
-            let place = (side.lost_at % used + step) % used;
+            let place = (consumer_state.lost_at % used + step) % used;
             let Some(mut slot) = buffers.at(place).map(|slot| slot.lock()) else { continue };
             let Some(buffer) = slot.of_machine(self.number) else { continue };
             let Some(event) = buffer.operation().map(|operation| operation.lost(buffer.handle(), now_ns()))
@@ -141,8 +141,8 @@ impl Machine {
             self.link.keep(kept);
             point!(LeasesKept);
             self.link.leave();
-            side.lost_at = place + 1;
-            let released = side.consumer.release(event.released);
+            consumer_state.lost_at = place + 1;
+            let released = consumer_state.consumer.release(event.released);
             debug_assert!(released.is_ok(), "{}: {released:?}", self.address);
             return Some(event);
         }
@@ -151,8 +151,9 @@ impl Machine {
 
     /// Returns whether [`Machine::take_events`] has work.
     pub(super) fn has_events(&self) -> bool {
-        let side = self.side.lock();
-        !side.spoilt && !side.consumer.is_empty() || self.link.has_ended() && side.consumer.needed() > 0
+        let consumer_state = self.consumer_state.lock();
+        !consumer_state.corrupt && !consumer_state.consumer.is_empty()
+            || self.link.has_ended() && consumer_state.consumer.needed() > 0
     }
 
     /// Waits for events; see [`nlx_core::CoreTm::event_wait`].
@@ -180,7 +181,7 @@ impl Machine {
                 Ok(Wake::Signalled) => {}
                 Err(error) => {
                     tracing::debug!(%error, "the system does not let a waiter sleep");
-                    std::thread::sleep(LOOK_INTERVAL);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
             }
             if self.is_to_wake() || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
@@ -196,8 +197,8 @@ impl Machine {
 
     /// Returns whether messages were lost since the last call; for the waiter alone.
     pub(super) fn take_news(&self) -> bool {
-        let told = told(&self.queue);
-        self.noticed.load(Ordering::Relaxed) != told && self.noticed.swap(told, Ordering::Relaxed) != told
+        let count = told(&self.queue);
+        self.noticed.load(Ordering::Relaxed) != count && self.noticed.swap(count, Ordering::Relaxed) != count
     }
 
     pub(super) fn wake_waiter(&self) {
