@@ -9,8 +9,8 @@ pub struct ConnStats {
     pub connections: usize,
     /// Operations under way or queued on them, of both sides.
     pub operations: usize,
-    /// Sum of all connections' queue depths; the three following fields add up to it when nothing
-    /// is under way.
+    /// Sum of all connections' queue depths. While nothing is under way, `reserved` is equal to it,
+    /// and so is the sum of this node's `credits` and the credits that its peers owe.
     pub depth: usize,
     /// Messages that may be sent on the connections.
     pub credits: usize,

@@ -30,7 +30,7 @@ use crate::fabric::{
 
 /// Keys of the epoll set: the waker's and the connection manager's, then two for each device.
 /// Sources with an odd key rarely have events.
-const BELL: u64 = 0;
+const WAKER: u64 = 0;
 const MANAGER: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
 
@@ -50,7 +50,7 @@ pub(super) struct HostChannel {
 /// The part of the channel that endpoints and devices share.
 pub(super) struct EventHub {
     epoll: Epoll,
-    bell: Bell,
+    waker: Bell,
     pub(super) manager: Arc<CmChannel>,
     /// The identifiers whose events are delivered, by address. Events of others do not belong to
     /// the shard: it has dropped the identifier, or the request has not been adopted.
@@ -96,7 +96,7 @@ impl HostChannel {
     pub(super) fn new(host: Arc<Shared>, vector: u32) -> Result<HostChannel, Errno> {
         let hub = EventHub {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            bell: Bell::new()?,
+            waker: Bell::new()?,
             manager: Arc::new(CmChannel::new()?),
             ids: Mutex::default(),
             served: Mutex::default(),
@@ -107,7 +107,7 @@ impl HostChannel {
             vector,
             fork_guard: ForkGuard::here(),
         };
-        hub.watch(hub.bell.as_fd(), BELL)?;
+        hub.watch(hub.waker.as_fd(), WAKER)?;
         hub.watch(hub.manager.fd(), MANAGER)?;
         Ok(HostChannel { host, hub: Arc::new(hub) })
     }
@@ -246,7 +246,7 @@ impl EventHub {
     fn ring(&self) {
         if self.fork_guard.in_owner_process() {
             // Cannot fail: it is an eventfd.
-            let _ = self.bell.ring();
+            let _ = self.waker.ring();
         }
     }
 
@@ -279,7 +279,7 @@ impl EventHub {
         let count = self.epoll.wait(&mut found, EpollTimeout::ZERO).unwrap_or(0);
         for event in &found[..count] {
             match event.data() {
-                BELL => drop(self.bell.silence()),
+                WAKER => drop(self.waker.silence()),
                 MANAGER => self.read_manager(),
                 of_device => self.read_device(of_device - FIRST_DEVICE, broken(event)),
             }
