@@ -73,7 +73,7 @@
 //!
 //! /// Reads the data that the client offers out of the client's memory, whatever its size, and answers.
 //! fn serve((domain, tm): &(Domain, TransferMachine)) -> Outcome<()> {
-//!     let request = tm.wait(SOON)?.ok_or("nobody came")?;
+//!     let request = tm.wait(SOON)?.ok_or("no message came")?;
 //!     let offer = Offer::from_bytes(&request.message.ok_or("no message")?)?;
 //!     tm.start(Op::active_receive(domain.allocate(offer.length() as usize)?, &offer).timeout(SOON))?;
 //!     let bulk = tm.wait(SOON)?.ok_or("nothing came")?;

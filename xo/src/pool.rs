@@ -12,16 +12,16 @@ use crate::{Buffer, Domain, Error, Refused};
 
 mod owner;
 mod shape;
-mod shelf;
+mod free_list;
 mod waiters;
 
 pub(crate) use owner::{BufferHold, Member};
 pub(crate) use shape::within;
-pub use shelf::Colour;
+pub use free_list::Colour;
 
 use owner::{FreeBuffer, Return};
 use shape::Shape;
-use shelf::Shelf;
+use free_list::FreeList;
 use waiters::PoolWaiters;
 pub(crate) use waiters::{PoolWaiterId, Refill};
 
@@ -150,7 +150,7 @@ pub(crate) struct PoolShared {
 }
 
 struct PoolState {
-    free: Shelf<FreeBuffer>,
+    free: FreeList<FreeBuffer>,
     total: usize,
     waiters: PoolWaiters,
 }
@@ -164,7 +164,7 @@ impl Domain {
     /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
     pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
         options.shape.check()?;
-        let free = Shelf::new(options.shape.colours);
+        let free = FreeList::new(options.shape.colours);
         let state = PoolState { free, total: 0, waiters: PoolWaiters::default() };
         let (domain, shortages) = (self.clone(), AtomicUsize::new(0));
         let shared =

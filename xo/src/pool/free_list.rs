@@ -35,7 +35,7 @@ const COLOUR: usize = 1;
 /// Items, each with a colour or none. Each call takes constant time, and allocates nothing within
 /// the reserved room.
 #[derive(Debug)]
-pub(crate) struct Shelf<T> {
+pub(crate) struct FreeList<T> {
     places: Vec<Place<T>>,
     /// Indices of places without an item.
     vacant: Vec<u32>,
@@ -65,10 +65,10 @@ struct List {
     last: u32,
 }
 
-impl<T> Shelf<T> {
-    pub(crate) fn new(colours: u32) -> Shelf<T> {
+impl<T> FreeList<T> {
+    pub(crate) fn new(colours: u32) -> FreeList<T> {
         let empty = List { first: NONE, last: NONE };
-        Shelf {
+        FreeList {
             places: Vec::new(),
             vacant: Vec::new(),
             by_age: empty,
@@ -158,7 +158,7 @@ mod tests {
         prop_oneof![Just(Colour::Any), (0..COLOURS).prop_map(Colour::Of)]
     }
 
-    /// A plain model of a shelf: items in the order in which they came.
+    /// A plain model of a free list: items in the order in which they came.
     #[derive(Default)]
     struct Model(Vec<(u32, Colour)>);
 
@@ -175,18 +175,18 @@ mod tests {
         // Covers: MT-124, MT-125
         #[test]
         fn a_shelf_agrees_with_a_list(steps in prop::collection::vec((colours(), any::<bool>()), 1..300)) {
-            let mut shelf = Shelf::new(COLOURS);
+            let mut free_list = FreeList::new(COLOURS);
             let mut model = Model::default();
             for (number, (colour, take)) in (0..).zip(steps) {
                 if take {
-                    prop_assert_eq!(shelf.take(colour), model.take(colour));
+                    prop_assert_eq!(free_list.take(colour), model.take(colour));
                 } else {
-                    shelf.put(number, colour);
+                    free_list.put(number, colour);
                     model.0.push((number, colour));
                 }
-                prop_assert_eq!(shelf.len(), model.0.len());
+                prop_assert_eq!(free_list.len(), model.0.len());
             }
-            while let Some(item) = shelf.take(Colour::Any) {
+            while let Some(item) = free_list.take(Colour::Any) {
                 prop_assert_eq!(Some(item), model.take(Colour::Any));
             }
             prop_assert!(model.0.is_empty());
