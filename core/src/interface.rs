@@ -100,7 +100,7 @@ pub trait CoreTm: Send + Sync {
     /// ```
     /// use nlx_core::{Address, BufferHandle, CoreError, CoreTm, Operation, OperationKind};
     ///
-    /// Sends the same number of bytes of each buffer; returns those that could not be sent.
+    /// /// Sends the same number of bytes of each buffer; returns those that could not be sent.
     /// fn send_all(
     ///     tm: &dyn CoreTm, buffers: &[BufferHandle], length: u64, to: Address,
     /// ) -> Vec<(BufferHandle, CoreError)> {

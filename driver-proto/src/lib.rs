@@ -33,7 +33,7 @@
 //! Request::StopTm { tm: 7 }.write(1, &mut packet);
 //! assert_eq!(Request::read(&packet)?, (1, Request::StopTm { tm: 7 }));
 //!
-//! A packet that is not a request is answered with the errno of Motr's driver.
+//! // A packet that is not a request is answered with the errno of Motr's driver.
 //! packet[0] = 99;
 //! let error = Request::read(&packet).unwrap_err();
 //! let header = Header::peek(&packet).expect("it has one");

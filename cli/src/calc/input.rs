@@ -96,7 +96,7 @@ pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
     let file = file.map_err(|error| wrong(error.to_string()))?;
     let mut words: [Vec<Word>; 2] = Default::default();
     for table in file.iter().flat_map(Section::settings) {
-        let place = match table.key() {
+        let index = match table.key() {
             "a" => 0,
             "b" => 1,
             _ => return Err(wrong(table.refuse("there are tables 'a' and 'b' alone").to_string())),
@@ -105,16 +105,16 @@ pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
         for setting in tables.iter().flat_map(Section::settings) {
             let value = setting.text().map_err(|error| wrong(error.to_string()))?.to_string();
             let place_of = format!("{}: ", setting.place());
-            words[place].push(Word { key: setting.key().to_string(), value, place: place_of });
+            words[index].push(Word { key: setting.key().to_string(), value, place: place_of });
         }
     }
-    for (place, (name, texts)) in [("--a", &args.a), ("--b", &args.b)].into_iter().enumerate() {
+    for (index, (name, texts)) in [("--a", &args.a), ("--b", &args.b)].into_iter().enumerate() {
         for text in texts {
             let (key, value) = text.split_once('=').ok_or_else(|| {
                 wrong(format!("{name}: '{text}' must be KEY=VALUE")).hint("for instance peer_credits=16")
             })?;
             let (key, value) = (key.trim().to_string(), value.trim().to_string());
-            words[place].push(Word { key, value, place: format!("{name}: ") });
+            words[index].push(Word { key, value, place: format!("{name}: ") });
         }
     }
     let [a, b] = words;

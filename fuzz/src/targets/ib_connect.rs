@@ -84,7 +84,7 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
     let Some((count, bytes)) = bytes.split_first() else { return Outcome::of("empty") };
     let (rejections, acceptance) = bytes.split_at(bytes.len().min(usize::from(count % 32) * REJECTION_LEN));
     let rejections = rejections.as_chunks::<REJECTION_LEN>().0;
-    let mut said = 0;
+    let mut rejected = 0;
     for [kind, length, record @ ..] in rejections {
         let rejection = match kind % 8 {
             0 => Rejection::StaleConnection,
@@ -92,23 +92,23 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
             _ => Rejection::Record(&record[..usize::from(*length).min(record.len())]),
         };
         let before = *connector.attempt();
-        said += 1;
+        rejected += 1;
         match connector.rejected(rejection) {
             Next::Now | Next::Later => check_request(&connector, &before),
             Next::Fail(cause) => {
                 same(connector.attempt(), &before, "an attempt that has failed");
-                return Outcome::of((said.min(3), Outcome::of_error(&cause).kind));
+                return Outcome::of((rejected.min(3), Outcome::of_error(&cause).kind));
             }
         }
     }
-    assert!(said <= RETRIES_MAX, "{said} rejections did not end it");
+    assert!(rejected <= RETRIES_MAX, "{rejected} rejections did not end it");
     let asked = connector.attempt();
     let detail = (asked.version, asked.params.queue_depth.min(9), asked.params.max_fragments.min(3));
     match connector.accepted(acceptance) {
         Ok(established) => {
             assert!(established.params.queue_depth <= asked.params.queue_depth, "{established:?}");
             same(established.link.peer.nid, PASSIVE, "peer");
-            Outcome::of((detail, said.min(3)))
+            Outcome::of((detail, rejected.min(3)))
         }
         Err(error) => Outcome::of((detail, Outcome::of_error(&error).kind)),
     }
@@ -123,8 +123,8 @@ fn check_request(connector: &Connector, before: &Attempt) {
         "{now:?}"
     );
     let request: Result<Message<'_>, ProtoError> = Message::parse(connector.request());
-    let said = request.map(|message| (message.head.version, message.head.dst, message.body));
-    same(said, Ok((now.version, now.peer, Body::ConnReq(now.params))), "request");
+    let content = request.map(|message| (message.head.version, message.head.dst, message.body));
+    same(content, Ok((now.version, now.peer, Body::ConnReq(now.params))), "request");
 }
 
 pub(super) fn listener_seeds() -> Vec<Vec<u8>> {

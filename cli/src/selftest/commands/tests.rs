@@ -31,7 +31,7 @@ impl Stage {
     }
 
     /// Sends a command from each of these nodes to the console.
-    fn tell(&mut self, nodes: impl Iterator<Item = usize>, number: u32, command: &Command) {
+    fn nodes_send(&mut self, nodes: impl Iterator<Item = usize>, number: u32, command: &Command) {
         for node in nodes {
             let to = self.nodes[node].end_point(&self.console.address()).unwrap();
             self.nodes[node].send(&to, number, command.clone()).unwrap();
@@ -46,16 +46,16 @@ impl Stage {
     }
 
     /// Returns what the console receives until nothing arrives for a while: node and number.
-    fn heard(&mut self, most: usize, wait: Duration) -> Vec<(usize, u32)> {
-        let mut heard = Vec::new();
-        while heard.len() < most
+    fn received(&mut self, most: usize, wait: Duration) -> Vec<(usize, u32)> {
+        let mut received = Vec::new();
+        while received.len() < most
             && let Some(arrived) = self.console.wait(Instant::now() + wait).unwrap()
         {
             let node = self.places.iter().position(|place| *place == arrived.from).unwrap();
-            heard.push((node, arrived.number));
+            received.push((node, arrived.number));
         }
-        heard.sort_unstable();
-        heard
+        received.sort_unstable();
+        received
     }
 }
 
@@ -89,9 +89,9 @@ fn a_console_reaches_every_node() {
 fn every_node_reaches_the_console() {
     for count in NODES {
         let mut stage = Stage::new(count);
-        stage.tell(0..count, 1, &Command::StartDone);
+        stage.nodes_send(0..count, 1, &Command::StartDone);
         let expected: Vec<_> = (0..count).map(|node| (node, 1)).collect();
-        assert_eq!(stage.heard(count, HUNG), expected);
+        assert_eq!(stage.received(count, HUNG), expected);
     }
 }
 
@@ -101,9 +101,9 @@ fn every_node_reaches_the_console() {
 fn silent_nodes_are_missing_at_the_deadline() {
     for count in NODES {
         let mut stage = Stage::new(count);
-        stage.tell(odd(count), 1, &Command::StartDone);
+        stage.nodes_send(odd(count), 1, &Command::StartDone);
         let expected: Vec<_> = odd(count).map(|node| (node, 1)).collect();
-        assert_eq!(stage.heard(count, Duration::from_secs(1)), expected);
+        assert_eq!(stage.received(count, Duration::from_secs(1)), expected);
     }
 }
 
@@ -127,14 +127,14 @@ fn a_node_that_listens_later_finds_its_command() {
 fn a_second_command_before_the_first_is_taken_is_lost() {
     for count in NODES {
         let mut stage = Stage::new(count);
-        stage.tell(0..count, 1, &Command::StartDone);
-        stage.tell(0..count, 2, &Command::StartDone);
+        stage.nodes_send(0..count, 1, &Command::StartDone);
+        stage.nodes_send(0..count, 2, &Command::StartDone);
         let expected: Vec<_> = (0..count).map(|node| (node, 1)).collect();
-        assert_eq!(stage.heard(2 * count, Duration::from_millis(200)), expected);
+        assert_eq!(stage.received(2 * count, Duration::from_millis(200)), expected);
         assert_eq!(stage.console.machine.dropped_messages(), count as u64);
         // The buffers are posted again.
-        stage.tell(0..count, 3, &Command::StartDone);
-        assert_eq!(stage.heard(count, HUNG).len(), count);
+        stage.nodes_send(0..count, 3, &Command::StartDone);
+        assert_eq!(stage.received(count, HUNG).len(), count);
     }
 }
 
@@ -224,7 +224,7 @@ fn commands_go_back_and_forth() {
             node.send(&from, number, command).unwrap();
         }
         let expected: Vec<_> = (0..63).map(|node| (node, number)).collect();
-        assert_eq!(stage.heard(63, HUNG), expected);
+        assert_eq!(stage.received(63, HUNG), expected);
     }
     let sent = stage.console.machine.statistics()[Queue::MessageSend.index()];
     assert_eq!((sent.adds, sent.failures), (32 * 63, 0));
