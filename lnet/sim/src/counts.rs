@@ -1,6 +1,6 @@
-/// What has happened, in numbers: so that one sees that each kind of trouble really occurred.
+/// Counts of events, which show that each kind of trouble really occurred.
 pub trait Counts: Default {
-    /// All counts with their names, in a fixed order.
+    /// Returns all counts with their names, in a fixed order.
     fn list(&self) -> Vec<(&'static str, u64)>;
 
     /// Adds the counts of another run.

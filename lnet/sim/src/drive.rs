@@ -1,4 +1,4 @@
-//! Programs that wait, on the network's own time.
+//! A drive for programs that wait in the network's virtual time.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,36 +12,38 @@ use parking_lot::Mutex;
 
 use crate::{SimNet, Step};
 
-/// How long nothing happens before time passes all the same, and the engines' timers run.
+/// How long nothing happens before time advances and the engines' timers run.
 const TICK_NS: u64 = 1_000_000;
 
-/// The number of the network's timer that ticks.
+/// The number of the network's timer for ticks.
 const TICK: u64 = 0;
 
-/// A [`Drive`] by which whoever waits makes a [`SimNet`] happen: its clock is the network's, and every poll is one step.
-/// What stands on an engine and waits through a drive (`nlx-kcore`, and with it `nlx`) so runs in virtual time.
+/// A [`Drive`] with which a waiting thread runs a [`SimNet`]: its clock is the network's, and every
+/// poll is one step. Layers above an engine that wait through a drive (`nlx-kcore`, and with it
+/// `nlx`) so run in virtual time.
 ///
-/// All nodes of a network share one: it has a single shard, so that one thread at a time steps. As long as one thread alone
-/// waits, everything follows from the seed.
+/// All nodes of a network share one drive: it has a single shard, so that one thread at a time
+/// steps. While only one thread waits, every run of a seed is the same.
 ///
-/// With nothing on its way, time *jumps* from tick to tick: a wait of an hour takes a moment. Threads that wait for ever
-/// would let it fly while others work, and time them out; programs that have such threads (callbacks) let it *flow*
-/// ([`SimDrive::flow`]): idle time then passes no faster than real time, and messages as fast as before.
+/// With no message in flight, time *jumps* from tick to tick: a wait of an hour takes a moment.
+/// Threads that wait without a deadline would advance it while others work, and so time them out;
+/// programs with such threads (callbacks) let it *flow* ([`SimDrive::flow`]): idle time then passes
+/// no faster than real time, and messages as fast as before.
 ///
-/// It takes the timers of [`SimNet::after`] for itself.
+/// The drive uses the timers of [`SimNet::after`]; others must not.
 pub struct SimDrive {
     net: Arc<SimNet>,
     engines: Vec<Arc<Engine>>,
     tokens: Tokens,
     flows: AtomicBool,
-    /// When the last tick was, in real time.
+    /// The real time of the last tick.
     ticked: Mutex<Instant>,
-    /// Never readable: who waits sleeps until the next tick at most.
+    /// Never readable: a waiting thread sleeps until the next tick at most.
     fd: Bell,
 }
 
 impl SimDrive {
-    /// A drive of this network and of the engines on it, whose timers it runs.
+    /// Makes a drive of this network and of the engines on it, whose timers it runs.
     ///
     /// # Errors
     /// EMFILE or ENFILE when there is no descriptor left.
@@ -57,13 +59,13 @@ impl SimDrive {
         }))
     }
 
-    /// Its network.
+    /// Returns its network.
     #[must_use]
     pub fn net(&self) -> &Arc<SimNet> {
         &self.net
     }
 
-    /// From now on idle time passes no faster than real time.
+    /// Makes idle time pass no faster than real time.
     pub fn flow(&self) {
         *self.ticked.lock() = Instant::now();
         self.flows.store(true, Ordering::Relaxed);

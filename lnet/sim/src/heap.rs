@@ -3,18 +3,19 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// Bytes allocated and not freed.
+/// The number of bytes allocated and not freed.
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
-/// The system's heap, counted.
+/// The system's heap, with a counter.
 pub(crate) struct Counting;
 
-/// Bytes that are allocated right now.
+/// Returns the number of bytes allocated now.
 pub(crate) fn live_bytes() -> isize {
     LIVE.load(Ordering::Relaxed)
 }
 
-// SAFETY: every call is passed on to the system's heap as it is; counting touches no memory of the caller's.
+// SAFETY: every call is passed on to the system's heap as it is; counting touches no memory of the
+// caller's.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);

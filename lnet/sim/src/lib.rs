@@ -1,26 +1,30 @@
 //! Many LNet nodes on one thread over a simulated network with virtual time.
 //!
-//! [`SimNet`] is a network whose LNDs work without threads, sockets and clocks: all that happens on it stands in one
-//! queue, and follows from a seed and from the calls made to it. Messages travel as the bytes they have on the wire.
-//! A [`LinkModel`] says how bad the network is: delay, loss (which takes the connection along, as with TCP),
-//! disconnects that both ends notice at different times, payloads cut off after their header, LNDs that hold on to
-//! messages, few credits, RDMA that answers GETs by itself. Nodes crash ([`SimNet::crash`]) and are cut off
-//! ([`SimNet::cut`]).
+//! [`SimNet`] is a network whose LNDs work without threads, sockets and clocks: all its events are
+//! in one queue, and follow from a seed and from the calls made to it. Messages are sent as their
+//! bytes on the wire. A [`LinkModel`] describes the defects of the network: delay, loss (which also
+//! breaks the connection, as with TCP), disconnects that both ends notice at different times,
+//! payloads cut off after their header, LNDs that hold on to messages, few credits, RDMA that
+//! answers GETs by itself. Nodes can crash ([`SimNet::crash`]) and be cut off ([`SimNet::cut`]).
 //!
-//! [`run`] makes a whole world out of a seed: nodes whose programs do random things, the network that a [`Scenario`]
-//! describes, and a plain model of LNet that shares nothing with the engine. After each step the model must agree:
-//! each operation ends once and as predicted, buffers hold what was received, no message waits while there are
-//! credits, an MD that has ended has given its memory back; and one engine after the other is asked whether its tables
-//! agree ([`lnet::Engine::audit`]). At the end nothing may be left, and all credits must be back.
+//! [`run`] makes a whole world from a seed: nodes whose programs do random operations, the network
+//! that a [`Scenario`] describes, and a plain model of LNet that shares no code with the engine.
+//! After each step the model must agree: each operation ends once and as predicted, buffers contain
+//! the received bytes, no message waits while there are credits, an MD that has ended has released
+//! its memory. In turn, the engines check their tables ([`lnet::Engine::audit`]). At the end no
+//! object may be left, and all credits must have been returned.
 //!
-//! [`tcp`] is the same idea one layer lower: whole nodes, each of a real engine and the real TCP LND, over a simulated
-//! TCP network; and [`ib`] with the real verbs LND over simulated RDMA devices.
+//! [`tcp`] applies the same method one layer lower: whole nodes, each of a real engine and the real
+//! TCP LND, over a simulated TCP network; [`ib`] does so with the real verbs LND over simulated
+//! RDMA devices.
 //!
-//! It does not measure speed, and one thread finds no races: for those there are loom and real threads.
+//! The simulator does not measure speed, and with one thread it finds no data races: loom and tests
+//! with real threads do.
 //!
 //! # Your own nodes on a bad network
 //!
-//! Two nodes and a thousand PUTs, while the connection breaks at 5 % of the messages. Each PUT ends once, well or badly:
+//! Two nodes and a thousand PUTs, while the connection breaks at 5 % of the messages. Each PUT ends
+//! once, with or without success:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -59,7 +63,7 @@
 //!         hdr_data: number,
 //!     })?;
 //! }
-//! // Virtual time reaches an engine only by `advance`: here at every tenth of a second of it.
+//! // An engine's virtual time advances only by `advance`: here every tenth of a second.
 //! net.after(100_000_000, 0);
 //! while ended.load(Ordering::Relaxed) < 1000 {
 //!     match net.step().expect("a timer at the least") {
@@ -72,18 +76,20 @@
 //!     }
 //! }
 //! assert!(net.seen().disconnects > 0);
-//! // Engines and their network hold each other.
+//! // Engines and their network hold references to each other.
 //! net.crash_all();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `net.run_until(|| false)` is shorter, but swallows the timers: no time passes for the engines, so nothing is ever late.
+//! `net.run_until(|| false)` is shorter, but discards the timers: the engines' time does not
+//! advance, so nothing times out.
 //!
-//! An [`Observer`] sees everything that passes between engines and network.
+//! An [`Observer`] sees every call between engines and network.
 //!
-//! Programs that wait need no such loop: [`SimDrive`] lets whoever waits step the network and the engines' timers.
+//! Programs that wait need no such loop: [`SimDrive`] lets a waiting thread step the network and
+//! the engines' timers.
 //!
-//! # Many seeds, and one again
+//! # Many seeds, and one seed again
 //!
 //! ```text
 //! cargo test -p lnet-sim                                              # thousands of seeds
@@ -95,14 +101,14 @@
 //! cargo run --release -p lnet-sim -- peers                            # bytes for each peer and each MD
 //! ```
 //!
-//! A failure prints its seed, the fewest steps that show it, and what happened before. Or as code:
+//! A failure prints its seed, the fewest steps that show it, and the events before it. As code:
 //!
 //! ```
 //! use lnet_sim::{Defect, Scenario, run};
 //!
 //! let seen = run(&Scenario::from_seed(1))?;
 //! assert!(seen.messages > 0);
-//! // A driver that loses messages and says nothing is found out.
+//! // The model detects a driver that silently loses messages.
 //! let found = (0..100).find_map(|seed| run(&Scenario::from_seed(seed).with_defect(Defect::LosesSilently)).err());
 //! assert!(found.is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -110,14 +116,14 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `net` | [`SimNet`], its LND, links, connections, what observers are told |
+//! | `net` | [`SimNet`], its LND, links, connections, notes for observers |
 //! | `drive` | [`SimDrive`]: waiting in virtual time |
 //! | `model` | the plain model |
-//! | `world` | nodes and programs; what is checked when |
-//! | `scenario`, `run` | from a seed to a world, from a world to a verdict |
-//! | `kit` | worlds of whole nodes, whatever network they are on |
-//! | [`tcp`], [`ib`] | the TCP and the RDMA network, and what only their nodes have |
-//! | `rng` | random numbers that a seed determines |
+//! | `world` | nodes and programs; the checks after each step |
+//! | `scenario`, `run` | from a seed to a world, from a world to its result |
+//! | `kit` | worlds of whole nodes, for every kind of network |
+//! | [`tcp`], [`ib`] | the TCP and the RDMA network, and the parts specific to their nodes |
+//! | `rng` | random numbers determined by a seed |
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Runs many seeds of the simulator, or measures what peers and buffers cost.
+//! Runs many seeds of the simulator, or measures the memory of peers and buffers.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ mod heap;
 #[path = "peers.rs"]
 mod peers;
 
-/// Counts what the program has on its heap.
+/// Counts the bytes on the program's heap.
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
@@ -36,10 +36,10 @@ enum Command {
     Ib(Seeds),
     /// Prints the bytes that each peer and each posted MD costs.
     Peers {
-        /// How many peers.
+        /// Number of peers.
         #[arg(long, default_value_t = 100_000)]
         peers: u32,
-        /// How many MDs.
+        /// Number of MDs.
         #[arg(long, default_value_t = 100_000)]
         mds: u32,
     },
@@ -48,16 +48,16 @@ enum Command {
 /// The worlds to run.
 #[derive(clap::Args)]
 struct Seeds {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Runs this many more seeds, other ones each time: the clock gives the first of them.
+    /// Runs this many more seeds, different ones each time: the clock gives the first.
     #[arg(long, default_value_t = 0)]
     fresh: u64,
-    /// Steps of each run before it comes to its end; each kind of world has its own default.
+    /// Steps of each run before it ends; each kind of world has its own default.
     #[arg(long)]
     steps: Option<u64>,
 }
@@ -82,8 +82,8 @@ fn main() -> ExitCode {
 }
 
 impl Seeds {
-    /// Runs the seeds until one fails, and prints what happened. The first line printed is a command for each range of seeds
-    /// that runs it again.
+    /// Runs the seeds until one fails, and prints the counts. The first line printed for each range
+    /// of seeds is a command that runs the range again.
     fn run<W: Worlds>(&self) -> ExitCode {
         let mut seen = W::Seen::default();
         let (command, steps) = (W::COMMAND, self.steps.unwrap_or(W::STEPS));
@@ -121,7 +121,7 @@ impl Seeds {
     }
 }
 
-/// A seed that no run had before: the nanoseconds of the clock.
+/// Returns a seed that no earlier run had: the nanoseconds of the clock.
 fn from_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! What a peer and a posted MD cost.
+//! The memory of a peer and of a posted MD.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -14,17 +14,17 @@ use lnet_sim::{LinkModel, SimNet};
 
 use crate::heap::live_bytes;
 
-/// A peer with which nothing goes on costs at the most so many bytes.
+/// The limit for the memory of an idle peer, in bytes.
 pub(crate) const PEER_BYTES: isize = 1_024;
 
-/// A posted MD with its entry costs at the most so many bytes, its memory aside.
+/// The limit for a posted MD with its entry, in bytes, without its memory.
 pub(crate) const MD_BYTES: isize = 512;
 
-/// What was measured.
+/// The result of a measurement.
 pub(crate) struct Cost {
-    /// Peers, and the bytes of each.
+    /// The number of peers, and the bytes of each.
     pub(crate) peers: (u32, isize),
-    /// Posted MDs, and the bytes of each.
+    /// The number of posted MDs, and the bytes of each.
     pub(crate) mds: (u32, isize),
 }
 
@@ -39,17 +39,18 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Sends a PUT to each of many peers and takes one of each, with its ACK; then posts many MDs; and counts the heap.
+/// Sends a PUT to each of many peers and receives one from each, with its ACK; then posts many MDs;
+/// and measures the heap.
 ///
-/// Each peer is an engine of its own for the length of one message, so what is left of it is in the one engine that
-/// stays.
+/// Each peer is a separate engine for the length of one message, so the memory that stays belongs
+/// to the one engine that stays.
 pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
     let net = SimNet::new(1, Arc::new(()));
     let lnd = net.lnd(NetType::TCP, LinkModel::reliable())?;
     let centre = Engine::new(EngineConfig::new(Pid::LNET, 1));
     let here = ProcessId::lnet(address(0));
     centre.add_ni(here, lnd.clone())?;
-    // Nobody looks at events.
+    // The events are not polled.
     let eq = centre.eq_alloc_polled(1, None)?;
     let portal = Portal::new(10).unwrap_or(Portal::RESERVED);
     let memory = IoVec::whole(Region::heap(64).map_err(|_| LNetError::ShuttingDown)?);
@@ -72,7 +73,7 @@ pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
             engine.put(&Put { source: None, md, ack, target, portal, match_bits, offset, hdr_data })?;
         }
         net.run_until(|| false);
-        // The far node goes without a word, so that its peer stays known.
+        // The far node disappears silently, so that its peer stays known.
         net.forget(there.nid);
         far.remove_ni(there.nid)?;
     }

@@ -1,23 +1,23 @@
-//! Random numbers that a seed determines, on every machine and for ever.
+//! Random numbers determined by a seed, the same on every machine and in every version.
 
-/// SplitMix64: small, fast, and good enough to play dice with.
+/// SplitMix64: small, fast, and random enough for simulations.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The sequence that belongs to a seed.
+    /// Makes the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
-    /// A sequence of its own, so that two users of one seed do not disturb each other.
+    /// Returns a separate sequence, so that two users of one seed do not disturb each other.
     #[must_use]
     pub fn fork(&mut self) -> Rng {
         Rng(self.next_u64())
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -26,27 +26,27 @@ impl Rng {
         z ^ z >> 31
     }
 
-    /// A number below `limit`; 0 if that is 0.
+    /// Returns a number below `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, (low, high): (u64, u64)) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// Whether something with so many chances in 10,000 happens.
+    /// Returns true with a probability of `in_10_000` in 10,000.
     pub fn chance(&mut self, in_10_000: u32) -> bool {
         self.below(10_000) < u64::from(in_10_000)
     }
 
-    /// The place of one of `len` things; 0 if there are none.
+    /// Returns an index below `len`; 0 if that is 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// One of these.
+    /// Returns one of the elements.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.index(of.len())]
     }

@@ -1,4 +1,4 @@
-//! One run, from its seed to its verdict.
+//! One run, from its seed to its result.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use crate::scenario::DEFAULT_STEPS;
 use crate::world::World;
 use crate::{Counts, Scenario};
 
-/// A run that was not as it should be.
+/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
-    /// The command that runs such worlds, with a blank behind it; empty for the first kind.
+    /// The subcommand for such worlds, with a blank behind it; empty for the first kind.
     pub(crate) command: &'static str,
-    /// The seed that gives it again.
+    /// The seed that reproduces it.
     pub seed: u64,
-    /// Steps after which it shows.
+    /// The number of steps after which it fails.
     pub steps: u64,
-    /// What was wrong.
+    /// The error.
     pub what: String,
-    /// The last things that happened before.
+    /// The last events before it.
     pub trace: Vec<String>,
 }
 
@@ -36,24 +36,24 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A kind of worlds: all that a run of one depends on.
+/// A kind of world: everything that a run depends on.
 pub trait Worlds: Sized {
-    /// What has happened in a run.
+    /// The counts of events in a run.
     type Seen: Counts + fmt::Debug + PartialEq;
 
-    /// The command of the program that runs such worlds, with a blank behind it; empty for the first kind.
+    /// The program's subcommand for such worlds, with a blank behind it; empty for the first kind.
     const COMMAND: &str;
-    /// Steps of a run if nothing else is said.
+    /// The default number of steps of a run.
     const STEPS: u64;
 
-    /// The world that belongs to a seed.
+    /// Makes the world of a seed.
     #[must_use]
     fn of_seed(seed: u64) -> Self;
 
-    /// Runs it for so many steps and to its end.
+    /// Runs the world for `steps` steps and to its end.
     ///
     /// # Errors
-    /// What was not as it should be.
+    /// The failed check.
     fn run_for(self, steps: u64) -> Result<Self::Seen, Box<Failure>>;
 }
 
@@ -72,26 +72,27 @@ impl Worlds for Scenario {
     }
 }
 
-/// Runs a scenario to its end; a failure comes with a trace and as few steps as show it.
+/// Runs a scenario to its end; a failure has a trace and the fewest steps that show it.
 ///
 /// # Errors
-/// What was not as the model says.
+/// The difference from the model.
 pub fn run(scenario: &Scenario) -> Result<Seen, Box<Failure>> {
     search(Scenario::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = Scenario { steps, ..scenario.clone() };
-        // On a partition that does not depend on the thread's CPU.
+        // In a partition that is independent of the thread's CPU.
         lnet_cpt::with_partition(0, || play(World::new(scenario, traced), steps))
     })
 }
 
-/// A run that failed after so many steps; with a trace, if one was wanted.
+/// A run that failed after `steps` steps; with a trace, if one was requested.
 pub(crate) struct Attempt {
     pub(crate) steps: u64,
     pub(crate) what: String,
     pub(crate) trace: Vec<String>,
 }
 
-/// Makes a run of so many steps; after a failure, runs of fewer steps and one with a trace.
+/// Runs `attempt` for `steps` steps; after a failure, runs it for fewer steps, and once with a
+/// trace.
 pub(crate) fn search<T>(
     command: &'static str,
     seed: u64,
@@ -102,7 +103,7 @@ pub(crate) fn search<T>(
         Ok(seen) => return Ok(seen),
         Err(failed) => failed,
     };
-    // The fewest steps after which it fails, as far as halving finds them.
+    // Finds the fewest steps after which it fails, by halving.
     let (mut low, mut high) = (0, steps);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -115,18 +116,18 @@ pub(crate) fn search<T>(
     Err(Box::new(Failure { command, seed, steps: high, what: failed.what, trace: failed.trace }))
 }
 
-/// A world that goes on step by step, and then comes to its end.
+/// A world that runs step by step, and then ends.
 pub(crate) trait Play {
-    /// What has happened in it.
+    /// The counts of events in it.
     type Seen;
     fn step(&mut self) -> Result<(), String>;
     fn settle(&mut self) -> Result<(), String>;
     fn seen(&self) -> Self::Seen;
-    /// The last things that happened.
+    /// The last events.
     fn trace_lines(&mut self) -> Vec<String>;
 }
 
-/// Plays a world, if it could be made, for so many steps and to its end.
+/// Runs a world, if it could be made, for `steps` steps and to its end.
 pub(crate) fn play<W: Play>(world: Result<W, impl fmt::Display>, steps: u64) -> Result<W::Seen, Attempt> {
     let failed = |steps, what, trace| Attempt { steps, what, trace };
     let mut world = world.map_err(|error| failed(0, error.to_string(), Vec::new()))?;

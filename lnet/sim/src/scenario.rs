@@ -1,4 +1,4 @@
-//! A seed's world: what it consists of, and what goes wrong in it.
+//! The world of a seed: its parts, and its faults.
 
 use lnet::{Rotor, Stealing};
 use lnet_api::NiLimits;
@@ -7,50 +7,51 @@ use crate::Rng;
 use crate::model::Mutant;
 use crate::net::{Defect, LinkModel};
 
-/// Steps of a run if nothing else is said.
+/// The default number of steps of a run.
 pub(crate) const DEFAULT_STEPS: u64 = 500;
 
-/// Everything that a run depends on. All of it follows from the seed, unless somebody changes it.
+/// Everything that a run depends on. All of it follows from the seed, unless a test changes it.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// Steps before everything is allowed to come to its end.
+    /// Steps before the world is brought to its end.
     pub steps: u64,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
     /// CPU partitions of each node: 1, 2 or 4.
     pub partitions: usize,
-    /// The habits of the network `tcp`.
+    /// The behaviour of the network `tcp`.
     pub tcp: LinkModel,
-    /// The habits of the network `o2ib`, if there is one; it answers GETs by itself.
+    /// The behaviour of the network `o2ib`, if there is one; it answers GETs by itself.
     pub o2ib: Option<LinkModel>,
     /// Whether addresses are IPv6.
     pub large_nids: bool,
-    /// How long an ACK or REPLY may take, in nanoseconds.
+    /// The limit for an ACK or REPLY, in nanoseconds.
     pub transaction_timeout_ns: u64,
-    /// The most time between two calls of `advance`, in nanoseconds.
+    /// The maximum time between two calls of `advance`, in nanoseconds.
     pub advance_ns: u64,
-    /// Chances in 10,000 that a step is a program's doing.
+    /// Chances in 10,000 that a step is a program's operation.
     pub activity: u32,
-    /// Chances in 10,000 that a program's doing is trouble: a cut, a restart, an NI that comes or goes.
+    /// Chances in 10,000 that a program's operation is trouble: a cut, a restart, an NI that is
+    /// added or removed.
     pub trouble: u32,
     /// Whether entries with ignore bits come before those without, as in today's LNet.
     pub ignore_bits_first: bool,
-    /// In which partition messages begin to look for a buffer.
+    /// The partition in which the search for a buffer begins.
     pub portal_rotor: Rotor,
-    /// Which messages look in other partitions too.
+    /// The messages for which other partitions are searched too.
     pub stealing: Stealing,
     /// Chances in 10,000 that an NI's peers belong to some of the partitions only.
     pub bound_nis: u32,
     /// Chances in 10,000 that an event queue is polled beside its callback.
     pub polled: u32,
-    /// A wrong model.
+    /// A wrong model, for testing the checks.
     pub mutant: Option<Mutant>,
 }
 
 impl Scenario {
-    /// The world that belongs to a seed.
+    /// Makes the scenario of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Scenario {
         let mut rng = Rng::new(seed);
@@ -80,7 +81,7 @@ impl Scenario {
         }
     }
 
-    /// The same with a defect in every LND.
+    /// Returns the scenario with a defect in every LND.
     #[must_use]
     pub fn with_defect(mut self, defect: Defect) -> Scenario {
         for link in [Some(&mut self.tcp), self.o2ib.as_mut()].into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Engines with the verbs LND over a simulated RDMA network: each exchange of lnet-wire 35 once, then many worlds under
-//! trouble.
+//! Engines with the verbs LND over a simulated RDMA network: each exchange of lnet-wire 35 once,
+//! then many worlds with trouble.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,11 +14,11 @@ use nlx_testkit::lnds::{Network, Node, TestBed as _, VerbsBed, exchange};
 
 const MIB: usize = 1 << 20;
 
-/// Runs that the test makes unless the environment says otherwise, and their steps.
+/// The default number of runs, which the environment can override, and their steps.
 const SEEDS: u64 = 60;
 const STEPS: u64 = 60;
 
-/// Two nodes on a network of these habits.
+/// Makes two nodes on a network with this behaviour.
 fn pair(partitions: usize, habits: IbHabits) -> (VerbsBed, IbNet, [Node<O2ib>; 2]) {
     let network = Network::new(habits);
     let net = network.net.clone();
@@ -27,12 +27,12 @@ fn pair(partitions: usize, habits: IbHabits) -> (VerbsBed, IbNet, [Node<O2ib>; 2
     (bed, net, nodes)
 }
 
-/// A buffer of these fragments, each in a region of its own or all in one with gaps.
+/// Makes a buffer of these fragments, each in a separate region or all in one with gaps.
 fn buffer(lengths: &[usize], is_apart: bool) -> IoVec {
     if is_apart { apart(lengths) } else { gapped(lengths) }
 }
 
-/// A PUT and a GET of a pattern, which is still there.
+/// Sends a PUT and a GET of a pattern, and checks that the source is unchanged.
 fn put_and_get(bed: &VerbsBed, [a, b]: &[Node<O2ib>; 2], source: IoVec, sink: &IoVec) {
     let source = filled(source, 1);
     exchange(bed, [a, b], &source, sink);
@@ -53,7 +53,8 @@ fn each_length_arrives_by_put_and_by_get() {
     }
 }
 
-/// Whatever a buffer consists of: gaps in one region, many regions, more fragments than one transfer can have.
+/// Buffers of every layout arrive: with gaps in one region, in many regions, with more fragments
+/// than one transfer can have.
 #[test]
 fn buffers_of_any_shape_arrive() {
     let (bed, _, nodes) = pair(1, IbHabits::reliable());
@@ -72,13 +73,15 @@ fn buffers_of_any_shape_arrive() {
         }
     }
     let [a, b] = [&nodes[0], &nodes[1]].map(|node| node.lnd.counters());
-    // A sink in several regions cannot be described by one key (S-505); nor is it worth a registration to send 100 bytes.
+    // A sink in several regions cannot be described by one key (S-505); and to send 100 bytes,
+    // registration is not worthwhile.
     assert!(a.rx.bytes_bounced > 0 && b.rx.bytes_bounced > 0);
     assert!(a.tx.bytes_bounced > 0);
     bed.end(nodes);
 }
 
-/// Neither registered memory nor a bounce buffer: the operation fails with ENOMEM and says so, and the connection stays.
+/// Without registered memory or a bounce buffer an operation fails with ENOMEM, and the connection
+/// stays.
 #[test]
 fn without_memory_transfers_fail_and_small_messages_go_on() {
     let little = IbDevice { memory_bytes: 1 << 19, ..IbDevice::LARGE };
@@ -94,7 +97,8 @@ fn without_memory_transfers_fail_and_small_messages_go_on() {
     bed.end(nodes);
 }
 
-/// Worlds of seeds: each message ends once and is what was sent, whatever happens; then all is idle, and given back.
+/// Worlds of many seeds: each message ends once with the sent bytes under all trouble; then all is
+/// idle, and released.
 // Covers: S-109
 #[test]
 fn seeds() {

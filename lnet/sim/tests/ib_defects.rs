@@ -1,11 +1,11 @@
-//! A wrong network is noticed: the simulation of RDMA nodes can fail.
+//! Faulty networks are noticed: the simulation of RDMA nodes can fail.
 
 mod harness;
 
 use harness::check_noticed;
 use lnet_sim::ib::{IbFault, IbScenario};
 
-/// Seeds among which each of them must show, and their steps.
+/// The number of seeds among which each fault must show, and their steps.
 const RUNS: (u64, u64) = (100, 30);
 
 fn check_fault(fault: IbFault) {

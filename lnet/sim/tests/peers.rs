@@ -8,7 +8,7 @@ mod peers;
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
-/// As `lnet-sim peers`, which prints it.
+/// As `lnet-sim peers`, which prints the result.
 #[test]
 fn peers_and_buffers_cost_little() {
     let cost = peers::measure(100_000, 100_000).unwrap();

@@ -1,17 +1,17 @@
-//! The program: what it prints runs the same worlds again.
+//! The program: the commands that it prints reproduce the same worlds.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 
-/// Runs the program; returns what it printed.
+/// Runs the program; returns its output.
 fn lnet_sim(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_lnet-sim")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The arguments of the commands that run the seeds again.
+/// Returns the arguments of the printed commands that run the seeds again.
 fn commands(text: &str) -> Vec<Vec<&str>> {
     let lines =
         text.lines().filter_map(|line| line.strip_prefix("again: cargo run --release -p lnet-sim -- "));
@@ -31,7 +31,7 @@ fn seeds_of_the_clock_are_other_ones_each_time_and_run_again_by_what_is_printed(
 
         let again = one.iter().map(|command| lnet_sim(command)).collect::<Vec<_>>();
         assert_eq!(commands(&again[1]), [one[1].clone()]);
-        // What the worlds saw, added up, is what they saw together.
+        // The counts of the single ranges add up to the counts of the whole run.
         let seen = |text: &str| -> Vec<u64> {
             let lines = text.lines().filter(|line| line.starts_with(' '));
             lines.map(|line| line.split_whitespace().next().unwrap().parse().unwrap()).collect()

@@ -4,10 +4,10 @@ mod harness;
 
 use lnet_sim::{Scenario, Worlds};
 
-/// Runs that the test makes unless the environment says otherwise.
+/// The default number of runs, which the environment can override.
 const SEEDS: u64 = 3_000;
 
-/// Whatever happens in whatever order, engines do what the model says.
+/// Engines behave as the model, for every order of events.
 // Covers: S-101, S-102, S-103, S-104, S-105, S-106, S-107, S-108, S-109, S-202, S-209, S-307, S-310
 // Covers: S-311
 #[test]

@@ -1,11 +1,11 @@
-//! A wrong network or a wrong expectation is noticed: the simulation of TCP nodes can fail.
+//! Faulty networks and wrong expectations are noticed: the simulation of TCP nodes can fail.
 
 mod harness;
 
 use harness::check_noticed;
 use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario};
 
-/// Seeds among which each of them must show, and their steps.
+/// The number of seeds among which each of them must show, and their steps.
 const RUNS: (u64, u64) = (100, 60);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Listeners, and requests that have not been decided on.
+//! Listeners, and requests that have not been decided.
 
 use std::net::SocketAddrV4;
 
@@ -9,15 +9,15 @@ use super::host::SimFabric;
 use super::net::IbNet;
 use super::state::{Answer, Event, State};
 
-/// Bytes of private data that a connection manager delivers: those sent, and zeros.
+/// Lengths of private data delivered by a connection manager: the sent bytes, padded with zeros.
 const ASKED_BYTES: usize = 56;
 const ANSWERED_BYTES: usize = 196;
 const REJECTED_BYTES: usize = 148;
 
-/// A rejection without a word from the program: the status of the connection manager for a consumer's reject.
+/// A rejection without private data: the connection manager's status for a consumer's reject.
 pub(super) const WITHOUT_REASON: i32 = 28;
 
-/// A listener, as the network has it.
+/// The network's state of a listener.
 pub(super) struct Listening {
     pub(super) host: usize,
     pub(super) at: SocketAddrV4,
@@ -26,7 +26,7 @@ pub(super) struct Listening {
     pub(super) backlog: usize,
 }
 
-/// A request that has arrived.
+/// The network's state of a request that has arrived.
 pub(super) struct Asking {
     pub(super) host: usize,
     pub(super) end: u64,
@@ -36,13 +36,13 @@ pub(super) struct Asking {
     private_data: PrivateData,
 }
 
-/// A listener, as a driver has it.
+/// A driver's handle of a listener.
 pub(super) struct SimListener {
     pub(super) net: IbNet,
     pub(super) id: u64,
 }
 
-/// A request, as a driver has it.
+/// A driver's handle of a request.
 pub(super) struct SimRequest {
     fabric: SimFabric,
     id: u64,
@@ -54,7 +54,8 @@ pub(super) struct SimRequest {
 impl Listener for SimListener {}
 
 impl Drop for SimListener {
-    /// Requests that the channel has not given out are rejected without a record, as by Linux's connection manager.
+    /// Requests that the channel has not delivered are rejected without a record, as by Linux's
+    /// connection manager.
     fn drop(&mut self) {
         let mut guard = self.net.lock();
         let state = &mut *guard;
@@ -86,7 +87,7 @@ impl SimRequest {
             .requests
             .get(&id)
             .map(|asking| (asking.source, asking.target, asking.private_data.clone()));
-        // The active side may have gone since.
+        // The active side may have disappeared since.
         let (source, target, private_data) = asking.unwrap_or((nowhere, nowhere, PrivateData::new()));
         SimRequest { fabric, id, source, target, private_data }
     }
@@ -128,7 +129,7 @@ fn padded(bytes: &[u8], length: usize) -> PrivateData {
 }
 
 impl State {
-    /// A request to connect arrives at a host.
+    /// Delivers a request to connect at a host.
     pub(super) fn ask(&mut self, active: u64) {
         let Some(end) = self.own.ends.get(&active) else { return };
         let (source, target, here) = (end.local, end.remote, end.host);
@@ -159,7 +160,7 @@ impl State {
         self.reject((asking.host, asking.end), rejected);
     }
 
-    /// The passive side refuses what this end has asked for.
+    /// Rejects the request of this end.
     pub(super) fn reject(&mut self, (there, active): (usize, u64), rejected: Rejected) {
         self.seen.rejected += u64::from(matches!(rejected, Rejected::Record(_)));
         let Some(end) = self.own.ends.get(&active) else { return };
@@ -171,7 +172,7 @@ impl State {
         self.reject(to, Rejected::Record(padded(record, REJECTED_BYTES)));
     }
 
-    /// The passive side accepts.
+    /// Accepts a request.
     pub(super) fn accept(&mut self, passive: u64, private_data: &[u8]) {
         let Some(end) = self.own.ends.get(&passive) else { return };
         let (there, active) = (end.host, end.peer);
@@ -183,7 +184,7 @@ impl State {
         self.launch((there, here), Event::Answer { end: active, answer });
     }
 
-    /// A message of the connection manager was lost: it comes again.
+    /// Repeats a lost message of the connection manager.
     pub(super) fn again(&mut self, hosts: (usize, usize), event: Event) {
         const AGAIN_NS: u64 = 500_000_000;
         let at_ns = self.now_ns + AGAIN_NS + self.delay_ns(hosts);

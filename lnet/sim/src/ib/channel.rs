@@ -16,19 +16,19 @@ use super::habits::IbFault;
 use super::host::SimFabric;
 use super::state::Queue;
 
-/// A channel, as the network has it.
+/// The network's state of a channel.
 pub(super) struct Hearing {
     pub(super) host: usize,
     pub(super) heard: Queue<Heard>,
     pub(super) rung: bool,
     /// For threads that sleep in real time.
     pub(super) bell: Arc<Bell>,
-    /// Some thread has asked for the descriptor: from then on it is written.
+    /// Whether a thread has asked for the descriptor: from then on it is written.
     pub(super) watched: bool,
 }
 
 impl Hearing {
-    /// Whether whoever sleeps on it is to be woken.
+    /// Whether a thread that sleeps on it is to be woken.
     pub(super) fn is_ready(&self) -> bool {
         self.rung || !self.heard.is_empty()
     }
@@ -45,7 +45,7 @@ impl Hearing {
 
     fn wake(&self) {
         if self.watched {
-            // No error: it is an eventfd.
+            // This cannot fail: it is an eventfd.
             let _ = self.bell.ring();
         }
     }
@@ -53,13 +53,13 @@ impl Hearing {
     fn silence(&mut self) {
         self.rung = false;
         if self.watched {
-            // It does not block: nobody may have written it.
+            // It does not block, even if the eventfd was not written.
             let _ = self.bell.silence();
         }
     }
 }
 
-/// What it is to tell.
+/// An event of a channel.
 #[derive(Debug)]
 pub(super) enum Heard {
     Request { listener: Token, request: u64 },
@@ -73,7 +73,7 @@ pub(super) enum Heard {
     Device(DeviceChange),
 }
 
-/// A channel, as a shard has it.
+/// A shard's handle of a channel.
 pub(super) struct SimChannel {
     pub(super) fabric: SimFabric,
     pub(super) id: u64,
@@ -81,7 +81,7 @@ pub(super) struct SimChannel {
 }
 
 impl Channel for SimChannel {
-    /// For threads in real time, which somebody else runs the network for.
+    /// For threads in real time, while another thread runs the network.
     fn fd(&self) -> BorrowedFd<'_> {
         if let Some(hearing) = self.fabric.net.lock().own.channels.get_mut(&self.id)
             && !std::mem::replace(&mut hearing.watched, true)
@@ -154,7 +154,7 @@ impl Channel for SimChannel {
 
     fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
         let (id, device) = self.fabric.adopt(self.id, token, &*request)?;
-        // It has been taken: dropping it rejects nobody.
+        // The request has been taken: dropping it rejects nothing.
         drop(request);
         Ok(Box::new(SimEndpoint { net: self.fabric.net.clone(), id, device }))
     }

@@ -7,17 +7,17 @@ use lnet_region::Region;
 use super::memory::Registered;
 use super::net::IbNet;
 
-/// What each host calls its device.
+/// The name of each host's device.
 pub(super) const NAME: &str = "sim0";
 
-/// A device of one life of a host.
+/// A device of one incarnation of a host.
 pub(super) struct SimDevice {
     pub(super) net: IbNet,
     pub(super) id: u64,
     pub(super) limits: DeviceLimits,
 }
 
-/// A registration, until it is dropped.
+/// A registration; dropping it ends it.
 struct SimMemory {
     net: IbNet,
     key: u32,

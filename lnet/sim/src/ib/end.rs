@@ -1,4 +1,4 @@
-//! One side of a connection, and what its device does for it.
+//! One side of a connection, and its device's handling of it.
 
 use std::net::SocketAddrV4;
 
@@ -13,26 +13,27 @@ use super::channel::Heard;
 use super::habits::IbFault;
 use super::state::{Answer, Event, Queue, State, Status};
 
-/// A peer that does not answer is given up after so long, with seven retries of half a second.
+/// How long a peer without an answer is retried: seven retries of half a second.
 const SILENCE_NS: u64 = 4_000_000_000;
 
-/// An attempt to connect that is not answered: what Linux's connection manager waits.
+/// How long an attempt to connect waits for an answer: the limit of Linux's connection manager.
 const ANSWER_NS: u64 = 20_000_000_000;
 
-/// A message that found no receive buffer is sent again after so long.
+/// The time after which a message that found no receive buffer is retried.
 const NOT_READY_NS: u64 = 1_000_000;
 
-/// So many retries stand for ever.
+/// The number of retries that means no limit.
 const FOR_EVER: u8 = 7;
 
-/// How far an end is.
+/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The way is being looked for, is known, or the peer was asked; or it is the passive side that has not accepted.
+    /// The route is being resolved or is known, or the peer was asked; or it is the passive side
+    /// that has not accepted.
     Beginning,
-    /// The peer has accepted, or was accepted.
+    /// The connection is established.
     Standing,
-    /// It has ended.
+    /// The connection has ended.
     Broken,
 }
 
@@ -45,7 +46,7 @@ struct Posted {
     inline: Option<Vec<u8>>,
     signalled: bool,
     arrives_ns: u64,
-    /// The peer's device has had it.
+    /// Whether it has arrived at the peer's device.
     arrived: bool,
     status: Option<Status>,
 }
@@ -61,26 +62,27 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     pub(super) private_data: PrivateData,
     pub(super) phase: Phase,
-    /// The active side has established the connection.
+    /// Whether the active side has established the connection.
     established: bool,
-    /// The passive side has accepted, and does not know yet that the connection is established.
+    /// Whether the passive side has accepted, but does not know yet that the connection is
+    /// established.
     half_open: bool,
-    /// The peer has been told, or has told, that it ends.
+    /// Whether a disconnect was sent or received.
     hung_up: bool,
     sizes: Option<QueueSizes>,
     rnr_retries: u8,
     sends: Queue<Posted>,
-    /// Sends whose places in the queue have not been given back.
+    /// Entries of the send queue that are not free yet.
     send_slots: u32,
     receives: Queue<ReceiveWork>,
     done: Queue<(Completion, u32)>,
-    /// Completed sends that no completion has told of yet.
+    /// Completed sends that no completion has reported yet.
     silent: u32,
     armed: bool,
     next_sequence: u64,
     last_arrival_ns: u64,
     pumping: bool,
-    /// Since when the head does not get through, and how often it has met no receive buffer.
+    /// How long the first send has not arrived, and how often it found no receive buffer.
     silent_since_ns: Option<u64>,
     not_ready: u8,
 }
@@ -122,7 +124,7 @@ impl End {
     }
 }
 
-/// Setting up and ending.
+/// Connecting and disconnecting.
 impl State {
     pub(super) fn resolve(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
@@ -130,7 +132,7 @@ impl State {
         self.tell(channel, Heard::Resolved(token));
     }
 
-    /// What was begun cannot be.
+    /// Fails an end that is being connected.
     pub(super) fn fail(&mut self, id: u64, errno: Errno) {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.phase == Phase::Beginning) else {
             return;
@@ -156,7 +158,7 @@ impl State {
         Ok(made)
     }
 
-    /// What both sides do when they ask or accept.
+    /// Checks and stores the options, when an end connects or accepts.
     pub(super) fn prepare(&mut self, id: u64, options: &ConnectOptions) -> Result<(), Errno> {
         let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         if end.phase != Phase::Beginning || end.sizes.is_none() {
@@ -182,10 +184,10 @@ impl State {
         Ok(())
     }
 
-    /// The answer to a request arrives.
+    /// Handles the answer to a request.
     pub(super) fn answer(&mut self, id: u64, answer: Answer) {
         let Some(end) = self.own.ends.get(&id) else {
-            // Whoever accepted learns that nobody is there.
+            // The accepting side learns that the active side is gone.
             if let Answer::Accepted { passive, .. } = answer {
                 self.schedule(self.now_ns, Event::HangUp { end: passive });
             }
@@ -239,7 +241,8 @@ impl State {
         self.tell(channel, Heard::Established(token));
     }
 
-    /// This side ends the connection. Of one that is half open the connection manager says nothing before the endpoint goes.
+    /// Disconnects this side. For a half-open connection the connection manager sends nothing
+    /// before the endpoint is destroyed.
     pub(super) fn disconnect(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         if end.half_open {
@@ -254,13 +257,14 @@ impl State {
         }
     }
 
-    /// The other side has ended it.
+    /// Handles a disconnect of the other side.
     pub(super) fn hang_up(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (here, to) = (end.host, *end.remote.ip());
         let Some(there) = self.host_of(to.into()) else { return };
         if !self.reaches((there, here)) {
-            // It is said once more, and then no more: whoever is left finds out by himself.
+            // The disconnect is repeated once, and then dropped: this side has to find out by
+            // itself.
             return;
         }
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -273,7 +277,7 @@ impl State {
         self.tell(channel, Heard::Disconnected(token));
     }
 
-    /// The device of an end is gone, and it is told.
+    /// Ends an end whose device is gone, and notifies it.
     pub(super) fn lose(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.hung_up = true;
@@ -282,7 +286,7 @@ impl State {
         self.tell(channel, Heard::Disconnected(token));
     }
 
-    /// Its queues do nothing more: what is in them ends.
+    /// Stops the queues: all work requests in them are flushed.
     pub(super) fn break_end(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.phase = Phase::Broken;
@@ -298,7 +302,8 @@ impl State {
         }
     }
 
-    /// The endpoint is destroyed. A peer that was accepted and has not established the connection is rejected without a record.
+    /// Destroys the endpoint. A peer that was accepted and has not established the connection is
+    /// rejected without a record.
     pub(super) fn remove(&mut self, id: u64) {
         let Some(end) = self.own.ends.remove(&id) else { return };
         if let Some(peer) = end.peer.filter(|_| end.half_open && !end.hung_up) {
@@ -382,7 +387,7 @@ impl State {
         Some(all)
     }
 
-    /// The next work request that has not arrived will do so.
+    /// Plans the arrival of the next work request.
     fn pump_soon(&mut self, id: u64) {
         let now_ns = self.now_ns;
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -395,7 +400,7 @@ impl State {
         self.schedule(at_ns, Event::Pump { end: id });
     }
 
-    /// A work request arrives at the peer's device.
+    /// Handles the arrival of a work request at the peer's device.
     pub(super) fn pump(&mut self, id: u64) {
         let now_ns = self.now_ns;
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -461,7 +466,7 @@ impl State {
         self.pump_soon(id);
     }
 
-    /// A message arrives.
+    /// Delivers a message.
     fn deliver(&mut self, peer: u64, bytes: &[u8]) -> Status {
         let Some(end) = self.own.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
         let device = end.device;
@@ -479,7 +484,7 @@ impl State {
         Ok(())
     }
 
-    /// A write arrives.
+    /// Carries out a write.
     fn carry_out(&mut self, peer: u64, (address, key): (u64, u32), mut bytes: Vec<u8>) -> Status {
         let Some(device) = self.own.ends.get(&peer).map(|end| end.device) else {
             return Err(WorkError::RetriesExceeded);
@@ -500,13 +505,13 @@ impl State {
         Err(WorkError::RemoteAccess)
     }
 
-    /// A work request fails, and with it all behind it.
+    /// Fails a work request and all behind it.
     fn refuse(&mut self, id: u64, place: usize, error: WorkError) {
         self.seen.failed_works += 1;
         if let Some(posted) = self.own.ends.get_mut(&id).and_then(|end| end.sends.get_mut(place)) {
             posted.status = Some(Err(error));
         }
-        // What has arrived before has ended well, though it was not told.
+        // Work requests that arrived before have succeeded, even if that was not reported.
         if let Some(end) = self.own.ends.get_mut(&id) {
             end.sends.iter_mut().take(place).for_each(|posted| {
                 posted.status.get_or_insert(Ok(()));
@@ -515,7 +520,7 @@ impl State {
         self.break_end(id);
     }
 
-    /// The sender learns that a work request has been carried out.
+    /// Reports to the sender that a work request has been carried out.
     pub(super) fn complete(&mut self, id: u64, sequence: u64, status: Status) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         let Some(posted) = end.sends.iter_mut().find(|posted| posted.sequence == sequence) else { return };
@@ -536,7 +541,7 @@ impl State {
         }
     }
 
-    /// A completion stands in the queue; `slots` places of the send queue are free when it has been seen.
+    /// Queues a completion; `slots` entries of the send queue are free once it has been polled.
     fn report(&mut self, id: u64, completion: Completion, slots: u32) {
         if self.habits.strikes(IbFault::LosesCompletion, &mut self.rng) {
             return;
@@ -555,7 +560,7 @@ impl State {
         }
     }
 
-    /// The channel of an end that was armed tells of it.
+    /// Reports completions on the channel of an armed end.
     pub(super) fn interrupt(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);

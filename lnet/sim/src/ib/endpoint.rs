@@ -10,7 +10,7 @@ use super::end::Phase;
 use super::net::IbNet;
 use super::state::State;
 
-/// One side of a connection, as a driver has it.
+/// A driver's handle of one side of a connection.
 pub(super) struct SimEndpoint {
     pub(super) net: IbNet,
     pub(super) id: u64,

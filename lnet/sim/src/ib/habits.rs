@@ -1,70 +1,72 @@
 use crate::Rng;
 
-/// The habits of a simulated RDMA network. Chances are in 10,000, times in nanoseconds of virtual time; ranges include both
-/// ends.
+/// The behaviour of a simulated RDMA network. Chances are in 10,000, times in nanoseconds of
+/// virtual time; ranges include both ends.
 #[derive(Debug, Clone)]
 pub struct IbHabits {
-    /// From a work request's leaving to its arriving, drawn once for each direction between two hosts.
+    /// Time from a work request's departure to its arrival, drawn once for each direction between
+    /// two hosts.
     pub latency_ns: (u64, u64),
-    /// What is added to it for each work request, and for each message of the connection manager. Work requests of one
-    /// connection keep their order.
+    /// Addition to the latency for each work request, and for each message of the connection
+    /// manager. Work requests of one connection keep their order.
     pub jitter_ns: (u64, u64),
-    /// Nanoseconds for each KiB.
+    /// Transfer time in nanoseconds for each KiB.
     pub kib_ns: u64,
-    /// From a completion to the channel's telling of it, as an interrupt takes its time. Meanwhile it can be polled.
+    /// Time from a completion to the channel's event, like that of an interrupt. Meanwhile it can
+    /// be polled.
     pub interrupt_ns: (u64, u64),
-    /// Work requests at which the connection breaks.
+    /// Chance that the connection breaks at a work request.
     pub breaks: u32,
-    /// Registrations that are refused for want of memory.
+    /// Chance that a registration is refused for lack of memory.
     pub refused_memory: u32,
-    /// What devices can do, drawn for each host.
+    /// The limits of devices, drawn for each host.
     pub devices: Vec<IbDevice>,
-    /// A wrong network, to see whether anybody notices.
+    /// A fault, for testing the checks.
     pub fault: Option<IbFault>,
 }
 
-/// What a device can do, as far as it differs.
+/// The limits of a device, as far as they differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IbDevice {
     /// Work requests per queue.
     pub queue_entries: u32,
-    /// Pieces of memory per work request.
+    /// Fragments of memory per work request.
     pub pieces: u32,
-    /// Bytes that a send carries in itself.
+    /// Bytes of inline data of a send.
     pub inline: u32,
     /// Bytes of one registration.
     pub memory_bytes: u64,
 }
 
-/// Something that no RDMA device does.
+/// A fault that no RDMA device has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IbFault {
-    /// A byte of a write is another one.
+    /// A byte of a write is changed.
     ChangesByte,
-    /// A write is not carried out, and completes well.
+    /// A write is not carried out, and completes with success.
     DropsWrite,
     /// A completion is not reported by the channel.
     LosesReady,
-    /// A completion is not there.
+    /// A completion is lost.
     LosesCompletion,
-    /// Whoever rings a channel's bell wakes nobody.
+    /// Ringing a channel's bell wakes no thread.
     LosesRing,
 }
 
-/// Chances of an [`IbFault`] in 10,000, whenever it could strike.
+/// The chance of an [`IbFault`] in 10,000, at each occasion.
 const FAULT_CHANCE: u32 = 100;
 
 impl IbDevice {
-    /// One as they are.
+    /// The limits of a usual device.
     pub const LARGE: IbDevice =
         IbDevice { queue_entries: 16_384, pieces: 30, inline: 220, memory_bytes: u64::MAX };
 
-    /// One that can do little: no queue of usual depth, and little memory at a time.
+    /// The limits of a small device: no queue of usual depth, and little memory at a time.
     pub const SMALL: IbDevice = IbDevice { queue_entries: 600, pieces: 1, inline: 0, memory_bytes: 2 << 20 };
 }
 
 impl IbHabits {
-    /// A network on which nothing goes wrong.
+    /// Returns a network without faults.
     #[must_use]
     pub fn reliable() -> IbHabits {
         IbHabits {
@@ -79,7 +81,7 @@ impl IbHabits {
         }
     }
 
-    /// A network as these random numbers have it.
+    /// Draws a network.
     #[must_use]
     pub fn from_rng(rng: &mut Rng) -> IbHabits {
         let (large, small) = (IbDevice::LARGE, IbDevice::SMALL);
@@ -100,13 +102,13 @@ impl IbHabits {
         }
     }
 
-    /// The same network on a good day.
+    /// Returns the network without faults.
     #[must_use]
     pub fn calmed(&self) -> IbHabits {
         IbHabits { breaks: 0, refused_memory: 0, ..self.clone() }
     }
 
-    /// The fault, if it strikes now.
+    /// Whether the fault strikes now.
     pub(super) fn strikes(&self, fault: IbFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }

@@ -16,7 +16,8 @@ use crate::kit::{Host, HostHandle};
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The device that one start of one host of an [`IbNet`](super::IbNet) offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd).
+/// The devices that one start of one host of an [`IbNet`](super::IbNet) offers to an
+/// [`O2ibLnd`](lnet_o2iblnd::O2ibLnd).
 pub type SimFabric = HostHandle<IbWire>;
 
 impl SimFabric {
@@ -24,7 +25,7 @@ impl SimFabric {
         if self.is_alive(state) { Ok(()) } else { Err(refused(what, Errno::EBADF)) }
     }
 
-    /// Whether a port can be used at this address.
+    /// Checks that a port can be used at this address.
     fn check_port(&self, state: &State, at: SocketAddrV4, what: &str) -> Result<(), FabricError> {
         let host = &state.hosts[self.host];
         if !host.addresses.contains(&IpAddr::V4(*at.ip())) {

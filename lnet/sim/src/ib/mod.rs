@@ -1,8 +1,9 @@
 //! The whole verbs LND on a simulated RDMA network.
 //!
-//! An [`IbNet`] is hosts, devices, connections and registered memory in virtual time, on one thread, out of one seed. A
-//! [`SimFabric`] is what one start of one host offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd) in place of this host's RDMA
-//! devices ([`lnet_o2iblnd::fabric`]). [`run`] makes a world out of a seed, as [`tcp`](crate::tcp) does.
+//! An [`IbNet`] simulates hosts, devices, connections and registered memory in virtual time, on one
+//! thread, from one seed. A [`SimFabric`] offers to an [`O2ibLnd`](lnet_o2iblnd::O2ibLnd) the
+//! devices of one start of one host, in place of this host's RDMA devices
+//! ([`lnet_o2iblnd::fabric`]). [`run`] makes a world from a seed, as in [`tcp`](crate::tcp).
 
 mod asking;
 mod channel;

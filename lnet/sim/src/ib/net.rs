@@ -3,11 +3,12 @@ use lnet_o2iblnd::fabric::DeviceChange;
 use super::state::IbWire;
 use crate::kit::Net;
 
-/// An RDMA network in virtual time: hosts with one device each, listeners, connections, registered memory.
+/// An RDMA network in virtual time: hosts with one device each, listeners, connections, registered
+/// memory.
 pub type IbNet = Net<IbWire>;
 
 impl IbNet {
-    /// The port of a host's device goes down, or up; its programs hear of it.
+    /// Sets the port of a host's device down or up, and notifies its programs.
     pub fn set_port(&self, host: usize, up: bool) {
         let mut state = self.lock();
         if std::mem::replace(&mut state.hosts[host].own.port_up, up) == up {
@@ -18,7 +19,7 @@ impl IbNet {
         state.tell_all(host, if up { DeviceChange::PortUp } else { DeviceChange::PortDown });
     }
 
-    /// The device of a host is taken away: its queues and registrations are gone.
+    /// Removes the device of a host: its queues and registrations are gone.
     pub fn unplug(&self, host: usize) {
         let mut state = self.lock();
         let Some(device) = state.hosts[host].own.device.take() else { return };
@@ -30,20 +31,20 @@ impl IbNet {
         state.tell_all(host, DeviceChange::Removed);
     }
 
-    /// A host has a device again: another one.
+    /// Gives a host a new device.
     pub fn plug(&self, host: usize) {
         let mut state = self.lock();
         let device = state.id();
         state.hosts[host].own.device.get_or_insert(device);
     }
 
-    /// How many registrations there are.
+    /// Returns the number of registrations.
     #[must_use]
     pub fn registrations(&self) -> usize {
         self.lock().own.memory.len()
     }
 
-    /// How many ends of connections there are on a host, in whatever state.
+    /// Returns the number of ends of connections on a host, in any state.
     #[must_use]
     pub fn ends(&self, host: usize) -> usize {
         self.lock().own.ends.values().filter(|end| end.host == host).count()

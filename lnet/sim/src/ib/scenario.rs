@@ -13,13 +13,13 @@ use crate::kit::{NodeScenario, Transport, World};
 
 const S: u64 = 1_000_000_000;
 
-/// The longest pause between attempts to connect.
+/// The longest back-off between attempts to connect.
 const BACKOFF_NS: u64 = 60 * S;
 
 /// Everything that a run of RDMA nodes depends on.
 pub type IbScenario = NodeScenario<Ib>;
 
-/// What a scenario of RDMA nodes has beside what all have.
+/// The part of a scenario that only RDMA nodes have.
 #[derive(Debug, Clone)]
 pub struct Ib {
     /// The network.
@@ -31,7 +31,7 @@ pub struct Ib {
 }
 
 impl IbScenario {
-    /// The same on a network that is wrong.
+    /// Returns the scenario on a faulty network.
     #[must_use]
     pub fn with_fault(mut self, fault: IbFault) -> IbScenario {
         self.transport.habits.fault = Some(fault);
@@ -50,7 +50,8 @@ impl Transport for Ib {
     /// A host has one device.
     const NIS: [usize; 3] = [1; 3];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [20 * S, 150 * S];
-    /// An IMMEDIATE message's payload, memory that is worth registering, LNet's maximum.
+    /// On either side of an IMMEDIATE message's payload and of memory that is worth registering,
+    /// and LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 3_975, 3_976, 3_977, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = Self::SIZES.len();
     const FILLING: u32 = 0;
@@ -58,12 +59,12 @@ impl Transport for Ib {
     const ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENOMEM, Errno::ESTALE, Errno::EMSGSIZE];
     /// Its device may be gone, or its port down.
     const NI_ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENETDOWN];
-    /// The LND does not ask a device before for memory that it has refused.
+    /// The time before the LND asks a device again for memory that it has refused.
     const REST_NS: u64 = 10 * S;
     const POLL_NS: u64 = 2_000;
     const BUSY_POLLS_MAX: u32 = 20_000;
     const IDLE_POLLS_PER_S: u64 = 16;
-    /// A connection may break when a message has arrived and its sender does not know.
+    /// A connection may break after a message has arrived and before its sender knows.
     const UNSENT_IS_LOST: bool = false;
     const SENT_WHILE_HELD: bool = false;
 
@@ -102,7 +103,7 @@ impl Transport for Ib {
     }
 
     fn nid(&self, node: usize, _: usize) -> Nid {
-        // Not in the order of their numbers.
+        // Not in the order of the nodes.
         Nid::new_v4(Net::new(NetType::O2IB, 0), Ipv4Addr::new(10, 88, 0, [7, 3, 9, 5][node % 4]))
     }
 
@@ -141,8 +142,8 @@ impl Transport for Ib {
         BACKOFF_NS + 3 * self.timeout_ns() + 10 * S
     }
 
-    /// A connection that was idle when its other end went is noticed when it is used, or by a keepalive much later. Each round
-    /// that fails ends one of these at least.
+    /// A connection that was idle when its other end disappeared is noticed when it is used, or by
+    /// a keepalive much later. Each round that fails ends at least one of these.
     fn spare_rounds(world: &World<Ib>) -> usize {
         world.nodes.iter().map(|node| node.lnd.conn_stats().connections).sum()
     }
@@ -153,7 +154,7 @@ impl Transport for Ib {
             0 => world.net.set_port(host, world.rng.chance(6_000)),
             1 => world.net.set_port(host, true),
             2 => {
-                // An NI goes, and comes again; or the other way round.
+                // An NI is removed and added, or the other way round.
                 world.change_ni(node)?;
                 return world.change_ni(node);
             }
@@ -186,9 +187,9 @@ impl Transport for Ib {
         Ok(())
     }
 
-    /// All credits are where they belong.
+    /// Checks that all credits of the connections are accounted for.
     fn check_settled(world: &mut World<Ib>) -> Result<(), String> {
-        // Sends complete, and credits that are owed may stay so.
+        // Sends complete; credits that are to be returned may stay so.
         world.run_until(world.net.now_ns() + S)?;
         let mut sum = ConnStats::default();
         for (node, it) in world.nodes.iter().enumerate() {

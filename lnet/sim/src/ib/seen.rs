@@ -1,29 +1,29 @@
 use crate::counts::counts;
 
 counts! {
-    /// How often each kind of thing has happened on a simulated RDMA network, and to its nodes alone.
+    /// Counts of the events on a simulated RDMA network, and of its nodes.
     IbSeen {
         /// Attempts to connect.
         connects: "attempts to connect",
-        /// Connections that stood.
+        /// Connections that were established.
         established: "connections established",
         /// Attempts that a record rejected.
         rejected: "attempts rejected by a record",
         /// Attempts that found no listener.
         no_listener: "attempts without a listener",
-        /// Attempts and searches for a way that were given up.
+        /// Attempts and resolutions that were given up.
         given_up: "attempts given up",
         /// Messages.
         sends: "sends",
         /// Writes into a peer's memory.
         writes: "RDMA writes",
-        /// Bytes of them.
+        /// Bytes of these writes.
         written_bytes: "bytes written",
-        /// Times that a channel told of completions.
+        /// Completion events of channels.
         interrupts: "channels told of completions",
         /// Work requests that failed.
         failed_works: "work requests failed",
-        /// Work requests that were not carried out.
+        /// Work requests that were flushed.
         flushed: "work requests flushed",
         /// Connections that the network has broken.
         breaks: "connections broken",

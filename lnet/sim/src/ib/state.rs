@@ -1,4 +1,4 @@
-//! What a simulated RDMA network consists of, beside what all simulated networks do.
+//! The state of a simulated RDMA network, beside that of every simulated network.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -16,41 +16,41 @@ use super::memory::Registered;
 use super::seen::IbSeen;
 use crate::kit::{self, Host, Wire};
 
-/// Something that happens.
+/// A future event.
 pub enum Event {
-    /// The way to a peer has been looked for.
+    /// The resolution of a route ends.
     Resolve { end: u64 },
     /// A request to connect arrives.
     Ask { end: u64 },
-    /// The answer to it arrives.
+    /// The answer to a request arrives.
     Answer { end: u64, answer: Answer },
-    /// The active side has established the connection, and the passive one hears of it.
+    /// The active side has established the connection; the passive side is notified.
     Establish { end: u64 },
-    /// Nobody has answered.
+    /// There was no answer in time.
     GiveUp { end: u64 },
     /// The next work request arrives.
     Pump { end: u64 },
-    /// A work request ends.
+    /// A work request completes.
     Complete { end: u64, sequence: u64, status: Status },
-    /// A channel tells of completions.
+    /// A channel reports completions.
     Interrupt { end: u64 },
-    /// A connection has ended at the other side.
+    /// A disconnect of the other side arrives.
     HangUp { end: u64 },
 }
 
 pub(super) type Status = Result<(), lnet_o2iblnd::fabric::WorkError>;
 
-/// What becomes of a request to connect.
+/// The result of a request to connect.
 #[derive(Debug, Clone)]
 pub enum Answer {
     Accepted { passive: u64, private_data: PrivateData },
     Rejected(Rejected),
 }
 
-/// What a host has on an RDMA network: one device of one port.
+/// The state of a host on an RDMA network: one device with one port.
 pub struct Card {
     pub(super) limits: IbDevice,
-    /// The device, if it is plugged in; changes each time that it is.
+    /// The device's id, if it is plugged in; each time a new one.
     pub(super) device: Option<u64>,
     pub(super) opened: Option<Weak<SimDevice>>,
     pub(super) port_up: bool,
@@ -64,7 +64,7 @@ pub struct IbWire {
     pub(super) requests: BTreeMap<u64, Asking>,
     pub(super) channels: BTreeMap<u64, Hearing>,
     pub(super) memory: BTreeMap<u32, Registered>,
-    /// What no driver may do.
+    /// A driver's violation of the rules.
     pub(super) wrong: Option<String>,
 }
 
@@ -117,7 +117,8 @@ impl Wire for IbWire {
         *card = Card { limits: card.limits, device, opened: None, port_up: true };
     }
 
-    /// Only what stands can break: of an attempt to connect the connection manager tells in other ways.
+    /// Only an established connection can break: the connection manager reports failures of an
+    /// attempt in other ways.
     fn reset(state: &mut State, end: u64) {
         if state.own.ends.get(&end).is_none_or(|end| end.phase != Phase::Standing) {
             return;
@@ -144,31 +145,31 @@ impl Wire for IbWire {
 }
 
 impl State {
-    /// A driver has done what it must not.
+    /// Records a driver's violation of the rules.
     pub(super) fn wrong(&mut self, what: impl FnOnce() -> String) {
         self.own.wrong.get_or_insert_with(what);
     }
 
-    /// Whether what one host sends reaches the other at this moment.
+    /// Whether messages of one host reach the other at the moment.
     pub(super) fn reaches(&mut self, hosts: (usize, usize)) -> bool {
         let works = |host: &Host<Card>| host.up && host.own.port_up && host.own.device.is_some();
         works(&self.hosts[hosts.0]) && works(&self.hosts[hosts.1]) && self.way(hosts).cut.is_none()
     }
 
-    /// A message of the connection manager leaves.
+    /// Sends a message of the connection manager.
     pub(super) fn launch(&mut self, hosts: (usize, usize), event: Event) {
         let at_ns = self.now_ns + self.delay_ns(hosts);
         self.schedule(at_ns, event);
     }
 
-    /// A channel hears of something.
+    /// Queues an event on a channel.
     pub(super) fn tell(&mut self, channel: u64, heard: Heard) {
         if let Some(hearing) = self.own.channels.get_mut(&channel) {
             hearing.hear(heard);
         }
     }
 
-    /// All channels of a host hear of a change of its device.
+    /// Queues an event for a change of a host's device on all its channels.
     pub(super) fn tell_all(&mut self, host: usize, change: DeviceChange) {
         for hearing in self.own.channels.values_mut().filter(|hearing| hearing.host == host) {
             hearing.hear(Heard::Device(change));
@@ -176,5 +177,5 @@ impl State {
     }
 }
 
-/// Things in an order.
+/// A first-in, first-out queue.
 pub(super) type Queue<T> = VecDeque<T>;

@@ -1,5 +1,6 @@
-//! The simulation kit: worlds of whole nodes, each of a real engine and a real LND, over a simulated network in virtual time. A
-//! kind of network brings its [`Wire`] and its [`Transport`]; everything else is here, once.
+//! The simulation kit: worlds of whole nodes, each of a real engine and a real LND, over a
+//! simulated network in virtual time. A kind of network implements [`Wire`] and [`Transport`];
+//! everything else is shared.
 
 pub(crate) mod net;
 mod queue;

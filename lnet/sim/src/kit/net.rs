@@ -1,4 +1,5 @@
-//! A simulated network of hosts: time, events, hosts and the ways between them. A [`Wire`] adds what travels on it.
+//! A simulated network of hosts: time, events, hosts and the paths between them. A [`Wire`] adds
+//! the traffic on it.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,52 +22,53 @@ const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 /// The first port given to a connection that asks for none: Linux's default.
 pub(crate) const EPHEMERAL_MIN: u16 = 32_768;
 
-/// What travels on a simulated network, and the endpoints that it travels between.
+/// The traffic of a simulated network, and its endpoints.
 pub trait Wire: Default + Sized {
-    /// Something that happens on it.
+    /// An event of the traffic.
     type Event;
-    /// What a host has on this kind of network.
+    /// The state of a host on this kind of network.
     type OfHost;
-    /// How bad the network is.
+    /// The behaviour of the network.
     type Habits;
-    /// How often each kind of thing has happened.
+    /// The counts of events.
     type Seen: Counts + Copy + fmt::Debug + PartialEq + Send;
 
-    /// The parts of a new host.
+    /// Makes the state of a new host.
     fn of_host(state: &mut State<Self>) -> Self::OfHost;
 
-    /// Ranges of the latency of a way, drawn once, and of what is added to it for each packet.
+    /// The ranges of a path's latency, drawn once, and of the addition for each packet.
     fn delays_ns(habits: &Self::Habits) -> [(u64, u64); 2];
 
-    /// Makes an event happen.
+    /// Runs an event.
     fn happen(state: &mut State<Self>, event: Self::Event);
 
-    /// Ends these connections of a host, all that it has; `tell`: as the system of a program that dies does, else silently. Ends
-    /// what else it has.
+    /// Ends these connections of a host, all that it has, and its other endpoints. With `tell` the
+    /// peers are notified, as by the system of a program that dies; else they are not.
     fn stop(state: &mut State<Self>, host: usize, ends: Vec<u64>, tell: bool);
 
-    /// A host is up again.
+    /// Called when a host is up again.
     fn started(_: &mut State<Self>, _host: usize) {}
 
-    /// A direction works again, after an outage that began at `since_ns`.
+    /// Called when a direction works again, after an outage that began at `since_ns`.
     fn healed(_: &mut State<Self>, _hosts: (usize, usize), _since_ns: u64) {}
 
-    /// Breaks the connection of an end, which learns of it.
+    /// Breaks the connection of an end, which is notified.
     fn reset(state: &mut State<Self>, end: u64);
 
-    /// The ends of all connections, with the host that each is on and the address of the other.
+    /// Iterates over the ends of all connections, with the host of each and the address of the
+    /// other.
     fn ends(&self) -> impl Iterator<Item = (u64, usize, IpAddr)>;
 
-    /// From now on nothing goes wrong by itself.
+    /// Ends spontaneous faults.
     fn calm(state: &mut State<Self>);
 
     /// Whether a thread that sleeps on this poller or channel would be woken.
     fn is_ready(&self, poller: u64) -> bool;
 
-    /// What was seen that must not be.
+    /// Returns the first violation of the rules, if there is one.
     fn wrong(&self) -> Option<String>;
 
-    /// What has happened so far.
+    /// Returns the counts of events so far.
     fn seen(state: &State<Self>) -> Self::Seen {
         state.seen
     }
@@ -85,19 +87,19 @@ enum Event<E> {
 /// A machine with addresses.
 pub(crate) struct Host<H> {
     pub(crate) addresses: Vec<IpAddr>,
-    /// It may use ports below 1024.
+    /// Whether it may use ports below 1024.
     pub(crate) privileged: bool,
     pub(crate) up: bool,
-    /// Counts its starts: endpoints of an earlier one are dead.
+    /// The number of its starts: endpoints of an earlier one are dead.
     pub(crate) life: u64,
-    /// The last one given to an NI.
+    /// The last incarnation given to an NI.
     incarnation: u64,
     next_port: u16,
     pub(crate) own: H,
 }
 
 impl<H> Host<H> {
-    /// The next port for a connection that asks for none.
+    /// Returns the next port for a connection without a requested port.
     pub(crate) fn next_port(&mut self) -> u16 {
         self.next_port = self.next_port.checked_add(1).unwrap_or(EPHEMERAL_MIN).max(EPHEMERAL_MIN);
         self.next_port
@@ -108,11 +110,11 @@ impl<H> Host<H> {
 #[derive(Default)]
 pub(crate) struct Way {
     pub(crate) latency_ns: u64,
-    /// The number and the beginning of the present outage.
+    /// The number and the start time of the current outage.
     pub(crate) cut: Option<(u64, u64)>,
 }
 
-/// The whole network.
+/// The state of the network.
 pub struct State<W: Wire> {
     pub(crate) now_ns: u64,
     pub(crate) rng: Rng,
@@ -122,13 +124,13 @@ pub struct State<W: Wire> {
     pub(crate) hosts: Vec<Host<W::OfHost>>,
     ways: BTreeMap<(usize, usize), Way>,
     pub(crate) seen: W::Seen,
-    /// What happened since the log was last taken; `None`: nothing is logged.
+    /// The log since it was last taken; `None` while logging is off.
     log: Option<Vec<String>>,
     pub(crate) own: W,
 }
 
 impl<W: Wire> State<W> {
-    /// A number that nothing else has.
+    /// Returns a number that is unique in the network.
     pub(crate) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
@@ -145,7 +147,7 @@ impl<W: Wire> State<W> {
         self.queue.schedule(at_ns, Event::OnWire(event));
     }
 
-    /// Removes all such events, and returns them in their order.
+    /// Removes all events for which the predicate holds, and returns them in order.
     pub(crate) fn take_events(&mut self, mut is_such: impl FnMut(&W::Event) -> bool) -> Vec<W::Event> {
         let taken = self.queue.take(|event| matches!(event, Event::OnWire(event) if is_such(event)));
         let on_wire = |event| match event {
@@ -165,7 +167,7 @@ impl<W: Wire> State<W> {
         self.ways.entry(hosts).or_insert_with(|| Way { latency_ns: rng.between(latency_ns), cut: None })
     }
 
-    /// How long a packet takes at this moment.
+    /// Returns the current delay of a packet.
     pub(crate) fn delay_ns(&mut self, hosts: (usize, usize)) -> u64 {
         let [_, jitter_ns] = W::delays_ns(&self.habits);
         self.way(hosts).latency_ns + self.rng.between(jitter_ns)
@@ -181,7 +183,7 @@ impl<W: Wire> State<W> {
         }
     }
 
-    /// Ends an outage, if it is still this one.
+    /// Ends an outage, if it is still the current one.
     fn heal(&mut self, hosts: (usize, usize), cut: Option<u64>) {
         let way = self.way(hosts);
         let present = way.cut.take_if(|(number, _)| cut.is_none_or(|cut| cut == *number));
@@ -200,7 +202,7 @@ impl<W: Wire> State<W> {
     }
 }
 
-/// A line of a log or a trace, with its time in seconds.
+/// Returns a line of a log or a trace, with its time in seconds.
 pub(crate) fn stamped(now_ns: u64, line: &str) -> String {
     format!("{:>18.9} {line}", now_ns as f64 / 1e9)
 }
@@ -209,7 +211,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside the simulated network at this moment: what is allocated there is not the driver's.
+/// Whether this thread is inside the simulated network at the moment: allocations there are not the
+/// driver's.
 #[must_use]
 pub fn is_inside() -> bool {
     INSIDE.get()
@@ -237,8 +240,8 @@ impl<W: Wire> DerefMut for Locked<'_, W> {
     }
 }
 
-/// A network in virtual time. All that happens on it is in one queue, and follows from a seed and from the calls made to
-/// it. Its clones are the same network.
+/// A network in virtual time. All its events are in one queue, and follow from a seed and from the
+/// calls made to it. Clones share the network.
 pub struct Net<W: Wire>(Arc<Mutex<State<W>>>);
 
 impl<W: Wire> Clone for Net<W> {
@@ -248,7 +251,7 @@ impl<W: Wire> Clone for Net<W> {
 }
 
 impl<W: Wire> Net<W> {
-    /// A network without hosts.
+    /// Makes a network without hosts.
     #[must_use]
     pub fn new(seed: u64, habits: W::Habits) -> Net<W> {
         Net(Arc::new(Mutex::new(State {
@@ -271,7 +274,8 @@ impl<W: Wire> Net<W> {
         Locked(guard)
     }
 
-    /// Adds a host that is up, and returns its number. A host that is not `privileged` cannot use ports below 1024.
+    /// Adds a host that is up, and returns its number. A host that is not `privileged` cannot use
+    /// ports below 1024.
     pub fn add_host<A: Into<IpAddr>>(&self, addresses: Vec<A>, privileged: bool) -> usize {
         let mut state = self.lock();
         let own = W::of_host(&mut state);
@@ -288,26 +292,26 @@ impl<W: Wire> Net<W> {
         state.hosts.len() - 1
     }
 
-    /// What the present life of a host offers to an LND.
+    /// Returns the system layer of the current start of a host, for an LND.
     #[must_use]
     pub fn host(&self, host: usize) -> HostHandle<W> {
         let life = self.lock().hosts[host].life;
         HostHandle { net: self.clone(), host, life, pollers: Arc::default() }
     }
 
-    /// The time, in nanoseconds.
+    /// Returns the time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.lock().now_ns
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.lock().queue.next_ns()
     }
 
-    /// Makes the next event happen, at its time; `None` if there is none.
+    /// Runs the next event, at its time; `None` if there is none.
     pub fn step(&self) -> Option<Step> {
         let mut state = self.lock();
         let (at_ns, event) = state.queue.pop()?;
@@ -320,31 +324,31 @@ impl<W: Wire> Net<W> {
         Some(Step::Network)
     }
 
-    /// [`Net::step`] will return this number after so long.
+    /// Makes [`Net::step`] return this number after a delay.
     pub fn after(&self, delay_ns: u64, number: u64) {
         self.at(self.now_ns() + delay_ns, number);
     }
 
-    /// [`Net::step`] will return this number then.
+    /// Makes [`Net::step`] return this number at a time.
     pub fn at(&self, at_ns: u64, number: u64) {
         let mut state = self.lock();
         let at_ns = at_ns.max(state.now_ns);
         state.queue.schedule(at_ns, Event::Timer(number));
     }
 
-    /// Nothing gets from one host to another, for so long or until [`Net::heal`].
+    /// Cuts the direction from one host to another, for a duration or until [`Net::heal`].
     pub fn cut(&self, from: usize, to: usize, duration_ns: Option<u64>) {
         let mut state = self.lock();
         let until_ns = duration_ns.map(|duration_ns| state.now_ns + duration_ns);
         state.cut((from, to), until_ns);
     }
 
-    /// One host reaches another again.
+    /// Ends the outage of a direction.
     pub fn heal(&self, from: usize, to: usize) {
         self.lock().heal((from, to), None);
     }
 
-    /// Breaks all connections between two hosts, as a firewall does that has forgotten them.
+    /// Breaks all connections between two hosts, as a firewall does that has lost its state.
     pub fn reset(&self, a: usize, b: usize) {
         let mut state = self.lock();
         let between = |(_, here, there): &(u64, usize, IpAddr)| {
@@ -355,26 +359,26 @@ impl<W: Wire> Net<W> {
         ends.into_iter().for_each(|id| W::reset(&mut state, id));
     }
 
-    /// A host loses power: all it had is gone, and nobody is told.
+    /// Lets a host lose power: all that it had is gone, and no peer is notified.
     pub fn crash(&self, host: usize) {
         self.lock().stop(host, false);
     }
 
-    /// The program on a host dies, and the system ends its connections.
+    /// Kills the program on a host; the system ends its connections.
     pub fn kill(&self, host: usize) {
         let mut state = self.lock();
         state.stop(host, true);
         state.hosts[host].up = true;
     }
 
-    /// A host comes back, in another life.
+    /// Starts a host again.
     pub fn start(&self, host: usize) {
         let mut state = self.lock();
         state.hosts[host].up = true;
         W::started(&mut state, host);
     }
 
-    /// From now on nothing goes wrong by itself, and all outages end.
+    /// Ends spontaneous faults and all outages.
     pub fn calm(&self) {
         let mut state = self.lock();
         W::calm(&mut state);
@@ -382,38 +386,38 @@ impl<W: Wire> Net<W> {
         ways.into_iter().for_each(|hosts| state.heal(hosts, None));
     }
 
-    /// What has happened so far.
+    /// Returns the counts of events so far.
     #[must_use]
     pub fn seen(&self) -> W::Seen {
         W::seen(&self.lock())
     }
 
-    /// What was seen that must not be: on the wire, or of a driver.
+    /// Returns the first violation of the rules, on the wire or by a driver.
     #[must_use]
     pub fn wrong(&self) -> Option<String> {
         self.lock().own.wrong()
     }
 
-    /// From now on what happens is logged.
+    /// Turns logging on.
     pub(crate) fn keep_log(&self) {
         self.lock().log = Some(Vec::new());
     }
 
-    /// What was logged since the last call.
+    /// Returns the lines logged since the last call.
     pub(crate) fn take_log(&self) -> Vec<String> {
         self.lock().log.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
-/// What one start of one host of a [`Net`] offers to an LND in place of the system.
+/// The system layer that one start of one host of a [`Net`] offers to an LND.
 ///
-/// It belongs to one life of the host: after [`Net::crash`], all that came from it is dead, and the next life needs another
-/// one.
+/// It is valid for one start of the host: after [`Net::crash`] everything made from it is dead, and
+/// the next start needs another handle.
 pub struct HostHandle<W: Wire> {
     pub(crate) net: Net<W>,
     pub(crate) host: usize,
     life: u64,
-    /// The pollers or channels made of it, in order.
+    /// The pollers or channels made from it, in order.
     pub(crate) pollers: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -432,25 +436,25 @@ impl<W: Wire> HostHandle<W> {
         state.hosts[self.host].life == self.life && state.hosts[self.host].up
     }
 
-    /// Whether a thread that sleeps on the poller or channel that was made as the `number`th would be woken.
+    /// Whether a thread that sleeps on the `number`th poller or channel would be woken.
     #[must_use]
     pub fn is_ready(&self, number: usize) -> bool {
         let poller = self.pollers.lock().get(number).copied();
         poller.is_some_and(|poller| self.lock().own.is_ready(poller))
     }
 
-    /// How many pollers, or channels, were made.
+    /// Returns the number of pollers, or channels, that were made.
     #[must_use]
     pub fn channels(&self) -> usize {
         self.pollers.lock().len()
     }
 
-    /// The incarnation of an NI that starts now.
+    /// Returns the incarnation of an NI that starts now.
     pub(crate) fn next_incarnation(&self) -> u64 {
         let mut state = self.lock();
         let now_ns = EPOCH_NS + state.now_ns;
         let last = &mut state.hosts[self.host].incarnation;
-        // Virtual time stands still while nothing happens: an NI may begin twice at one moment.
+        // Virtual time does not advance while nothing happens: an NI may start twice at one time.
         *last = now_ns.max(*last + 1);
         *last
     }

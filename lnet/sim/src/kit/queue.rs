@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Events to come, ordered by their time; those of one time in the order in which they were scheduled.
+/// Future events, ordered by their time; events of one time in the order in which they were
+/// scheduled.
 pub(crate) struct EventQueue<E> {
     scheduled: u64,
     events: BTreeMap<(u64, u64), E>,
@@ -18,7 +19,7 @@ impl<E> EventQueue<E> {
         self.events.insert((at_ns, self.scheduled), event);
     }
 
-    /// The time of the next event.
+    /// Returns the time of the next event.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.events.keys().next().map(|(at_ns, _)| *at_ns)
     }
@@ -28,12 +29,12 @@ impl<E> EventQueue<E> {
         self.events.pop_first().map(|((at_ns, _), event)| (at_ns, event))
     }
 
-    /// Whether there is such an event.
+    /// Whether the predicate holds for an event.
     pub(crate) fn any(&self, is_such: impl FnMut(&E) -> bool) -> bool {
         self.events.values().any(is_such)
     }
 
-    /// Removes all such events, and returns them in their order.
+    /// Removes all events for which the predicate holds, and returns them in order.
     pub(crate) fn take(&mut self, mut is_such: impl FnMut(&E) -> bool) -> Vec<E> {
         let (taken, left) = std::mem::take(&mut self.events).into_iter().partition(|(_, it)| is_such(it));
         self.events = left;

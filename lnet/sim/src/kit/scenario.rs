@@ -5,28 +5,29 @@ use crate::Rng;
 
 const MS: u64 = 1_000_000;
 
-/// Everything that a run of whole nodes depends on. All of it follows from the seed, unless somebody changes it.
+/// Everything that a run of whole nodes depends on. All of it follows from the seed, unless a test
+/// changes it.
 #[derive(Debug, Clone)]
 pub struct NodeScenario<T> {
     /// The seed.
     pub seed: u64,
-    /// Steps before everything is allowed to come to its end.
+    /// Steps before the world is brought to its end.
     pub steps: u64,
-    /// How many nodes there are: 2 to 4.
+    /// The number of nodes: 2 to 4.
     pub nodes: usize,
-    /// NIs of each node, each on a network of its own.
+    /// The number of NIs of each node, each on a separate network.
     pub nis: usize,
     /// CPU partitions of each node: 1, 2 or 4.
     pub partitions: usize,
-    /// How long an ACK or REPLY may take, in nanoseconds.
+    /// The limit for an ACK or REPLY, in nanoseconds.
     pub transaction_timeout_ns: u64,
-    /// From one step to the next, in nanoseconds.
+    /// Time from one step to the next, in nanoseconds.
     pub pause_ns: (u64, u64),
     /// Chances in 10,000 that a step is trouble.
     pub trouble: u32,
-    /// From a descriptor's becoming readable to the poll, in nanoseconds.
+    /// Time from a descriptor's becoming readable to the poll, in nanoseconds.
     pub wake_ns: (u64, u64),
-    /// Messages handled in one poll.
+    /// The message budget of one poll.
     pub budget: usize,
     /// Chances in 10,000 that an operation is begun inside an upcall.
     pub nested: u32,
@@ -36,14 +37,14 @@ pub struct NodeScenario<T> {
     pub lazy: u32,
     /// The longest payload.
     pub longest: usize,
-    /// Payloads are expected to have another pattern, to see that they are looked at.
+    /// Whether payloads are expected to have another pattern, to test that they are checked.
     pub other_pattern: bool,
-    /// What only worlds on this kind of network have.
+    /// The part that only worlds on this kind of network have.
     pub transport: T,
 }
 
 impl<T: Transport> NodeScenario<T> {
-    /// The world that belongs to a seed.
+    /// Makes the scenario of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> NodeScenario<T> {
         let mut rng = Rng::new(seed ^ T::SALT);

@@ -1,7 +1,7 @@
 use crate::counts::{Counts, counts};
 
 counts! {
-    /// How often each kind of thing has happened to whole nodes and their programs.
+    /// Counts of the events of whole nodes and their programs.
     NodeSeen {
         /// Programs' operations.
         operations: "operations",
@@ -11,7 +11,7 @@ counts! {
         failed: "operations that failed",
         /// Operations that were unlinked.
         unlinked: "operations unlinked in flight",
-        /// Payloads delivered and found as they were sent.
+        /// Payloads delivered with the expected bytes.
         delivered: "payloads delivered",
         /// Cuts of one direction or both between two hosts.
         cuts: "cuts",
@@ -31,7 +31,7 @@ counts! {
         nested: "operations begun inside an upcall",
         /// Bursts of operations that were begun under a cork.
         corked: "bursts of operations under a cork",
-        /// PUTs to a lazy portal whose buffers were not there yet.
+        /// PUTs to a lazy portal whose buffers were not posted yet.
         expected_later: "PUTs whose buffers come later",
         /// Messages that were held when their buffer came.
         held_and_met: "held messages met by a buffer",
@@ -39,7 +39,8 @@ counts! {
         held_and_dropped: "held messages dropped",
         /// Messages that were held when their connection was lost.
         held_and_cut: "held messages cut with their connection",
-        /// Messages that would have met a buffer, and were dropped as there was no memory to hold them.
+        /// Messages that would have met a buffer, and were dropped as there was no memory to hold
+        /// them.
         held_beyond: "messages dropped because the limit of held ones was reached",
         /// Messages that were held for several timeouts, with others behind them.
         held_for_long: "messages held for several timeouts",
@@ -48,12 +49,12 @@ counts! {
     }
 }
 
-/// What has happened in worlds of whole nodes: on the network, and to the nodes.
+/// Counts of the events in worlds of whole nodes: of the network, and of the nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorldSeen<N> {
-    /// On the network.
+    /// Of the network.
     pub network: N,
-    /// To the nodes and their programs.
+    /// Of the nodes and their programs.
     pub nodes: NodeSeen,
 }
 

@@ -1,14 +1,14 @@
-//! What happened before a failure.
+//! The trace of events before a failure.
 
 use std::collections::VecDeque;
 
-/// How many lines are kept.
+/// The number of lines that are kept.
 const LINES: usize = 400;
 
-/// Characters kept of one line: payloads can be long.
+/// The number of characters kept of one line: payloads can be long.
 const WIDTH: usize = 400;
 
-/// The last things that happened, if they are wanted.
+/// The last events, if a trace was requested.
 pub(crate) struct Trace(Option<VecDeque<String>>);
 
 impl Trace {

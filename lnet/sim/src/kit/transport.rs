@@ -1,4 +1,4 @@
-//! What tells the worlds of one kind of network from those of another.
+//! The differences between worlds on different kinds of networks.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::net::{HostHandle, Net, Wire};
 use super::world::World;
 use crate::Rng;
 
-/// How an operation may fail on any network: its connection, its peer, its NI or its time is gone.
+/// The errors of an operation on any network: its connection, its peer, its NI or its time is gone.
 pub(crate) const COMMON_ERRNOS: &[Errno] = &[
     Errno::ECONNRESET,
     Errno::ECONNREFUSED,
@@ -26,66 +26,70 @@ pub(crate) const COMMON_ERRNOS: &[Errno] = &[
     Errno::ENOBUFS,
 ];
 
-/// A kind of network as the worlds of whole nodes know it: the simulated network, the LND on it, the trouble that only it has, and
-/// what else must hold on it. A value of it is the part of a [`Scenario`](super::Scenario) that only such worlds have.
+/// A kind of network for worlds of whole nodes: the simulated network, the LND on it, its specific
+/// trouble and checks. A value of it is the part of a [`Scenario`](super::Scenario) that only such
+/// worlds have.
 pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// The simulated network.
     type Wire: Wire<Habits: Clone>;
     /// The protocol of its LND.
     type Protocol: Protocol;
-    /// What a world has beside its nodes.
+    /// The additional state of a world, beside its nodes.
     type OfWorld;
 
-    /// The command that runs such worlds, with a blank behind it.
+    /// The subcommand for such worlds, with a blank behind it.
     const COMMAND: &str;
-    /// Makes its seeds other ones than those of other kinds.
+    /// Makes the random numbers of a seed differ from those of other kinds of worlds.
     const SALT: u64;
-    /// Steps of a run if nothing else is said.
+    /// The default number of steps of a run.
     const STEPS: u64;
-    /// How many NIs a node has: one of these.
+    /// The numbers of NIs of a node, one of which is drawn.
     const NIS: [usize; 3];
-    /// How long an ACK or REPLY may take: one of these, in nanoseconds.
+    /// The limits for an ACK or REPLY in nanoseconds, one of which is drawn.
     const TRANSACTION_TIMEOUTS_NS: [u64; 2];
     /// Payload sizes on either side of a boundary.
     const SIZES: &[usize];
-    /// The first so many of them are more frequent.
+    /// The number of sizes, from the first, that are more frequent.
     const USUAL_SIZES: usize;
     /// Chances in 10,000 that a message at the end is as long as it may be.
     const FILLING: u32;
-    /// The most operations that a program begins at once.
+    /// The limit for operations that a program begins at once.
     const BURST_MAX: u32;
-    /// How an operation may fail on such networks alone: its device is gone, say, or there is no memory for it.
+    /// The errors of an operation that only such networks have: its device is gone, say, or there
+    /// is no memory for it.
     const ERRNOS: &[Errno];
-    /// How an NI may fail to start under trouble.
+    /// The errors with which an NI may fail to start under trouble.
     const NI_ERRNOS: &[Errno];
-    /// Once all is healed, some operations may still fail for so long.
+    /// How long some operations may still fail after all is healed.
     const REST_NS: u64;
-    /// A driver that has found work polls again within so long.
+    /// The time within which a driver that has found work polls again.
     const POLL_NS: u64;
-    /// Polls of one shard in a row that find work: more, and it polls for ever.
+    /// The limit for consecutive polls of one shard that find work: more mean that it polls for
+    /// ever.
     const BUSY_POLLS_MAX: u32;
-    /// Polls of one shard in a second in which nothing goes on: its timers, keepalives and their answers.
+    /// Polls of one idle shard in a second: its timers, keepalives and their answers.
     const IDLE_POLLS_PER_S: u64;
-    /// Whether what could not be sent is never delivered, unless it was given up.
+    /// Whether a message that could not be sent is never delivered, unless it was given up.
     const UNSENT_IS_LOST: bool;
-    /// Whether a PUT that waits for its buffer has left its sender, whatever its size; else it may be refused.
+    /// Whether a PUT that waits for its buffer has left its sender, whatever its size; else it may
+    /// be refused.
     const SENT_WHILE_HELD: bool;
 
-    /// The part of a scenario that belongs to these random numbers.
+    /// Draws the part of a scenario.
     fn from_rng(rng: &mut Rng, nodes: usize, partitions: usize) -> Self;
 
-    /// How bad the network is.
+    /// Returns the behaviour of the network.
     fn habits(&self) -> &<Self::Wire as Wire>::Habits;
 
-    /// The longest payload of a world.
+    /// Returns the maximum payload of a world.
     fn longest(&self, rng: &mut Rng) -> usize;
 
-    /// The longest payload when nothing may fail any more.
+    /// Returns the maximum payload when nothing may fail any more.
     fn longest_at_end(&self) -> usize {
         usize::MAX
     }
 
-    /// The NID of an NI of a node.
+    /// Returns the NID of an NI of a node.
     fn nid(&self, node: usize, ni: usize) -> Nid;
 
     /// Whether a node may use ports below 1024.
@@ -96,75 +100,80 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
         true
     }
 
-    /// What a world of this kind has beside its nodes, which are on the network already.
+    /// Makes the additional state of a world, whose nodes are on the network already.
     fn of_world(&self, net: &Net<Self::Wire>) -> Self::OfWorld;
 
-    /// The LND of a node.
+    /// Makes the LND of a node.
     ///
     /// # Errors
-    /// What the LND says.
+    /// The LND's error.
     fn lnd(
         &self,
         node: usize,
         host: HostHandle<Self::Wire>,
     ) -> Result<Arc<Network<Self::Protocol>>, LNetError>;
 
-    /// Peers that an LND has lost, or connections, if messages are lost with each of them.
+    /// Returns the number of peers that an LND has lost, or of connections, if messages are lost
+    /// with each of them.
     fn losses(lnd: &Network<Self::Protocol>) -> u64;
 
-    /// Held messages that an LND has dropped because its limit for memory was reached.
+    /// Returns the number of held messages that an LND has dropped because its limit for memory was
+    /// reached.
     fn dropped_beyond(lnd: &Network<Self::Protocol>) -> u64;
 
-    /// How many connections peers have at first, and messages under way an NI.
+    /// Returns the initial number of connections per peer, and of messages in flight of an NI.
     fn conns_and_credits(&self, node: usize) -> (u8, usize);
 
-    /// The timeout of the LND.
+    /// Returns the timeout of the LND.
     fn timeout_ns(&self) -> u64;
 
-    /// Once all is healed, an operation ends within this time and that of its answer.
+    /// Returns the time within which an operation ends, with that of its answer, after all is
+    /// healed.
     fn end_ns(&self) -> u64;
 
-    /// Once all is healed, operations succeed again within this time and that of their answer.
+    /// Returns the time within which operations succeed again, with that of their answer, after all
+    /// is healed.
     fn reach_ns(&self) -> u64;
 
-    /// Rounds of operations in which some may still fail, once everybody has been reached.
+    /// Returns the number of rounds of operations in which some may still fail, after all peers
+    /// have been reached.
     fn spare_rounds(_: &World<Self>) -> usize {
         0
     }
 
-    /// Does something that only such networks suffer.
+    /// Causes trouble that only such networks have.
     ///
     /// # Errors
-    /// What is not as it should be, here and below.
+    /// A failed check, here and below.
     fn make_trouble(world: &mut World<Self>, node: usize) -> Result<(), String>;
 
-    /// Ends what was planned with [`World::plan_later`], or before a node starts.
+    /// Ends trouble that was planned with [`World::plan_later`], or before a node starts.
     fn end_trouble(_: &mut World<Self>, _node: usize) {}
 
     /// Ends all trouble of this kind.
     fn heal(world: &mut World<Self>);
 
-    /// An NI was removed.
+    /// Called when an NI was removed.
     fn ni_removed(_: &mut World<Self>, _nid: Nid) {}
 
-    /// Time has passed.
+    /// Called when time has passed.
     fn time_passed(_: &mut World<Self>, _now_ns: u64) {}
 
-    /// What must hold of a node at every moment.
+    /// Checks that hold for a node at every moment.
     fn audit(_: &World<Self>, _node: usize) -> Result<(), String> {
         Ok(())
     }
 
-    /// What must hold of a node that has ended; `killed`: not in good order.
+    /// Checks that hold for a node that has ended; `killed`: it was not shut down.
     fn check_ended(world: &mut World<Self>, node: usize, killed: bool) -> Result<(), String>;
 
-    /// What must hold once nothing goes on any more.
+    /// Checks that hold once all operations have ended.
     fn check_settled(world: &mut World<Self>) -> Result<(), String>;
 
-    /// What must hold of a node whose NIs are gone, in good order.
+    /// Checks that hold for a node whose NIs were removed.
     fn check_given_back(world: &World<Self>, node: usize) -> Result<(), String>;
 
-    /// What must hold when nodes, LNDs and buffers are gone.
+    /// Checks that hold when nodes, LNDs and buffers are gone.
     fn check_gone(_: &Net<Self::Wire>) -> Result<(), String> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What programs do: each call is told before it is made, and answered with what it should give.
+//! The calls of programs: each is applied to the model first, and returns the expected result.
 
 use lnet_api::{
     AckRequest, Errno, Event, EventKind, Get, Md, MdHandle, MdOptions, MeHandle, MeSpec, NiLimits, Position,
@@ -11,9 +11,9 @@ use super::Model;
 use super::node::{Lease, Listed, Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
 use crate::Rng;
 
-/// The model's name of a match entry.
+/// The model's id of a match entry.
 pub(crate) type NewMe = u64;
-/// The model's name of an MD: its `user_ptr`.
+/// The model's id of an MD: its `user_ptr`.
 pub(crate) type NewMd = u64;
 
 impl Model {
@@ -22,7 +22,7 @@ impl Model {
         self.nodes.len() - 1
     }
 
-    /// A node has died: whatever was there is gone, its memory free. Gives that memory.
+    /// Replaces a node that has died: its objects are gone, its memory free. Returns that memory.
     pub(crate) fn restart_node(&mut self, node: usize, cookie: u64, now_ns: u64) -> Vec<lnet_region::IoVec> {
         let (pid, timeout_ns) = (self.nodes[node].pid, self.nodes[node].timeout_ns);
         let fresh = Node { now_ns, ..Node::new(pid, cookie, timeout_ns, self.partitions) };
@@ -31,13 +31,13 @@ impl Model {
         dead.mds.into_values().map(|md| md.memory).collect()
     }
 
-    /// An NI whose peers belong to these partitions.
+    /// Adds an NI whose peers belong to these partitions.
     pub(crate) fn add_ni(&mut self, node: usize, nid: Nid, limits: NiLimits, cpts: Vec<usize>) {
         self.owners.insert(nid, node);
         self.nodes[node].nis.push(Ni { nid, cpts, limits, stopping: false });
     }
 
-    /// An NI is about to stop.
+    /// Marks an NI as about to stop.
     pub(crate) fn stop_ni(&mut self, node: usize, nid: Nid) {
         if let Some(ni) = self.nodes[node].nis.iter_mut().find(|ni| ni.nid == nid) {
             ni.stopping = true;
@@ -47,14 +47,14 @@ impl Model {
         self.drop_waiting(node, |waiting| waiting.from.ni == Some(nid));
     }
 
-    /// An NI has stopped.
+    /// Removes an NI that has stopped.
     pub(crate) fn ni_gone(&mut self, node: usize, nid: Nid) {
         self.owners.remove(&nid);
         let node_ = &mut self.nodes[node];
         let left = node_.outs.values().any(|out| out.ni == Some(nid))
             || node_.responses.iter().any(|response| response.ni == Some(nid));
         node_.nis.retain(|ni| ni.nid != nid);
-        // ACKs that were late may have been among those that went with the NI.
+        // Late ACKs may have been among those that ended with the NI.
         if left {
             self.fail(|| format!("node {node}: something of {nid} outlives it"));
         }
@@ -75,7 +75,8 @@ impl Model {
         let partition = match spec.position {
             _ if unique => 0,
             Position::Local => here,
-            // One partition has all that a message may match, as long as there are entries with ignore bits.
+            // While there are entries with ignore bits, one partition has all entries that a
+            // message may match.
             _ if gathers || spec.ignore_bits.0 != 0 => index % partitions,
             // The partition of a transfer machine.
             _ => (index + (spec.match_bits.0 >> 52) as usize) % partitions,
@@ -84,7 +85,7 @@ impl Model {
         let place = match spec.position {
             Position::Before => 0,
             Position::After => portal.list.len(),
-            // Behind whatever was posted in its partition.
+            // After all entries that were posted in its partition.
             Position::Local => {
                 portal.list.iter().rposition(in_owner_process).map_or(portal.list.len(), |at| at + 1)
             }
@@ -118,7 +119,7 @@ impl Model {
         Ok(id)
     }
 
-    /// The portal of an entry.
+    /// Returns the portal of an entry.
     pub(crate) fn portal_of(&self, node: usize, me: NewMe) -> Option<lnet_nid::Portal> {
         self.nodes[node].mes.get(&me).map(|me| me.spec.portal)
     }
@@ -329,7 +330,7 @@ impl Model {
         node.responses.push(Response { id, md, kind, target, ni, source, deadline_ns, sent: false });
     }
 
-    /// Whether an MD can be sent, and which way.
+    /// Returns the NIs by which an MD is sent, or the error.
     fn sendable(
         &mut self,
         node: usize,
@@ -351,7 +352,7 @@ impl Model {
         Ok((Some(ni.nid), ni.nid))
     }
 
-    /// A program begins to look at bytes of an MD, or to write them; the name under which it ends.
+    /// Begins a program's lease on bytes of an MD, for reading or writing; returns its id.
     pub(crate) fn lease(&mut self, node: usize, md: NewMd, range: (u64, u64), write: bool) -> u64 {
         let id = self.id();
         self.nodes[node].md(md).leases.push(Lease { id, range, write });
@@ -364,24 +365,24 @@ impl Model {
         }
     }
 
-    /// The memory of an MD.
+    /// Returns the memory of an MD.
     pub(crate) fn memory(&self, node: usize, md: NewMd) -> Option<lnet_region::IoVec> {
         self.nodes[node].mds.get(&md).map(|md| md.memory.clone())
     }
 
-    /// The MDs of a node with their handles.
+    /// Returns the MDs of a node with their handles.
     pub(crate) fn mds(&self, node: usize) -> Vec<(NewMd, MdHandle)> {
         let mds = self.nodes[node].mds.iter();
         mds.filter_map(|(&id, md)| md.handle.map(|handle| (id, handle))).collect()
     }
 
-    /// The match entries of a node with their handles, and whether they have an MD.
+    /// Returns the match entries of a node with their handles, and whether they have an MD.
     pub(crate) fn mes(&self, node: usize) -> Vec<(NewMe, MeHandle, bool)> {
         let mes = self.nodes[node].mes.iter();
         mes.filter_map(|(&id, me)| me.handle.map(|handle| (id, handle, me.md.is_some()))).collect()
     }
 
-    /// A bound MD that takes another operation, if there is one.
+    /// Returns a bound MD that takes another operation, if there is one.
     pub(crate) fn some_bound_md(&self, node: usize, rng: &mut Rng) -> Option<(NewMd, MdHandle)> {
         let usable = |md: &MdModel| md.bound && !md.dead && !md.is_exhausted();
         let mds = self.nodes[node].mds.iter().filter(|(_, md)| usable(md));

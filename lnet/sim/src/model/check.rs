@@ -1,4 +1,4 @@
-//! What holds after each step, and at the end.
+//! The checks after each step, and at the end.
 
 use lnet::Counters;
 use lnet_nid::Nid;
@@ -6,11 +6,11 @@ use lnet_nid::Nid;
 use super::Model;
 use super::node::{Ni, Node, Out};
 
-/// At the least so many peers' worth of credits has each partition (lnet-semantics 13).
+/// Each partition has credits for at least this number of peers (lnet-semantics 13).
 const PEERS_PER_PARTITION: u64 = 8;
 
 impl Model {
-    /// The step is over: everything that was due has come.
+    /// Checks the state after a step: everything that was due has come.
     pub(crate) fn check_step(&mut self) {
         for node in 0..self.nodes.len() {
             if let Err(what) = self.check_node(node) {
@@ -40,7 +40,7 @@ impl Model {
         node.check_queues()
     }
 
-    /// The engine's own numbers.
+    /// Compares with the engine's own counters.
     pub(crate) fn check_counters(&mut self, node: usize, is: &Counters) {
         let model = &self.nodes[node];
         let most = (model.outs.len() + model.ins.len() + model.waiting.len()) as u64 + model.late_acks;
@@ -61,7 +61,7 @@ impl Model {
         }
     }
 
-    /// Nothing is under way any more.
+    /// Checks that no operation is in flight any more.
     pub(crate) fn check_quiet(&mut self, node: usize) {
         let node_ = &self.nodes[node];
         let left = format!("{:?}", (&node_.outs, &node_.ins));
@@ -71,7 +71,7 @@ impl Model {
         }
     }
 
-    /// A message was handed to an LND: not more than there are credits.
+    /// Checks, when a message was handed to an LND, that its credits were available.
     pub(super) fn check_credits(&mut self, node: usize, ni: Nid, peer: Nid) {
         let node_ = &self.nodes[node];
         let Some(&Ni { limits, ref cpts, .. }) = node_.ni(ni) else { return };
@@ -101,7 +101,7 @@ impl Node {
         self.outs.values().filter(|out| out.token.is_some() && which(out)).count() as u64
     }
 
-    /// Memory holds what was received, but where something is being received.
+    /// Checks that memory contains the received bytes, except where a receive is in progress.
     fn check_memory(&mut self) -> Result<(), String> {
         for id in std::mem::take(&mut self.written) {
             let Some(md) = self.mds.get(&id) else { continue };
@@ -113,7 +113,7 @@ impl Node {
         Ok(())
     }
 
-    /// No message waits while there are credits for it.
+    /// Checks that no message waits while there are credits for it.
     fn check_queues(&self) -> Result<(), String> {
         for out in self.outs.values().filter(|out| out.token.is_none()) {
             let (Some(nid), peer) = (out.ni, out.peer) else { continue };

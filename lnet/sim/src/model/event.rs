@@ -1,4 +1,4 @@
-//! Events that the engine reports, compared with those that are due.
+//! Comparison of the engine's events with those that are due.
 
 use lnet_api::{Errno, Event, EventKind, MdHandle};
 
@@ -6,7 +6,7 @@ use super::node::{Due, Node, OutKind};
 use super::{Model, Mutant};
 
 impl Model {
-    /// An engine reports an event. Its `user_ptr` is the model's name of the MD.
+    /// Checks an event of an engine. Its `user_ptr` is the model's id of the MD.
     pub(crate) fn event(&mut self, node: usize, event: &Event) {
         let id = event.user_ptr;
         let Some(md) = self.nodes[node].mds.get_mut(&id) else {
@@ -57,10 +57,10 @@ impl Model {
         }
     }
 
-    /// The expectation that an event fulfils.
+    /// Removes and returns the expectation that an event fulfils.
     fn take_due(&mut self, node: usize, event: &Event) -> Option<Due> {
         let fits = |due: &Due| due.md == event.user_ptr && same(&due.event, event);
-        // Of several equal operations, one with this result.
+        // Of several equal operations, take one with this result.
         let has_status = |due: &Due| due.status == event.status || due.status.is_ok();
         let dues = &self.nodes[node].due;
         let place = dues.iter().position(|due| fits(due) && has_status(due));
@@ -70,7 +70,8 @@ impl Model {
         self.ended_in_queue(node, event).or_else(|| self.lost_answer(node, event))
     }
 
-    /// A message that ended while it waited for credits: its MD was unlinked, its time was up, or its NI stopped.
+    /// Returns the event of a message that ended while it waited for credits: its MD was unlinked,
+    /// its time was over, or its NI stopped.
     fn ended_in_queue(&mut self, node: usize, event: &Event) -> Option<Due> {
         let errno = event.status.err()?;
         let node_ = &self.nodes[node];
@@ -94,7 +95,7 @@ impl Model {
         self.end_out(node, out, Err(errno))
     }
 
-    /// An answer that will not come, because its peer is lost or its NI stops.
+    /// Returns the event of an answer that will not come, because its peer is lost or its NI stops.
     fn lost_answer(&mut self, node: usize, event: &Event) -> Option<Due> {
         let node_ = &mut self.nodes[node];
         let errno = event.status.err()?;
@@ -119,7 +120,7 @@ impl Model {
     }
 }
 
-/// Whether two events tell the same but for what the MD's state adds.
+/// Whether two events are equal except for the fields that depend on the MD's state.
 fn same(expected: &Event, event: &Event) -> bool {
     let bare = |event: &Event| Event {
         md: MdHandle(0),

@@ -1,8 +1,8 @@
-//! A plain model of LNet: what must happen, worked out from lists that are looked through from front to back, sharing
-//! nothing with the engine.
+//! A plain model of LNet: it computes the expected behaviour from lists that are searched from
+//! front to back, and shares no code with the engine.
 //!
-//! It is told of everything that passes between an engine and its surroundings, predicts what follows from it, and
-//! remembers the first thing that is otherwise.
+//! It gets everything that passes between an engine and its surroundings, predicts the
+//! consequences, and records the first difference.
 
 mod calls;
 mod check;
@@ -24,22 +24,22 @@ use crate::net::Seen;
 pub(crate) use calls::{NewMd, NewMe};
 use node::Node;
 
-/// A wrong opinion of the model's, to see whether the comparison notices.
+/// An error in the model, to test whether the comparison notices it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// It tries the entries of a portal from the end.
+    /// The model tries the entries of a portal from the end.
     LastFirst,
-    /// It knows nothing of `TRUNCATE`.
+    /// The model ignores `TRUNCATE`.
     NeverTruncates,
-    /// It begins to look where a message arrives, whatever the rotor says.
+    /// The model begins the search where a message arrives, whatever the rotor says.
     IgnoresRotor,
-    /// It expects no ETIMEDOUT when a busy MD is unlinked.
+    /// The model expects no ETIMEDOUT when a busy MD is unlinked.
     ForgivesAborts,
-    /// It lets a delayed message wait whose connection is lost.
+    /// The model lets a delayed message wait whose connection is lost.
     KeepsForgotten,
 }
 
-/// All nodes of a world, as they should be.
+/// The expected state of all nodes of a world.
 pub(crate) struct Model {
     nodes: Vec<Node>,
     owners: BTreeMap<Nid, usize>,
@@ -50,9 +50,9 @@ pub(crate) struct Model {
     partitions: usize,
     portal_rotor: Rotor,
     stealing: Stealing,
-    /// The partition that programs run on.
+    /// The partition in which programs run.
     pub(crate) here: usize,
-    /// The content of each PUT that is under way, by its `hdr_data`.
+    /// The content of each PUT in flight, by its `hdr_data`.
     puts: BTreeMap<u64, Arc<[u8]>>,
     next_id: u64,
     ignore_bits_first: bool,
@@ -81,12 +81,12 @@ impl Model {
         }
     }
 
-    /// What was not as predicted, if anything was.
+    /// Returns the first difference from the prediction, if there is one.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Remembers the first failure: the others may follow from it.
+    /// Records the first failure: later ones may follow from it.
     pub(crate) fn fail(&mut self, what: impl FnOnce() -> String) {
         if self.failure.is_none() {
             self.failure = Some(what());

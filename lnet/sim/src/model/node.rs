@@ -1,4 +1,4 @@
-//! What the model knows of one node: plain lists, looked through from front to back.
+//! The model's state of one node: plain lists, searched from front to back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ impl Me {
     }
 }
 
-/// Bytes of an MD that a program looks at, or writes. Messages use them as they like: they never keep each other out.
+/// A program's lease on bytes of an MD, for reading or writing. Messages need none: they never keep
+/// each other out.
 pub(super) struct Lease {
     pub(super) id: u64,
     pub(super) range: (u64, u64),
@@ -35,7 +36,7 @@ pub(super) struct Lease {
 /// A memory descriptor.
 pub(super) struct Md {
     pub(super) memory: IoVec,
-    /// What the memory should hold.
+    /// The expected content of the memory.
     pub(super) shadow: Vec<u8>,
     pub(super) handle: Option<MdHandle>,
     pub(super) me: Option<u64>,
@@ -65,7 +66,8 @@ impl Md {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
-    /// Whether a message may use these bytes: no program writes them, nor reads what the message would write.
+    /// Whether a message may use these bytes: no program writes them, nor reads bytes that the
+    /// message would write.
     pub(super) fn is_free(&self, range: (u64, u64), write: bool) -> bool {
         let overlaps = |lease: &Lease| lease.range.0 < range.1 && range.0 < lease.range.1;
         range.0 == range.1 || !self.leases.iter().any(|lease| overlaps(lease) && (write || lease.write))
@@ -90,16 +92,16 @@ pub(super) enum OutKind {
 pub(super) struct Out {
     pub(super) kind: OutKind,
     pub(super) md: Option<u64>,
-    /// The NI it leaves by; `None` for one to this node itself.
+    /// The NI by which it leaves; `None` for a message to this node itself.
     pub(super) ni: Option<Nid>,
     pub(super) peer: Nid,
     pub(super) header: Header,
-    /// The bytes of the MD that it sends: as they are when it leaves.
+    /// The bytes of the MD that it sends, with their content when it leaves.
     pub(super) range: (u64, u64),
     pub(super) event: Option<Event>,
     pub(super) deadline_ns: u64,
     pub(super) response: u64,
-    /// Set while an LND has it.
+    /// Set while an LND has the message.
     pub(super) token: Option<TxToken>,
 }
 
@@ -113,10 +115,10 @@ pub(super) struct In {
     pub(super) from: From,
 }
 
-/// Where a message came from.
+/// The origin of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct From {
-    /// `None`: this node itself.
+    /// `None` for this node itself.
     pub(super) ni: Option<Nid>,
     pub(super) peer: ProcessId,
     pub(super) rx: u64,
@@ -152,11 +154,11 @@ pub(super) struct Due {
     pub(super) status: Result<(), Errno>,
     /// Bytes that are now in the MD.
     pub(super) content: Option<(u64, Arc<[u8]>)>,
-    /// It is no message's, and ends the MD.
+    /// It belongs to no message, and ends the MD.
     pub(super) last: bool,
 }
 
-/// What becomes of an arrived header.
+/// The expected handling of an arrived header.
 #[derive(Debug, Clone)]
 pub(super) enum Fate {
     Deliver(Box<In>),
@@ -168,16 +170,16 @@ pub(super) enum Fate {
 #[derive(Debug, Clone)]
 pub(super) struct Ni {
     pub(super) nid: Nid,
-    /// The partitions that its peers belong to.
+    /// The partitions to which its peers belong.
     pub(super) cpts: Vec<usize>,
     pub(super) limits: NiLimits,
     pub(super) stopping: bool,
 }
 
-/// What a portal knows of one partition.
+/// A portal's state for one partition.
 #[derive(Default, Clone)]
 pub(super) struct Table {
-    /// Whether messages look here, and when a buffer was last posted.
+    /// Whether messages search here, and when a buffer was last posted.
     pub(super) active: bool,
     pub(super) posted_ns: u64,
     /// Whether there are local entries, as far as messages have noticed.
@@ -192,14 +194,14 @@ pub(super) struct Listed {
 }
 
 pub(super) struct Portal {
-    /// Whether it is a unique one, once that is decided.
+    /// Whether the portal is unique, once that is decided.
     pub(super) unique: Option<bool>,
-    /// Also those that have gone: later ones may be posted behind their places. Entries of a unique portal have no order; here
-    /// they are all in the first partition.
+    /// The entries, including removed ones: later ones may be posted behind their positions.
+    /// Entries of a unique portal have no order; here they are all in the first partition.
     pub(super) list: Vec<Listed>,
     /// By partition.
     pub(super) tables: Vec<Table>,
-    /// Where the next message of a round-robin begins.
+    /// The partition at which the next message of a round-robin begins.
     pub(super) turn: usize,
     pub(super) lazy: bool,
 }
@@ -215,7 +217,7 @@ impl Portal {
         }
     }
 
-    /// The place of an entry in the list.
+    /// Returns the index of an entry in the list.
     pub(super) fn find(&self, me: u64) -> Option<usize> {
         self.list.iter().position(|listed| listed.me == me)
     }
@@ -239,7 +241,7 @@ pub(super) struct Node {
     pub(super) mes: BTreeMap<u64, Me>,
     pub(super) mds: BTreeMap<u64, Md>,
     pub(super) outs: BTreeMap<u64, Out>,
-    /// ACKs that waited too long: the engine throws them away when their turn comes.
+    /// ACKs that waited too long: the engine discards them when their turn comes.
     pub(super) late_acks: u64,
     pub(super) ins: BTreeMap<u64, In>,
     pub(super) waiting: Vec<Waiting>,
@@ -251,7 +253,7 @@ pub(super) struct Node {
     pub(super) losing: Option<(Nid, Nid, Errno)>,
     /// Memory that must be free when the step is over.
     pub(super) ended: Vec<(u64, IoVec)>,
-    /// What must be in memory when the step is over.
+    /// MDs whose memory is checked when the step is over.
     pub(super) written: Vec<u64>,
     pub(super) counts: Counts,
 }
@@ -290,12 +292,12 @@ impl Node {
         nid.is_loopback() || self.ni(nid).is_some()
     }
 
-    /// The MD, which must exist.
+    /// Returns the MD, which must exist.
     pub(super) fn md(&mut self, md: u64) -> &mut Md {
         self.mds.get_mut(&md).expect("the model names MDs that it has")
     }
 
-    /// What a message sends, if it leaves now.
+    /// Returns the payload of a message if it leaves now.
     pub(super) fn payload(&self, out: &Out) -> Arc<[u8]> {
         match out.md {
             Some(md) if out.range.0 < out.range.1 => self.mds[&md].bytes(out.range),
@@ -303,12 +305,12 @@ impl Node {
         }
     }
 
-    /// An event with nothing filled in.
+    /// Returns an empty event.
     pub(super) fn blank(&self, kind: EventKind) -> Event {
         Event::blank(kind, ProcessId::new(Nid::ANY, self.pid))
     }
 
-    /// From here on nothing finds the MD.
+    /// Makes an MD unreachable from now on.
     pub(super) fn retire(&mut self, md: u64) {
         self.responses.retain(|response| response.md != md);
         let gone = self.md(md);
@@ -333,13 +335,13 @@ impl Node {
         Some(gone)
     }
 
-    /// There may be no local entries in a partition any more.
+    /// Clears the flag of local entries if a partition has none any more.
     pub(super) fn notice_local(&mut self, portal: usize, partition: usize) {
         let local = self.entries(portal).any(|(at, _, me)| at == partition && me.is_local());
         self.portals[portal].tables[partition].local &= local;
     }
 
-    /// The entries of a portal in the order of its list, with their partitions.
+    /// Returns the entries of a portal in the order of its list, with their partitions.
     pub(super) fn entries(&self, portal: usize) -> impl Iterator<Item = (usize, u64, &Me)> {
         let list = self.portals[portal].list.iter();
         list.filter_map(|listed| Some((listed.partition, listed.me, self.mes.get(&listed.me)?)))
@@ -357,7 +359,7 @@ impl Node {
         busy
     }
 
-    /// The event of an answer that did not come.
+    /// Returns the event of an answer that did not come.
     pub(super) fn response_event(&self, response: &Response) -> Event {
         Event {
             target: ProcessId::new(response.source, self.pid),

@@ -1,4 +1,4 @@
-//! What the network tells.
+//! The handling of the network's notes.
 
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ impl Model {
         }
     }
 
-    /// What the engine made of a message, and what it should have made.
+    /// Compares the engine's verdict on a message with the expected one.
     fn compare(&mut self, node: usize, fate: Fate, judgement: Judgement) {
         let agrees = match (&fate, judgement) {
             (Fate::Deliver(message), Judgement::Deliver(_, sink)) => message.payload.len() == sink,

@@ -1,4 +1,4 @@
-//! What should become of a header: the rules of lnet-semantics 5 to 11, one after the other.
+//! The expected handling of a header: the rules of lnet-semantics 5 to 11, in order.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl Model {
         self.take_put(node, from, header, payload, found)
     }
 
-    /// Receives a PUT into what was found for it.
+    /// Receives a PUT into the buffer that was found for it.
     pub(super) fn take_put(
         &mut self,
         node: usize,
@@ -197,7 +197,7 @@ impl Model {
         self.deliver(node, In { md, event, payload, ack: None, from })
     }
 
-    /// The MD and the response that an answer is for.
+    /// Returns the MD and the response that an answer is for.
     fn expected(&mut self, node: usize, wmd: WireHandle, kind: EventKind, source: Nid) -> Option<(u64, u64)> {
         let node = &self.nodes[node];
         if wmd.interface_cookie() != node.cookie {
@@ -221,7 +221,7 @@ impl Model {
         Fate::Deliver(Box::new(message))
     }
 
-    /// A received message is complete, or has failed after so many bytes.
+    /// Completes a received message, or fails it after `written` bytes.
     pub(super) fn complete_in(
         &mut self,
         node: usize,

@@ -1,5 +1,6 @@
-//! Which buffer takes a message: all entries in the order of the portal's list, or partition by partition where some were posted
-//! as local (lnet-semantics 9 and 10; S-308, S-309).
+//! The search for the buffer of a message: through all entries in the order of the portal's list,
+//! or partition by partition where some were posted as local (lnet-semantics 9 and 10; S-308,
+//! S-309).
 
 use lnet::{Rotor, Stealing};
 use lnet_api::MdOptions;
@@ -9,7 +10,8 @@ use lnet_proto::{Body, Header, MAX_PAYLOAD};
 use super::node::From;
 use super::{Model, Mutant};
 
-/// How long a partition must have had no new buffer before it is not looked at any more, in nanoseconds.
+/// How long a partition must have had no new buffer before it is no longer searched, in
+/// nanoseconds.
 const REST_NS: u64 = 1_000_000_000;
 
 /// A buffer for a message.
@@ -25,7 +27,7 @@ pub(super) enum Search {
     Nothing,
 }
 
-/// What a PUT or GET looks for.
+/// The properties of a PUT or GET by which a buffer is searched.
 pub(super) struct Wanted {
     pub(super) op: MdOptions,
     pub(super) bits: MatchBits,
@@ -46,8 +48,8 @@ impl Wanted {
 }
 
 impl Model {
-    /// Looks through the portal's list. Where entries were posted as local: through those of the partition where the message
-    /// begins, then through those of other partitions that have buffers, if it may.
+    /// Searches the portal's list. Where entries were posted as local: first those of the partition
+    /// where the message begins, then, if allowed, those of other partitions that have buffers.
     pub(super) fn search(
         &mut self,
         node: usize,
@@ -67,7 +69,7 @@ impl Model {
         };
         let waits = self.waits(node, index, wanted);
         if waits && matches!(found, Search::Nothing) && self.has_local(node, index) {
-            // It looks everywhere before it waits.
+            // It searches everywhere before it waits.
             (0..self.partitions).for_each(|partition| self.looked_in_vain(node, index, partition));
         }
         found
@@ -108,7 +110,7 @@ impl Model {
         Search::Nothing
     }
 
-    /// Where a message begins to look.
+    /// Returns the partition where the search for a message begins.
     fn first_partition(&mut self, node: usize, portal: usize, from: From, header: &Header) -> usize {
         let partitions = self.partitions;
         let node = &mut self.nodes[node];
@@ -129,7 +131,8 @@ impl Model {
         }
     }
 
-    /// All entries in the order of the portal's list, or those of one partition; or all that ignore bits, then the others.
+    /// Tries all entries in the order of the portal's list, or those of one partition; where ignore
+    /// bits come first, those that ignore bits, then the others.
     fn look(&mut self, node: usize, portal: usize, partition: Option<usize>, wanted: &Wanted) -> Search {
         let node_ = &self.nodes[node];
         let is_tried = |at: usize| partition.is_none_or(|partition| at == partition);
@@ -159,8 +162,8 @@ impl Model {
         first.map_or(Search::Nothing, |(_, found)| found)
     }
 
-    /// Nothing was found there: if there has been no buffer for long, it is not looked at any more; and messages notice if
-    /// there are no local entries.
+    /// Handles a search without a match in a partition: if there has been no buffer for long, the
+    /// partition is no longer searched; and messages notice if there are no local entries.
     fn looked_in_vain(&mut self, node: usize, portal: usize, partition: usize) {
         let node = &mut self.nodes[node];
         node.notice_local(portal, partition);
@@ -173,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Whether an entry takes a message.
+    /// Returns whether an entry takes a message.
     pub(super) fn try_me(&self, node: usize, me: u64, wanted: &Wanted) -> Search {
         let node = &self.nodes[node];
         let Some(entry) = node.mes.get(&me) else { return Search::Nothing };

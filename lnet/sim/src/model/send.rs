@@ -1,4 +1,4 @@
-//! Messages that a node sends: queued, with an LND, done.
+//! Messages that a node sends: queued, with an LND, complete.
 
 use lnet_api::{Errno, EventKind};
 
@@ -10,7 +10,7 @@ use super::{Model, Mutant};
 const SLACK_NS: u64 = 1_000_000_000;
 
 impl Model {
-    /// A message is on its way: to an LND when there are credits, or to this node itself at once.
+    /// Sends a message: to an LND when there are credits, or to this node itself at once.
     pub(super) fn push(&mut self, node: usize, mut out: Out) {
         let id = self.id();
         match out.ni.and_then(|nid| self.nodes[node].ni(nid)) {
@@ -42,22 +42,22 @@ impl Model {
         }
     }
 
-    /// A message has left, or never will.
+    /// Completes a message that has left or never will.
     pub(super) fn complete_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) {
         if let Some(due) = self.end_out(node, out, result) {
             self.nodes[node].due.push(due);
         }
     }
 
-    /// As [`Model::complete_out`]; gives the event to come.
+    /// As [`Model::complete_out`], but returns the event that is due.
     pub(super) fn end_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) -> Option<Due> {
         let node = &mut self.nodes[node];
-        // One to this node itself has counted from the beginning.
+        // A message to this node itself was counted at its beginning.
         node.counts.sent += u64::from(result.is_ok() && out.ni.is_some());
         let md = out.md?;
         if matches!(out.kind, OutKind::Put | OutKind::Get | OutKind::DirectGet) {
             if result.is_err() {
-                // What cannot come counts as come, so that the MD ends.
+                // A response that cannot come counts as received, so that the MD ends.
                 if node.take_response(out.response).is_some() {
                     node.md(md).consume();
                 }
@@ -68,7 +68,7 @@ impl Model {
         Some(Due { md, event: out.event?, status: result, content: None, last: false })
     }
 
-    /// A buffer was posted: what waits on its portal tries it, in order.
+    /// Retries the messages that wait on a portal, in order, with a newly posted buffer.
     pub(super) fn retry(&mut self, node: usize, portal: u32, me: u64) {
         let mut at = 0;
         while at < self.nodes[node].waiting.len() {
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Messages on lazy portals are dropped.
+    /// Drops messages that wait on lazy portals.
     pub(super) fn drop_waiting(&mut self, node: usize, which: impl Fn(&super::node::Waiting) -> bool) {
         let (gone, kept) = std::mem::take(&mut self.nodes[node].waiting).into_iter().partition(which);
         self.nodes[node].waiting = kept;
@@ -105,7 +105,8 @@ impl Model {
         }
     }
 
-    /// The connection of a delayed message is lost: if it waits, it is dropped, and no LND hears of it again.
+    /// Handles the loss of a delayed message's connection: if the message waits, it is dropped,
+    /// without a call to an LND.
     pub(super) fn forgotten(&mut self, node: usize, rx: u64, forgotten: bool) {
         let waiting = &mut self.nodes[node].waiting;
         let place = waiting.iter().position(|waiting| waiting.from.ni.is_some() && waiting.from.rx == rx);
@@ -130,7 +131,7 @@ impl Model {
         }
     }
 
-    /// Time passes on a node: answers that are late end.
+    /// Advances the time of a node: late answers end.
     pub(crate) fn advance(&mut self, node: usize, now_ns: u64) {
         let node = &mut self.nodes[node];
         node.now_ns = node.now_ns.max(now_ns);

@@ -1,4 +1,4 @@
-//! A message's way off the network.
+//! Receiving messages from the network.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::note::{Judgement, Lane, Note};
 use super::state::{Delayed, Event, Packet, Port, Receiving, State};
 
 impl SimNet {
-    /// A message reaches the end that is not `end`.
+    /// Handles the arrival of a message at the end that is not `end`.
     pub(super) fn arrive(&self, id: u64, end: usize, sequence: u64) {
         let superseded = self.state.lock().superseded(id, 1 - end);
         if let Some((old, at)) = superseded {
@@ -35,7 +35,7 @@ impl SimNet {
         state.schedule(now, Event::Pump { conn: id, end });
     }
 
-    /// Parses the next message of a pipe, unless one before it is not complete.
+    /// Parses the next message of a pipe, unless the one before it is incomplete.
     pub(super) fn pump(&self, id: u64, end: usize) {
         let Some((port, packet, rx)) = self.state.lock().next_packet(id, end) else { return };
         let (ni, peer) = match self.state.lock().conns.get(&id) {
@@ -57,7 +57,7 @@ impl SimNet {
         self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();
         let state = &mut *state;
-        // A GET that matches nothing gets no REPLY, but an answer all the same.
+        // A GET that matches nothing gets no REPLY, but the network still answers it.
         if let Verdict::Discard = verdict
             && let Some(get) = state.direct.remove(&rx.0)
         {
@@ -79,7 +79,7 @@ impl SimNet {
         }
     }
 
-    /// The payload that a pipe was waiting for.
+    /// Completes the payload that a pipe was receiving.
     pub(super) fn payload(&self, id: u64, end: usize) {
         let mut guard = self.state.lock();
         let state = &mut *guard;
@@ -124,7 +124,8 @@ impl SimNet {
             }
             (Some(_), None) => state.go_on(id, end),
             (Some(_), _) | (None, None) => {}
-            // Its connection is gone, the payload with it, and the engine did not forget it.
+            // The connection is gone, the payload with it, and the engine did not forget the
+            // message.
             (None, Some(Delivery { token, sink })) => {
                 state.schedule(state.now_ns, Event::FailRx { ni, peer, life, token, sink });
             }
@@ -151,14 +152,14 @@ fn parse(bytes: &[u8]) -> Result<Header, ProtoError> {
     Header::parse_large(&large)
 }
 
-/// Writes what has come of a payload; gives how many bytes found room.
+/// Writes the received part of a payload; returns how many bytes fitted.
 fn fill(mut sink: WriteVec, bytes: &[u8]) -> usize {
     let length = sink.len().min(bytes.len());
     sink.copy_from(0, &bytes[..length])
 }
 
 impl State {
-    /// A broken connection that an end learns about because the peer comes over a new one.
+    /// Returns a broken connection that an end notices because the peer uses a new one.
     fn superseded(&self, id: u64, end: usize) -> Option<(u64, usize)> {
         let conn = self.conns.get(&id).filter(|conn| conn.attached[end].is_none())?;
         let (ni, peer) = (conn.nids[end], conn.nids[1 - end]);
@@ -168,7 +169,7 @@ impl State {
         Some((old, usize::from(self.conns[&old].nids[0] != ni)))
     }
 
-    /// Gives an end its connection, if there is an NI and the connection is not broken.
+    /// Attaches an end to its connection, if its NI is up and the connection is not broken.
     fn attach(&mut self, id: u64, end: usize) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return true };
         if conn.attached[end].is_some() || conn.broken {
@@ -209,7 +210,7 @@ impl State {
         self.schedule(self.now_ns + delay, Event::Payload { conn: id, end });
     }
 
-    /// The next message of the pipe may be parsed.
+    /// Lets the next message of the pipe be parsed.
     fn go_on(&mut self, id: u64, end: usize) {
         self.schedule(self.now_ns, Event::Pump { conn: id, end });
     }

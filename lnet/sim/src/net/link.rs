@@ -1,38 +1,38 @@
-//! How a network treats messages.
+//! The behaviour of a simulated network.
 
 use lnet_api::NiLimits;
 
-/// The habits of a simulated network. Chances are in 10,000 (500 is 5 %), times in nanoseconds of virtual time, sizes in
-/// bytes; ranges include both ends.
+/// The behaviour of a simulated network. Chances are in 10,000 (500 is 5 %), times in nanoseconds
+/// of virtual time, sizes in bytes; ranges include both ends.
 #[derive(Debug, Clone)]
 pub struct LinkModel {
-    /// What the LND tells the engine when an NI starts.
+    /// The limits that the LND reports when an NI starts.
     pub limits: NiLimits,
-    /// From leaving to arriving.
+    /// Time from departure to arrival.
     pub latency_ns: (u64, u64),
-    /// Messages that take a hundred times as long.
+    /// Chance that a message takes a hundred times as long.
     pub slow: u32,
-    /// Bytes per microsecond of one connection; `None`: as many as there are.
+    /// Bytes per microsecond of one connection; `None` for no limit.
     pub bytes_per_us: Option<u64>,
-    /// From a header's arrival to the end of its payload.
+    /// Time from a header's arrival to the end of its payload.
     pub payload_ns: (u64, u64),
-    /// Messages that have left when `send` returns.
+    /// Chance that a message has left when `send` returns.
     pub sent_now: u32,
-    /// From `send` to the upcall that a message has left.
+    /// Time from `send` to the upcall that a message has left.
     pub hold_ns: (u64, u64),
-    /// Messages whose `send` fails.
+    /// Chance that `send` fails.
     pub send_fails: u32,
-    /// Messages that are lost, and their connection with them.
+    /// Chance that a message is lost, which also breaks its connection.
     pub lost: u32,
-    /// Payloads that are cut off after their header, and their connection with them.
+    /// Chance that a payload is cut off after its header, which also breaks its connection.
     pub payload_lost: u32,
-    /// How long a connection lives; `None`: as long as both ends.
+    /// How long a connection lives; `None` for as long as both ends.
     pub life_ns: Option<(u64, u64)>,
-    /// How long an end needs to notice that a connection is gone.
+    /// How long an end takes to notice that a connection is gone.
     pub notice_ns: (u64, u64),
-    /// Messages that vanish silently, in a network that is no better.
+    /// Chance that a message is lost silently, in a network without reliability.
     pub vanish: u32,
-    /// Messages that arrive twice, in a network that is no better.
+    /// Chance that a message arrives twice, in a network without reliability.
     pub twice: u32,
     /// Whether messages between two nodes overtake each other.
     pub overtaking: bool,
@@ -40,24 +40,24 @@ pub struct LinkModel {
     pub large_headers: bool,
     /// Whether the network answers GETs by itself, as RDMA does.
     pub direct_gets: bool,
-    /// CPU partitions, which are shards of the LND.
+    /// CPU partitions, each with a shard of the LND.
     pub shards: usize,
-    /// A defect of the LND, to see whether a checker notices it.
+    /// A defect of the LND, to test whether the checks notice it.
     pub defect: Option<Defect>,
 }
 
-/// Something that an LND must never do. Each strikes about one message in a hundred.
+/// A fault that an LND must never have. Each strikes about three messages in a hundred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
-    /// It forgets to say that a message has left.
+    /// The LND does not report that a message has left.
     ForgetsFinalisation,
-    /// It hands a message over twice.
+    /// The LND delivers a message twice.
     Duplicates,
-    /// It swaps messages of one connection.
+    /// The LND swaps messages of one connection.
     Reorders,
-    /// It changes a byte of a payload.
+    /// The LND changes a byte of a payload.
     Corrupts,
-    /// It loses a message and keeps the connection.
+    /// The LND loses a message and keeps the connection.
     LosesSilently,
 }
 
@@ -65,7 +65,7 @@ pub enum Defect {
 pub(super) const DEFECT_CHANCE: u32 = 300;
 
 impl LinkModel {
-    /// A network on which nothing goes wrong: 10 to 50 µs, in order, immediately sent.
+    /// Returns a network without faults: 10 to 50 µs, in order, immediately sent.
     #[must_use]
     pub fn reliable() -> LinkModel {
         LinkModel {
@@ -91,7 +91,7 @@ impl LinkModel {
         }
     }
 
-    /// The same network on a good day: nothing is lost any more, nothing is slow.
+    /// Returns the network without faults and delays: nothing is lost or slow any more.
     #[must_use]
     pub fn calmed(&self) -> LinkModel {
         LinkModel {
@@ -106,7 +106,7 @@ impl LinkModel {
         }
     }
 
-    /// Whether each message arrives once and in order, as long as its connection lives.
+    /// Whether each message arrives once and in order while its connection lives.
     #[must_use]
     pub fn is_orderly(&self) -> bool {
         self.vanish == 0 && self.twice == 0 && !self.overtaking

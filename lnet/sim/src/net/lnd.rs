@@ -10,7 +10,8 @@ use nlx_sync::Bell;
 use super::SimNet;
 use super::state::Port;
 
-/// The LND of one type of network. Its shards have nothing to poll: [`SimNet::step`] does all.
+/// The LND of one type of network. Its shards have nothing to poll: [`SimNet::step`] does
+/// everything.
 pub(super) struct SimLnd {
     net: Arc<SimNet>,
     net_type: NetType,

@@ -22,32 +22,32 @@ pub use seen::Seen;
 use lnd::SimLnd;
 use state::{Event, State};
 
-/// A network with virtual time: everything that happens on it is in one queue, and [`SimNet::step`] makes the next thing
-/// happen. What it does is determined by its seed and by the calls made to it, in their order.
+/// A network with virtual time: all its events are in one queue, and [`SimNet::step`] runs the next
+/// one. Its behaviour is determined by its seed and by the calls made to it, in their order.
 ///
-/// It is for one thread: locks are there because an [`Lnd`] must have them.
+/// It is for one thread: it has locks only because an [`Lnd`] must be `Sync`.
 pub struct SimNet {
     state: Mutex<State>,
     observer: Arc<dyn Observer>,
 }
 
-/// What [`SimNet::step`] did.
+/// The result of [`SimNet::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Something on the network.
+    /// An event on the network.
     Network,
-    /// A timer of [`SimNet::after`] went off: its number.
+    /// A timer of [`SimNet::after`] fired: its number.
     Timer(u64),
 }
 
 impl SimNet {
-    /// A network without nodes, at time 0.
+    /// Makes a network without nodes, at time 0.
     #[must_use]
     pub fn new(seed: u64, observer: Arc<dyn Observer>) -> Arc<SimNet> {
         Arc::new(SimNet { state: Mutex::new(State::new(seed)), observer })
     }
 
-    /// The LND for networks of one type, with these habits from now on.
+    /// Makes the LND for networks of one type, with this behaviour from now on.
     ///
     /// # Errors
     /// EMFILE or ENFILE when there is no descriptor left for [`Lnd::wait_fd`].
@@ -57,7 +57,7 @@ impl SimNet {
         SimLnd::new(self.clone(), net_type, shards).map(|lnd| Arc::new(lnd) as Arc<dyn Lnd>)
     }
 
-    /// Makes the next thing happen, and time pass until then; `None` if nothing is to come.
+    /// Runs the next event, and advances time to it; `None` if there is none.
     pub fn step(&self) -> Option<Step> {
         let event = self.state.lock().pop()?;
         if let Event::Timer(number) = event {
@@ -67,7 +67,8 @@ impl SimNet {
         Some(Step::Network)
     }
 
-    /// Makes things happen until `done` says so or nothing but timers is to come; those that go off are swallowed.
+    /// Runs events until `done` returns true or only timers are left; timers that fire are
+    /// discarded.
     pub fn run_until(&self, mut done: impl FnMut() -> bool) {
         while !done() && self.has_traffic() && self.step().is_some() {}
     }
@@ -79,31 +80,31 @@ impl SimNet {
         state.schedule(at, Event::Timer(number));
     }
 
-    /// Virtual time, in nanoseconds.
+    /// Returns the virtual time in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.state.lock().now_ns
     }
 
-    /// When the next thing happens.
+    /// Returns the time of the next event.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.state.lock().next_at()
     }
 
-    /// Whether anything but timers is to come.
+    /// Whether any event but timers is to come.
     #[must_use]
     pub fn has_traffic(&self) -> bool {
         self.state.lock().has_traffic()
     }
 
-    /// What has happened so far.
+    /// Returns the counts of events so far.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.state.lock().seen
     }
 
-    /// Cuts two NIDs off from each other for a while: connections between them break, new ones fail.
+    /// Cuts two NIDs off from each other for a time: connections between them break, new ones fail.
     pub fn cut(&self, a: Nid, b: Nid, duration_ns: u64) {
         let mut state = self.state.lock();
         let until = state.now_ns.saturating_add(duration_ns);
@@ -117,7 +118,7 @@ impl SimNet {
         self.state.lock().break_between(a, b);
     }
 
-    /// Ends all cuts and all trouble to come: from now on the networks are [`LinkModel::calmed`].
+    /// Ends all cuts and all future trouble: from now on the networks are [`LinkModel::calmed`].
     pub fn calm(&self) {
         let mut state = self.state.lock();
         state.cut.clear();
@@ -126,8 +127,8 @@ impl SimNet {
         }
     }
 
-    /// The node behind an NI dies: its engine hears nothing any more, and the network lets go of its memory. What it
-    /// has sent may still arrive.
+    /// Kills the node behind an NI: its engine gets no more calls, and the network releases its
+    /// memory. Messages that it has sent may still arrive.
     pub fn crash(&self, ni: Nid) {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
@@ -144,12 +145,12 @@ impl SimNet {
         state.delayed.retain(|_, delayed| delayed.ni != ni);
         let failing = state.take_failing(ni);
         drop(state);
-        // Memory and the engine go without the lock.
+        // Memory and the engine are dropped without the lock.
         drop((gone, receiving, failing, port));
     }
 
-    /// Forgets the connections of an NI without telling either end: as if both were idle and it never mattered. For
-    /// worlds with more peers than connections.
+    /// Removes the connections of an NI without notifying either end, as for idle connections that
+    /// are never used again. For worlds with more peers than connections.
     pub fn forget(&self, ni: Nid) {
         let mut state = self.state.lock();
         for (conn, end) in state.conns_of(ni) {
@@ -159,7 +160,7 @@ impl SimNet {
         }
     }
 
-    /// Lets go of all engines.
+    /// Releases all engines.
     pub fn crash_all(&self) {
         let nis: Vec<Nid> = self.state.lock().ports.keys().copied().collect();
         for ni in nis {

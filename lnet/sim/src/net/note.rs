@@ -1,4 +1,4 @@
-//! What an observer is told.
+//! The notes for observers.
 
 use std::sync::Arc;
 
@@ -6,40 +6,41 @@ use lnet_api::{Errno, RxContext, RxToken, Sent, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::Header;
 
-/// Which connection a message came over, and its number on it.
+/// The connection of a message, and its number on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
     /// Number of the connection.
     pub connection: u64,
-    /// Which end sent it.
+    /// The sending end.
     pub end: usize,
-    /// How many messages that end had sent before.
+    /// The number of messages that the end had sent before.
     pub sequence: u64,
 }
 
-/// Something that passes between an engine and the network; told *before* the engine hears of it.
+/// A call between an engine and the network; observers get it *before* the engine.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the calls they tell of")]
 pub enum Note {
-    /// The engine sends.
+    /// The engine sends a message.
     Sent { ni: Nid, peer: ProcessId, header: Header, payload: Arc<[u8]>, token: TxToken, deadline_ns: u64 },
-    /// A send's answer. After [`Sent::Now`] the message is finalised.
+    /// The result of a send. After [`Sent::Now`] the message is finalised.
     Taken { ni: Nid, token: TxToken, answer: Sent },
     /// A message is about to be finalised.
     FinalizeTx { ni: Nid, token: TxToken, result: Result<(), Errno> },
     /// A header is about to be parsed.
     Arriving { ni: Nid, from: ProcessId, header: Header, payload: Arc<[u8]>, rx: RxContext, lane: Lane },
-    /// What the engine made of it.
+    /// The engine's verdict on it.
     Judged { ni: Nid, rx: RxContext, judgement: Judgement },
-    /// A payload is in place, or as many bytes of it as are told.
+    /// A payload is in place, or `written` bytes of it.
     FinalizeRx { ni: Nid, token: RxToken, result: Result<(), Errno>, written: usize },
-    /// The engine has been asked for the memory of a GET: its length.
+    /// The engine has been asked for the memory of a GET; `sink` is its length.
     Sink { ni: Nid, token: TxToken, sink: Option<usize> },
-    /// The network is about to report that it has answered a GET: with these bytes.
+    /// The network is about to report that it has answered a GET with these bytes.
     FinalizeGet { ni: Nid, token: TxToken, result: Result<Arc<[u8]>, Errno> },
-    /// The engine lets a delayed message go on.
+    /// The engine resumes a delayed message.
     Resumed { ni: Nid, rx: RxContext, delivery: Option<(RxToken, usize)> },
-    /// The connection of a delayed message is gone: whether the engine has forgotten the message.
+    /// The connection of a delayed message is gone; `forgotten`: whether the engine has forgotten
+    /// the message.
     Forgotten { ni: Nid, rx: RxContext, forgotten: bool },
     /// The last connection to a peer is gone.
     PeerLost { ni: Nid, peer: Nid, reason: Errno },
@@ -48,11 +49,11 @@ pub enum Note {
 /// A [`lnet_api::Verdict`] without the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judgement {
-    /// Receive so many bytes.
+    /// Receive this number of bytes.
     Deliver(RxToken, usize),
-    /// Nothing more to do.
+    /// Nothing remains to be done.
     Done,
-    /// Throw the payload away.
+    /// Discard the payload.
     Discard,
     /// Hold it.
     Delay(RxToken),
@@ -60,10 +61,10 @@ pub enum Judgement {
     Close(Errno),
 }
 
-/// Watches a [`crate::SimNet`]. Called without any lock of the network, but inside engine calls: it must not call an
-/// engine.
+/// Observes a [`crate::SimNet`]. Called without any lock of the network, but inside engine calls:
+/// it must not call an engine.
 pub trait Observer: Send + Sync {
-    /// Something passes.
+    /// Handles a note.
     fn note(&self, now_ns: u64, note: &Note);
 }
 

@@ -1,7 +1,7 @@
 use crate::counts::counts;
 
 counts! {
-    /// How often each kind of thing has happened.
+    /// Counts of the events in a world.
     Seen {
         /// Messages handed to the network.
         messages: "messages",
@@ -25,11 +25,11 @@ counts! {
         doubled: "doubled",
         /// Messages that overtook another one of the same connection.
         overtook: "overtook",
-        /// Messages that found no way, or nobody.
+        /// Messages that found no route, or no node.
         unreachable: "unreachable",
         /// Times a pair of nodes was cut off.
         cuts: "cuts",
-        /// Messages of a former life of their sender, parsed.
+        /// Messages of an earlier incarnation of their sender, parsed.
         late_lives: "late lives",
         /// Messages that waited behind another one on their connection.
         blocked: "blocked",
@@ -41,11 +41,11 @@ counts! {
         puts_matched: "PUTs matched",
         /// GETs answered.
         gets_matched: "GETs matched",
-        /// PUTs and GETs that nobody wanted.
+        /// PUTs and GETs that matched no buffer.
         unmatched: "unmatched",
-        /// Messages too long for the buffer that wanted them.
+        /// Messages too long for the buffer that matched.
         too_long: "too long",
-        /// Messages cut to fit.
+        /// Messages truncated to fit.
         truncated: "truncated",
         /// Messages whose buffer was in use.
         in_use: "buffer in use",
@@ -61,7 +61,7 @@ counts! {
         acks: "ACKs",
         /// REPLYs received.
         replies: "REPLYs",
-        /// ACKs and REPLYs that nobody waited for.
+        /// ACKs and REPLYs that were not expected.
         stale_answers: "stale answers",
         /// ACKs and REPLYs that did not come in time.
         timeouts: "answers late",
@@ -75,15 +75,16 @@ counts! {
         unlinked_idle: "unlinked idle",
         /// Busy MDs that were unlinked.
         unlinked_busy: "unlinked busy",
-        /// MDs that went by themselves.
+        /// MDs that were unlinked automatically.
         exhausted: "exhausted",
         /// Messages of a node to itself.
         looped_back: "looped back",
-        /// Looks into another partition, after one in vain.
+        /// Searches in another partition, after one without a match.
         looked_on: "looked in another partition",
-        /// Messages that entries of two partitions would have taken, in the order of the portal's list.
+        /// Messages that entries of two partitions would have taken, in the order of the portal's
+        /// list.
         chosen_among_partitions: "chosen among partitions",
-        /// Times that a partition without buffers was not looked at any more.
+        /// Times that the search of a partition without buffers was stopped.
         rested: "partitions at rest",
         /// NIs whose peers belong to some partitions only.
         nis_bound: "NIs bound to partitions",
@@ -91,7 +92,7 @@ counts! {
         polled: "events polled",
         /// Events that were overwritten before they were polled.
         missed: "events missed",
-        /// Entries put directly before or after another one.
+        /// Entries inserted directly before or after another one.
         inserted: "entries inserted",
         /// Calls that were refused.
         refused: "refused",

@@ -1,4 +1,4 @@
-//! A message's way onto the network.
+//! Sending messages to the network.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::link::{DEFECT_CHANCE, Defect, LinkModel};
 use super::note::Note;
 use super::state::{Event, Held, Packet, State};
 
-/// How much longer a slow message takes.
+/// The factor of a slow message's delay.
 const SLOW_FACTOR: u64 = 100;
 
 impl SimNet {
@@ -35,7 +35,7 @@ impl SimNet {
         answer
     }
 
-    /// Whether `send` fails at once.
+    /// Returns the error if `send` fails at once.
     fn refuse(&self, tx: &Tx) -> Option<Errno> {
         let mut state = self.state.lock();
         state.seen.messages += 1;
@@ -105,20 +105,21 @@ impl SimNet {
     }
 }
 
-/// The header as bytes, so that nothing passes that the wire could not carry.
+/// Returns the encoded header, so that nothing is sent that the wire cannot carry.
 fn emit(header: &Header, large: bool) -> Vec<u8> {
     let mut small = [0; Header::LEN];
     if !large && header.emit(&mut small).is_ok() {
         return small.to_vec();
     }
     let mut bytes = [0; Header::LARGE_LEN];
-    // What cannot be emitted arrives as zeros, which are no header either: the far end closes the connection.
+    // A header that cannot be emitted arrives as zeros, which are not a valid header: the far end
+    // closes the connection.
     let _ = header.emit_large(&mut bytes);
     bytes.to_vec()
 }
 
 impl State {
-    /// Keeps a message until it is finalised.
+    /// Stores a message until it is finalised.
     fn hold(&mut self, held: Held, link: &LinkModel, conn: Option<(u64, usize)>) -> Sent {
         let id = self.id();
         self.hold_as(id, held, link, conn)
@@ -130,7 +131,7 @@ impl State {
         }
         let forgotten = link.defect == Some(Defect::ForgetsFinalisation) && self.rng.chance(DEFECT_CHANCE);
         if held.is_direct_get {
-            // An answer may stay away for reasons of the far end.
+            // A response may never come, for reasons of the far end.
             let at = self.now_ns.saturating_add(link.limits.timeout_ns);
             self.schedule(at, Event::Fail { tx: id, errno: Errno::ETIMEDOUT });
         } else if !forgotten {
@@ -148,7 +149,8 @@ impl State {
         Sent::Later
     }
 
-    /// Puts a message on its connection; on a broken one it goes nowhere, as its sender will learn.
+    /// Puts a message on its connection; on a broken one it is lost, and its sender gets an error
+    /// later.
     fn fly(&mut self, link: &LinkModel, id: u64, end: usize, packet: Packet) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let pipe = &mut conn.pipes[end];

@@ -12,7 +12,7 @@ use super::seen::Seen;
 use crate::Rng;
 use crate::kit::EventQueue;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A message reaches the far end of its connection.
@@ -33,7 +33,7 @@ pub(super) enum Event {
     Break { conn: u64 },
     /// An end notices that its connection is broken.
     Notice { conn: u64, end: usize, reason: Errno },
-    /// The user's own.
+    /// A timer of the user.
     Timer(u64),
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Calls the engine from the shard of a peer, whatever the CPU.
+    /// Calls the engine in the partition of a peer's shard, independent of the CPU.
     pub(super) fn on_shard<R>(&self, ni: Nid, peer: Nid, call: impl FnOnce(&dyn Upcalls) -> R) -> R {
         let shard = self.upcalls.partition_of(ni, peer);
         lnet_cpt::with_partition(shard, || call(&*self.upcalls))
@@ -57,20 +57,20 @@ impl Port {
 #[derive(Clone)]
 pub(super) struct Packet {
     pub(super) sequence: u64,
-    /// The header as it stands on the wire.
+    /// The encoded header.
     pub(super) header: Vec<u8>,
     pub(super) payload: Arc<[u8]>,
-    /// For a GET that is to be answered directly: itself, as its sender knows it.
+    /// For a GET that is to be answered directly: its sender's id of it.
     pub(super) get: Option<u64>,
 }
 
-/// What an end is receiving.
+/// The message that an end is receiving.
 pub(super) enum Receiving {
     Payload { token: RxToken, sink: Option<WriteVec>, payload: Arc<[u8]>, lost: bool },
     Delayed { rx: RxContext, token: RxToken, payload: Arc<[u8]> },
 }
 
-/// Where a delayed message waits: behind which pipe, at which NI.
+/// The pipe and NI of a delayed message.
 pub(super) struct Delayed {
     pub(super) conn: u64,
     pub(super) end: usize,
@@ -83,11 +83,11 @@ pub(super) struct Delayed {
 #[derive(Default)]
 pub(super) struct Pipe {
     pub(super) sent: u64,
-    /// A message was lost: none after it arrives.
+    /// Set when a message was lost: none after it arrives.
     pub(super) cut: bool,
     pub(super) flying: VecDeque<Packet>,
     pub(super) last_arrival_ns: u64,
-    /// Arrived, but not parsed.
+    /// Arrived messages that are not parsed yet.
     pub(super) inbox: VecDeque<Packet>,
     pub(super) receiving: Option<Receiving>,
 }
@@ -95,13 +95,13 @@ pub(super) struct Pipe {
 /// A connection. End 0 opened it; a pipe has the number of the end that sends.
 pub(super) struct Conn {
     pub(super) nids: [Nid; 2],
-    /// The NI's life at each end, while that end has the connection.
+    /// The NI's start number at each end, while that end has the connection.
     pub(super) attached: [Option<u64>; 2],
     pub(super) pipes: [Pipe; 2],
     pub(super) broken: bool,
 }
 
-/// A message that its engine has not been told about.
+/// A message that has not been finalised at its engine.
 pub(super) struct Held {
     pub(super) ni: Nid,
     pub(super) peer: Nid,
@@ -126,9 +126,9 @@ pub(super) struct State {
     pub(super) ends: BTreeMap<(Nid, Nid), Vec<u64>>,
     pub(super) held: BTreeMap<u64, Held>,
     pub(super) delayed: BTreeMap<u64, Delayed>,
-    /// GETs that have arrived and wait for their answer, as their senders know them.
+    /// GETs that have arrived and wait for their answer, with their senders' ids.
     pub(super) direct: BTreeMap<u64, u64>,
-    /// Pairs of nodes that cannot reach each other until then.
+    /// Pairs of nodes that cannot reach each other, and until when.
     pub(super) cut: BTreeMap<(Nid, Nid), u64>,
     next_id: u64,
     pub(super) seen: Seen,
@@ -158,7 +158,7 @@ impl State {
         self.next_id
     }
 
-    /// The habits of the network that a NID is on.
+    /// Returns the behaviour of the network of a NID.
     pub(super) fn link(&self, nid: Nid) -> LinkModel {
         let link = self.links.get(&nid.net().net_type());
         link.cloned().unwrap_or_else(LinkModel::reliable)
@@ -174,7 +174,7 @@ impl State {
         Some(event)
     }
 
-    /// Takes the deliveries back that were to fail at an NI.
+    /// Removes and returns the deliveries that were to fail at an NI.
     pub(super) fn take_failing(&mut self, nid: Nid) -> Vec<Event> {
         let is_its = |event: &Event| matches!(event, Event::FailRx { ni, .. } if *ni == nid);
         if self.queue.any(is_its) { self.queue.take(is_its) } else { Vec::new() }
@@ -184,7 +184,8 @@ impl State {
         self.queue.next_ns()
     }
 
-    /// Whether nothing but timers is to come; as timers of the user are few, a look at all of it is cheap enough.
+    /// Whether any event but timers is to come; the user has few timers, so checking all events is
+    /// cheap.
     pub(super) fn has_traffic(&self) -> bool {
         self.queue.any(|event| !matches!(event, Event::Timer(_)))
     }
@@ -197,7 +198,7 @@ impl State {
         self.cut.get(&(a.min(b), a.max(b))).is_some_and(|&until| until > self.now_ns)
     }
 
-    /// The connection that an end sends over, made if there is none.
+    /// Returns the connection over which an end sends; makes it if there is none.
     pub(super) fn connect(&mut self, from: Nid, to: Nid, life: u64) -> u64 {
         if let Some(&conn) = self.ends.get(&(from, to)).and_then(|conns| conns.first()) {
             return conn;
@@ -220,7 +221,7 @@ impl State {
         id
     }
 
-    /// Breaks a connection. What is under way is lost, but for what `last_words` has sent.
+    /// Breaks a connection. Messages in flight are lost, except those that `last_words` has sent.
     pub(super) fn break_conn(&mut self, id: u64, reason: Errno, last_words: Option<usize>) {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.broken) else { return };
         conn.broken = true;
@@ -241,8 +242,8 @@ impl State {
         self.forget_if_over(id);
     }
 
-    /// Takes a connection away from one of its ends. Gives what it was receiving, and whether it was the end's last
-    /// connection to that peer.
+    /// Detaches a connection from one of its ends. Returns the message that the end was receiving,
+    /// and whether this was the end's last connection to that peer.
     pub(super) fn detach(&mut self, id: u64, end: usize) -> Option<(Option<Receiving>, bool)> {
         let conn = self.conns.get_mut(&id)?;
         conn.attached[end].take()?;
@@ -266,7 +267,7 @@ impl State {
         }
     }
 
-    /// The connections of an NI, and which end of them it is.
+    /// Returns the connections of an NI, and which end of each it is.
     pub(super) fn conns_of(&self, ni: Nid) -> Vec<(u64, usize)> {
         let ends = self.conns.iter().flat_map(|(&id, conn)| {
             [0, 1].into_iter().filter(move |&end| conn.nids[end] == ni).map(move |end| (id, end))

@@ -1,4 +1,4 @@
-//! What happens to messages that have been sent, and to connections.
+//! Events of messages in flight, and of connections.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ impl SimNet {
         }
     }
 
-    /// A message has left, or could not.
+    /// Finalises a message that has left or failed.
     fn finalize(&self, tx: u64, result: Result<(), Errno>) {
         let mut state = self.state.lock();
         let Some(held) = state.held.remove(&tx) else { return };
@@ -43,13 +43,13 @@ impl SimNet {
     fn finalize_tx(&self, held: Held, result: Result<(), Errno>) {
         let Held { ni, peer, life, token, payload, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
-        // The lease first: the engine may tell the memory's owner.
+        // The lease first: the engine may notify the memory's owner.
         drop(payload);
         self.tell(Note::FinalizeTx { ni, token, result });
         port.on_shard(ni, peer, |engine| engine.finalize_tx(token, result));
     }
 
-    /// The network has answered a GET, if its sender still waits.
+    /// Reports that the network has answered a GET, if its sender still waits.
     fn direct(&self, get: u64, result: Result<Arc<[u8]>, Errno>) {
         let mut state = self.state.lock();
         let conn = state.held.get(&get).and_then(|held| held.conn);
@@ -72,7 +72,7 @@ impl SimNet {
         port.on_shard(ni, peer, |engine| engine.finalize_get(token, length));
     }
 
-    /// The payload of a received message is in place, or lost.
+    /// Finalises a received message whose payload is in place or lost.
     pub(super) fn finalize_rx(
         &self,
         (ni, peer): (Nid, Nid),
@@ -86,7 +86,8 @@ impl SimNet {
         port.on_shard(ni, peer, |engine| engine.finalize_rx(token, result));
     }
 
-    /// An end learns that its connection is gone: what it was sending and receiving over it is lost.
+    /// Handles the notice of an end that its connection is gone: the messages that it was sending
+    /// and receiving are lost.
     pub(super) fn notice(&self, id: u64, end: usize, reason: Errno) {
         let mut state = self.state.lock();
         let Some(conn) = state.conns.get(&id) else { return };
@@ -110,7 +111,7 @@ impl SimNet {
         }
     }
 
-    /// What was being received over a connection that is gone.
+    /// Fails the message that was being received over a lost connection.
     fn abandon(&self, (ni, peer): (Nid, Nid), life: u64, receiving: Receiving, reason: Errno) {
         match receiving {
             Receiving::Payload { token, sink, .. } => {
@@ -121,7 +122,8 @@ impl SimNet {
         }
     }
 
-    /// A delayed message waits no longer, unless the engine is about to resume it: then it fails when that comes.
+    /// Ends the wait of a delayed message, unless the engine is about to resume it: then the
+    /// message fails at that time.
     fn forget_delayed(&self, (ni, peer): (Nid, Nid), life: u64, rx: RxContext, token: RxToken) {
         let Some(port) = self.state.lock().port(ni, life) else { return };
         let forgotten = port.on_shard(ni, peer, |engine| engine.forget_delayed(token));
@@ -140,7 +142,7 @@ impl SimNet {
         port.on_shard(ni, peer, |engine| engine.peer_lost(ni, ProcessId::lnet(peer), reason));
     }
 
-    /// An NI stops: all that it has under way fails before this returns.
+    /// Stops an NI: all its messages in flight fail before this returns.
     pub(super) fn shutdown(&self, ni: Nid) {
         let reason = Errno::ESHUTDOWN;
         loop {

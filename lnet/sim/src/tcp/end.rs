@@ -1,4 +1,4 @@
-//! One end of a connection, and what TCP does for it.
+//! One end of a connection, and TCP's handling of it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,20 +9,20 @@ use lnet_socklnd::sys::TcpFacts;
 use super::habits::{TcpFault, TcpHabits};
 use super::state::{Event, Packet, State};
 
-/// A pair of addresses rests for so long after a connection, at the side that closed first.
+/// How long a pair of addresses is blocked after a connection, at the side that closed first.
 const REST_NS: u64 = 60_000_000_000;
 
-/// What is not acknowledged for so long has been sent again.
+/// Data unacknowledged for this time has been retransmitted.
 const REPEAT_NS: u64 = 3_000_000_000;
 
-/// How far an end is.
+/// The state of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting,
     Open,
 }
 
-/// What TCP was told about an end.
+/// The time options of an end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     pub(super) user_timeout_ns: u64,
@@ -36,31 +36,32 @@ pub(super) struct End {
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
     pub(super) phase: Phase,
-    /// The other end, once it is there.
+    /// The other end, once it exists.
     pub(super) peer: Option<u64>,
-    /// The listener whose queue it is to stand in.
+    /// The listener into whose queue it will go.
     pub(super) listener: Option<u64>,
-    /// A program has it.
+    /// Whether a program has it.
     pub(super) held: bool,
-    /// Why it is broken; taken by whoever is told.
+    /// Why it is broken; consumed by the program's next call.
     pub(super) error: Option<Errno>,
     pub(super) broken: bool,
-    /// The program has shut both directions.
+    /// Whether the program has shut down both directions.
     pub(super) shut: bool,
-    /// The program has closed it; what it has sent still leaves.
+    /// Whether the program has closed it; data that it has sent still leaves.
     pub(super) closed: bool,
-    /// Bytes to be sent, bytes sent and not acknowledged, bytes that the other end has room for.
+    /// Bytes to be sent, number of bytes sent and not acknowledged, number of bytes for which the
+    /// other end has room.
     tx: VecDeque<u8>,
     unacked: usize,
     pub(super) window: usize,
     fin_sent: bool,
-    /// Somebody found the buffer full, or fuller than that.
+    /// Whether a program found the buffer full, or fuller than the limit of `is_writable`.
     nospace: bool,
     send_buffer: usize,
-    /// Bytes that have come and not been read.
+    /// Bytes that have arrived and have not been read.
     rx: VecDeque<u8>,
     fin_received: bool,
-    /// When the last thing that it has sent arrives.
+    /// When the last packet that it has sent arrives.
     pub(super) last_arrival_ns: u64,
     acked: u64,
     /// When it last sent data.
@@ -70,7 +71,7 @@ pub(super) struct End {
     pub(super) times: Times,
 }
 
-/// What a receive gave.
+/// The result of a receive.
 pub(super) enum Taken {
     Bytes(usize),
     Nothing,
@@ -113,12 +114,12 @@ impl End {
         self.send_buffer.saturating_sub(self.tx.len() + self.unacked)
     }
 
-    /// A third of the buffer is free, as Linux demands before it reports that one can write.
+    /// Whether a third of the buffer is free, Linux's condition for reporting that it is writable.
     fn is_writable(&self) -> bool {
         self.room() * 3 >= self.send_buffer
     }
 
-    /// Readable, writable, ending, broken.
+    /// Returns whether the end is readable, writable, ending, broken.
     pub(super) fn readiness(&self) -> [bool; 4] {
         if self.phase == Phase::Connecting && !self.broken {
             return [false; 4];
@@ -134,7 +135,7 @@ impl End {
 }
 
 impl State {
-    /// A program sends; `copy` fills so many bytes. Gives how many were taken.
+    /// Sends data of a program; `copy` fills the given bytes. Returns the number of bytes accepted.
     pub(super) fn send(
         &mut self,
         id: u64,
@@ -165,7 +166,7 @@ impl State {
         Ok(count)
     }
 
-    /// A program receives at most so many bytes; `copy` is given them.
+    /// Receives at most `room` bytes for a program; `copy` gets them.
     pub(super) fn take(&mut self, id: u64, room: usize, copy: impl FnOnce(&[u8])) -> Taken {
         let Some(end) = self.own.ends.get_mut(&id) else { return Taken::Broken(Errno::ECONNRESET) };
         let count = end.rx.len().min(room);
@@ -188,7 +189,7 @@ impl State {
         Taken::Nothing
     }
 
-    /// Sends what the other end has room for, and the end behind it.
+    /// Sends the bytes for which the other end has room, and then the end of the stream.
     pub(super) fn transmit(&mut self, id: u64) {
         loop {
             let Some(end) = self.own.ends.get(&id) else { return };
@@ -242,7 +243,7 @@ impl State {
         let now_ns = self.now_ns;
         let deaf = self.own.ends.get(&to).is_none_or(|end| end.shut || end.closed || end.broken);
         if deaf {
-            // Nobody will ever read it.
+            // No program will read it.
             self.launch(back, 0, from, Packet::Reset(Errno::ECONNRESET));
             return self.reset(to, Errno::ECONNRESET);
         }
@@ -293,7 +294,7 @@ impl State {
         self.bury(from);
     }
 
-    /// The connection is broken for this end.
+    /// Marks the connection as broken for this end.
     pub(super) fn reset(&mut self, id: u64, errno: Errno) {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| !end.broken) else { return };
         end.broken = true;
@@ -305,7 +306,7 @@ impl State {
         self.give_up_half_open(id);
     }
 
-    /// A program ends both directions.
+    /// Shuts down both directions for a program.
     pub(super) fn shut(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| !end.shut) else { return };
         end.shut = true;
@@ -317,7 +318,7 @@ impl State {
         self.notify(id);
     }
 
-    /// A program closes it.
+    /// Closes an end for a program.
     pub(super) fn close(&mut self, id: u64) {
         self.forget_watch(id);
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -344,7 +345,7 @@ impl State {
         self.bury(id);
     }
 
-    /// Removes an end at once; the other one is told by a reset, or never.
+    /// Removes an end at once; the other end gets a reset if `tell`, else nothing.
     pub(super) fn kill_end(&mut self, id: u64, tell: bool) {
         self.forget_watch(id);
         let Some(end) = self.own.ends.remove(&id) else { return };
@@ -357,7 +358,7 @@ impl State {
         }
     }
 
-    /// Removes an end that has nothing left to do.
+    /// Removes a closed end with no data left to send.
     fn bury(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id).filter(|end| end.closed) else { return };
         let done = end.fin_sent && end.tx.is_empty() && end.unacked == 0;
@@ -370,7 +371,7 @@ impl State {
         }
     }
 
-    /// Has it looked at whether what is to be sent is acknowledged in time, from now on.
+    /// Starts the user timeout for data that is not acknowledged.
     fn time(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.times.user_timeout_ns > 0) else {
             return;
@@ -381,7 +382,7 @@ impl State {
         }
     }
 
-    /// A program sets the user timeout.
+    /// Sets the user timeout for a program.
     pub(super) fn limit_unacked(&mut self, id: u64, user_timeout_ns: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.times.user_timeout_ns = user_timeout_ns;
@@ -390,8 +391,8 @@ impl State {
         }
     }
 
-    /// What TCP knows of it. What is sent is acknowledged after two ways, unless it is lost; where there is no room, questions for it are
-    /// answered, unless they are lost.
+    /// Returns TCP's state of an end. Sent data is acknowledged after a round trip, unless it is
+    /// lost; window probes are answered, unless they are lost.
     pub(super) fn facts(&mut self, id: u64) -> Option<TcpFacts> {
         let is_open = |end: &&End| end.phase == Phase::Open && !end.broken;
         let (host, remote) = self.own.ends.get(&id).filter(is_open).map(|end| (end.host, end.remote))?;
@@ -409,7 +410,8 @@ impl State {
         })
     }
 
-    /// Data that TCP cannot get acknowledged, or for which the other end has no room, breaks the connection.
+    /// Breaks the connection if data is not acknowledged, or finds no room at the other end, within
+    /// the user timeout.
     pub(super) fn user_timeout(&mut self, id: u64, acked: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         if end.unacked == 0 && end.tx.is_empty() || end.times.user_timeout_ns == 0 {
@@ -433,7 +435,7 @@ impl State {
         }
     }
 
-    /// Asks the other end whether it is still there, after a time of silence.
+    /// Sends a keepalive probe to the other end after a time of silence.
     pub(super) fn probe(&mut self, id: u64, failed: u32) {
         let now_ns = self.now_ns;
         let Some(end) = self.own.ends.get(&id).filter(|end| !end.broken) else { return };
@@ -460,7 +462,7 @@ impl State {
         self.schedule(now_ns + times.interval_ns, Event::Probe { end: id, failed: failed + 1 });
     }
 
-    /// Retransmissions to a host that has come back meet nobody there.
+    /// Handles retransmissions to a restarted host, on which the other end no longer exists.
     pub(super) fn retransmit_to(&mut self, host: usize) {
         let dead: Vec<u64> = self
             .own
@@ -479,7 +481,7 @@ impl State {
         }
     }
 
-    /// An end in words.
+    /// Describes an end.
     pub(super) fn name(&self, id: u64) -> String {
         self.own.ends.get(&id).map_or_else(
             || format!("end {id}, which is gone"),

@@ -3,52 +3,53 @@ use crate::Rng;
 /// Ports 512 to 1023.
 const PRIVILEGED_PORTS: u16 = 512;
 
-/// The habits of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual time, sizes in bytes;
-/// ranges include both ends.
+/// The behaviour of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual
+/// time, sizes in bytes; ranges include both ends.
 #[derive(Debug, Clone)]
 pub struct TcpHabits {
-    /// From a segment's leaving to its arriving, drawn once for each direction between two hosts.
+    /// Time from a segment's departure to its arrival, drawn once for each direction between two
+    /// hosts.
     pub latency_ns: (u64, u64),
-    /// What is added to it for each segment. Segments of one connection keep their order.
+    /// Addition to the latency for each segment. Segments of one connection keep their order.
     pub jitter_ns: (u64, u64),
-    /// Bytes of one segment: as small as 1.
+    /// Length of one segment: as small as 1.
     pub segment: (u64, u64),
-    /// Room of a send buffer.
+    /// Size of a send buffer.
     pub send_buffer: usize,
-    /// Room of a receive buffer.
+    /// Size of a receive buffer.
     pub receive_buffer: usize,
-    /// Segments that meet a connection's reset instead of their receiver.
+    /// Chance that a segment causes a reset of its connection instead of arriving.
     pub resets: u32,
-    /// Events that a poller reports though nothing has changed, for each call.
+    /// Chance, for each call, that a poller reports an event though nothing has changed.
     pub spurious: u32,
-    /// Source ports below 1024 that a host may use, from 1023 downwards.
+    /// The number of source ports below 1024 that a host may use, from 1023 downwards.
     pub privileged_ports: u16,
-    /// Connections that are gone when they are accepted.
+    /// Chance that a connection is gone when it is accepted.
     pub gone: u32,
-    /// A wrong network, to see whether anybody notices.
+    /// A fault, for testing the checks.
     pub fault: Option<TcpFault>,
 }
 
-/// Something that TCP never does.
+/// A fault that TCP never has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpFault {
     /// A byte of a segment is lost.
     DropsByte,
-    /// A byte of a segment is another one.
+    /// A byte of a segment is changed.
     ChangesByte,
     /// A poller does not report that data has come.
     LosesReadable,
     /// A poller does not report that there is room again.
     LosesWritable,
-    /// A segment comes twice.
+    /// A segment arrives twice.
     Repeats,
 }
 
-/// Chances of a [`TcpFault`] in 10,000, whenever it could strike.
+/// The chance of a [`TcpFault`] in 10,000, at each occasion.
 pub(super) const FAULT_CHANCE: u32 = 100;
 
 impl TcpHabits {
-    /// A network on which nothing goes wrong.
+    /// Returns a network without faults.
     #[must_use]
     pub fn reliable() -> TcpHabits {
         TcpHabits {
@@ -65,7 +66,7 @@ impl TcpHabits {
         }
     }
 
-    /// The network that belongs to a seed.
+    /// Returns the network of a seed.
     pub(super) fn from_rng(rng: &mut Rng) -> TcpHabits {
         let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
         TcpHabits {
@@ -82,13 +83,13 @@ impl TcpHabits {
         }
     }
 
-    /// The same network on a good day.
+    /// Returns the network without faults.
     #[must_use]
     pub fn calmed(&self) -> TcpHabits {
         TcpHabits { resets: 0, gone: 0, privileged_ports: PRIVILEGED_PORTS, ..self.clone() }
     }
 
-    /// The fault, if it strikes now.
+    /// Whether the fault strikes now.
     pub(super) fn strikes(&self, fault: TcpFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }

@@ -15,10 +15,11 @@ use crate::kit::{EPHEMERAL_MIN, HostHandle};
 
 pub(super) const NS_PER_S: u64 = 1_000_000_000;
 
-/// The TCP that one start of one host of a [`TcpNet`](super::TcpNet) offers to a [`SockLnd`](lnet_socklnd::SockLnd).
+/// The system layer for TCP that one start of one host of a [`TcpNet`](super::TcpNet) offers to a
+/// [`SockLnd`](lnet_socklnd::SockLnd).
 pub type SimHost = HostHandle<TcpWire>;
 
-/// A NID that a host has claimed.
+/// The claim of a host on a NID.
 struct Claimed {
     host: SimHost,
     nid: Nid,
@@ -34,7 +35,7 @@ impl Drop for Claimed {
 }
 
 impl SimHost {
-    /// Takes a descriptor, if there is one.
+    /// Takes a descriptor, if one is left.
     fn descriptor(&self, state: &mut State) -> Result<(), Errno> {
         let host = &mut state.hosts[self.host].own;
         if host.descriptors >= host.descriptors_max {
@@ -45,7 +46,7 @@ impl SimHost {
         Ok(())
     }
 
-    /// The source port of a new connection, and whether it is privileged.
+    /// Returns the source port of a new connection, and whether it is privileged.
     fn port(&self, state: &mut State, from: IpAddr, to: SocketAddr) -> Option<(u16, bool)> {
         let now_ns = state.now_ns;
         let taken = |state: &State, port| {
@@ -148,12 +149,12 @@ impl Net for SimHost {
     }
 
     fn descriptors_max(&self) -> usize {
-        // What is squeezed now and then is not what a program is promised.
+        // A temporary limit is not the limit that the program is promised.
         65_536
     }
 }
 
-/// What the options say about time.
+/// Returns the time options.
 pub(super) fn times(options: &Options) -> Times {
     Times {
         user_timeout_ns: u64::from(options.timeout_s) * NS_PER_S,

@@ -1,4 +1,4 @@
-//! Listeners, and how connections come to be.
+//! Listeners, and the opening of connections.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use lnet_api::Errno;
 use super::end::{End, Phase};
 use super::state::{Event, Packet, SYN_RETRY_NS, State};
 
-/// A connection that nobody answers is given up after so long: Linux's six repetitions.
+/// How long an attempt to connect without an answer lasts: Linux's six repetitions.
 const CONNECT_MAX_NS: u64 = 127_000_000_000;
 
-/// A handshake that its initiator does not end is given up after so long: Linux's five repetitions.
+/// How long a handshake without the initiator's last segment lasts: Linux's five repetitions.
 const HALF_OPEN_NS: u64 = 63_000_000_000;
 
-/// A host of a network that is there, which is not, is reported after so long.
+/// The time after which a missing host on an existing network is reported.
 const NO_NEIGHBOUR_NS: u64 = 3_000_000_000;
 
 /// A listening socket.
@@ -22,13 +22,13 @@ pub(super) struct Listening {
     pub(super) host: usize,
     pub(super) address: SocketAddr,
     pub(super) backlog: usize,
-    /// Ends whose handshake has begun, and those that wait to be accepted.
+    /// Ends whose handshake has begun, and ends that wait to be accepted.
     pub(super) half_open: BTreeSet<u64>,
     pub(super) waiting: VecDeque<u64>,
 }
 
 impl State {
-    /// An end begins to connect.
+    /// Starts a connection attempt of an end.
     pub(super) fn connect(&mut self, end: u64) {
         let Some(End { host, local, remote, .. }) = self.own.ends.get(&end) else { return };
         let (host, from, to) = (*host, *local, *remote);
@@ -47,7 +47,7 @@ impl State {
         self.launch((host, there), end, 0, Packet::Syn { from, to, retry_ns: SYN_RETRY_NS });
     }
 
-    /// The first segment has met nobody: it comes again, unless that takes too long.
+    /// Handles a first segment that found no host: it is repeated, unless that takes too long.
     pub(super) fn syn_lost(&mut self, hosts: (usize, usize), active: u64, packet: Packet) {
         let Packet::Syn { from, to, retry_ns } = packet else { return };
         if !self.own.ends.contains_key(&active) {
@@ -73,7 +73,7 @@ impl State {
         (from, to): (SocketAddr, SocketAddr),
         retry_ns: u64,
     ) {
-        // An end that was closed meanwhile wants nothing more.
+        // The end was closed meanwhile.
         if !self.own.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
             return;
         }
@@ -98,14 +98,14 @@ impl State {
         if let Some(end) = self.own.ends.get_mut(&active) {
             end.peer = Some(passive);
         }
-        // Which listener it is, the third segment says.
+        // The third segment names the listener.
         self.own.tap.opened(active, passive, (from, to), hosts);
         self.own.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
         self.launch((hosts.1, hosts.0), passive, active, Packet::SynAck { passive });
         self.schedule(self.now_ns + HALF_OPEN_NS, Event::HalfOpen { end: passive });
     }
 
-    /// A handshake's third segment does not come.
+    /// Ends a handshake whose third segment does not come.
     pub(super) fn give_up_half_open(&mut self, passive: u64) {
         let listener = self.own.ends.get(&passive).and_then(|end| end.listener);
         let listening = listener.and_then(|listener| self.own.listeners.get_mut(&listener));
@@ -131,7 +131,7 @@ impl State {
 
     pub(super) fn established(&mut self, passive: u64, listener: u64) {
         let Some(listening) = self.own.listeners.get_mut(&listener) else {
-            // The listener was closed: whoever connected is told so.
+            // The listener was closed: the connecting end gets a reset.
             return self.kill_end(passive, true);
         };
         if listening.half_open.remove(&passive) {

@@ -5,17 +5,18 @@ use super::tap::Held;
 use super::traffic::Traffic;
 use crate::kit::Net;
 
-/// A TCP network in virtual time: hosts, listeners, connections. What is under way when a direction is cut is held back and
-/// comes when it is healed, as TCP sends it again, unless it has given up.
+/// A TCP network in virtual time: hosts, listeners, connections. Packets in flight when a direction
+/// is cut are held back and arrive when it is healed, as TCP retransmits them, unless it has given
+/// up.
 pub type TcpNet = Net<TcpWire>;
 
 impl TcpNet {
-    /// How many descriptors a host's programs may have.
+    /// Sets the limit for the descriptors of a host's programs.
     pub fn limit_descriptors(&self, host: usize, most: usize) {
         self.lock().hosts[host].own.descriptors_max = most;
     }
 
-    /// Open descriptors of a host.
+    /// Returns the number of open descriptors of a host.
     #[must_use]
     pub fn descriptors(&self, host: usize) -> usize {
         self.lock().hosts[host].own.descriptors

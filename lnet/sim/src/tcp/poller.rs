@@ -1,8 +1,8 @@
-//! Edge-triggered readiness, as epoll gives it.
+//! Edge-triggered readiness, as with epoll.
 //!
-//! A change on what is watched puts it on the poller's list. [`Poller::wait`] takes things from the list and reports
-//! their *present* state, not the change: nothing, if there is nothing to report any more. What has not changed is not
-//! reported again, however ready it is.
+//! A change of a watched object puts it on the poller's list. [`Poller::wait`] takes objects from
+//! the list and reports their *present* state, not the change: nothing, if there is nothing to
+//! report any more. An object that has not changed is not reported again, even if it is ready.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -13,11 +13,11 @@ use lnet_socklnd::sys::{Events, Handle, Poller, Readiness};
 use super::host::SimHost;
 use super::state::{State, TcpWire};
 
-/// What one poller watches.
+/// The objects that one poller watches.
 #[derive(Default)]
 pub(super) struct Watching {
     watched: BTreeMap<u64, Watched>,
-    /// What has changed, in order.
+    /// The objects that have changed, in order.
     changed: VecDeque<u64>,
     woken: bool,
 }
@@ -117,19 +117,19 @@ impl Watching {
 }
 
 impl State {
-    /// Something has changed on an end or a listener.
+    /// Lists an end or a listener as changed, at all pollers.
     pub(super) fn notify(&mut self, id: u64) {
         self.own.pollers.values_mut().for_each(|watching| watching.list(id));
     }
 
-    /// It is gone, and watched no longer.
+    /// Stops watching an object that is gone.
     pub(super) fn forget_watch(&mut self, id: u64) {
         self.own.pollers.values_mut().for_each(|watching| watching.forget(id));
     }
 }
 
 impl TcpWire {
-    /// Readable, writable, ending, broken; `None` if it is gone.
+    /// Returns whether an object is readable, writable, ending, broken; `None` if it is gone.
     pub(super) fn readiness(&self, id: u64) -> Option<[bool; 4]> {
         if let Some(listening) = self.listeners.get(&id) {
             return Some([!listening.waiting.is_empty(), false, false, false]);

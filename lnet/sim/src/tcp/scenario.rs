@@ -15,61 +15,62 @@ use crate::kit::{NodeScenario, Transport, World};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// What is sent when nothing may fail any more: enough for all kinds of connections.
+/// The maximum payload when nothing may fail any more: enough for all types of connections.
 const LONGEST_AT_END: usize = 5_000;
 
-/// A buffer of TCP that is soon full.
+/// The limit for a TCP buffer that is filled at the end.
 const SMALL_BUFFER: usize = 64 << 10;
 
-/// Who may connect to whom.
+/// Which nodes may connect to which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpPolicy {
-    /// Port 988, privileged ports only: what kernel nodes do.
+    /// Port 988, privileged ports only, as with kernel nodes.
     Secure,
-    /// Port 988; nodes that may listen there accept everybody, the others nobody.
+    /// Port 988; nodes that may listen there accept connections from any port, the others accept
+    /// none.
     Mixed,
-    /// A port that needs no privileges, and hellos are believed.
+    /// A port that needs no privileges; identities in hellos are accepted.
     Hello,
 }
 
 /// Everything that a run of TCP nodes depends on.
 pub type TcpScenario = NodeScenario<Tcp>;
 
-/// What a scenario of TCP nodes has beside what all have.
+/// The part of a scenario that only TCP nodes have.
 #[derive(Debug, Clone)]
 pub struct Tcp {
     /// The network.
     pub habits: TcpHabits,
-    /// Who may connect to whom.
+    /// Which nodes may connect to which.
     pub policy: TcpPolicy,
     /// Whether addresses are IPv6.
     pub large_nids: bool,
-    /// The tunables of every node, `accept` aside.
+    /// The tunables of every node, except `accept`.
     pub config: SockConfig,
-    /// A wrong expectation, to see that expectations are looked at.
+    /// A wrong expectation, to test that expectations are checked.
     pub mutant: Option<TcpMutant>,
 }
 
 /// A wrong expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpMutant {
-    /// There are fewer connections of a type than there may be.
+    /// The limit for connections of a type is lower.
     FewerConnections,
     /// Back-off is longer than documented.
     LongerBackoff,
-    /// Nobody restarts: one incarnation lasts for ever.
+    /// No node restarts: one incarnation lasts for ever.
     OneIncarnation,
 }
 
 impl TcpScenario {
-    /// The same on a network that is wrong.
+    /// Returns the scenario on a faulty network.
     #[must_use]
     pub fn with_fault(mut self, fault: TcpFault) -> TcpScenario {
         self.transport.habits.fault = Some(fault);
         self
     }
 
-    /// The same with a wrong expectation.
+    /// Returns the scenario with a wrong expectation.
     #[must_use]
     pub fn with_mutant(mut self, mutant: TcpMutant) -> TcpScenario {
         self.transport.mutant = Some(mutant);
@@ -78,7 +79,7 @@ impl TcpScenario {
 }
 
 impl Tcp {
-    /// The room of the smaller buffer of a connection.
+    /// Returns the size of the smaller buffer of a connection.
     fn buffer(&self) -> usize {
         self.habits.send_buffer.min(self.habits.receive_buffer)
     }
@@ -94,10 +95,11 @@ impl Transport for Tcp {
     const STEPS: u64 = 300;
     const NIS: [usize; 3] = [1, 1, 2];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
-    /// `min_bulk` with headers of either form, buffers of the LND, LNet's maximum.
+    /// On either side of `min_bulk` with headers of both forms and of the LND's buffers, and LNet's
+    /// maximum.
     const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = 8;
-    /// It fills a small buffer of TCP.
+    /// So that it fills a small buffer of TCP.
     const FILLING: u32 = 2_500;
     const BURST_MAX: u32 = 10;
     const ERRNOS: &[Errno] =
@@ -144,14 +146,15 @@ impl Transport for Tcp {
         by_segment.min(if self.buffer() < 8 << 10 { 100_000 } else { 1 << 20 })
     }
 
-    /// Twice what a small buffer of TCP holds, so that senders must wait for room; a large one takes too long to fill.
+    /// Twice the size of a small TCP buffer, so that senders must wait for room; a large one takes
+    /// too long to fill.
     fn longest_at_end(&self) -> usize {
         let buffer = self.buffer();
         if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END }
     }
 
     fn nid(&self, node: usize, ni: usize) -> Nid {
-        // Not in the order of their numbers: the higher NID wins a race.
+        // Not in the order of the nodes: the higher NID wins a race.
         let last = [7, 3, 9, 5][node % 4];
         let net = Net::new(NetType::TCP, ni as u16);
         match self.large_nids {
@@ -206,12 +209,12 @@ impl Transport for Tcp {
         u64::from(self.config.timeout_s) * S
     }
 
-    /// What waits for a connection, what is on it, and the answer.
+    /// The wait for a connection, the time on it, and the answer.
     fn end_ns(&self) -> u64 {
         3 * self.timeout_ns() + 10 * S
     }
 
-    /// The longest back-off, and the time it takes to notice that a connection is dead.
+    /// The longest back-off, and the time to notice that a connection is dead.
     fn reach_ns(&self) -> u64 {
         let backoff_ns = u64::from(self.config.max_reconnect_ms) * MS;
         backoff_ns + 2 * self.timeout_ns() + self.timeout_ns() / 4 + 10 * S

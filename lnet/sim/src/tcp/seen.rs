@@ -1,17 +1,17 @@
 use crate::counts::counts;
 
 counts! {
-    /// How often each kind of thing has happened on a simulated TCP network, and to its nodes alone.
+    /// Counts of the events on a simulated TCP network, and of its nodes.
     TcpSeen {
         /// Attempts to connect.
         connects: "attempts to connect",
-        /// First segments that met nobody.
+        /// First segments that found no host.
         syns_lost: "connection segments lost",
-        /// Attempts refused, for nobody listened.
+        /// Attempts refused because there was no listener.
         refused: "connections refused",
-        /// Attempts that met a full queue.
+        /// Attempts that found a full queue.
         backlog_full: "queues of listeners full",
-        /// Connections that came to stand in a listener's queue.
+        /// Connections put into a listener's queue.
         queued_to_accept: "connections queued to be accepted",
         /// Connections that were gone when they were accepted.
         gone: "connections gone before they were accepted",
@@ -23,7 +23,7 @@ counts! {
         segments: "segments",
         /// Segments of one byte.
         single_bytes: "segments of one byte",
-        /// Sends that were not taken whole.
+        /// Sends that were accepted only partially.
         sends_partial: "partial sends",
         /// Connections reset by the network.
         resets: "resets",
@@ -35,7 +35,7 @@ counts! {
         probes: "probes",
         /// Events reported though nothing had changed.
         spurious: "spurious events",
-        /// Handshakes of LNet that ended well.
+        /// Successful LNet handshakes.
         handshakes: "handshakes",
         /// Handshakes that were refused with NONE.
         refusals: "handshakes refused",
@@ -43,7 +43,7 @@ counts! {
         races: "races",
         /// Keepalives that nodes sent.
         keepalives: "keepalives",
-        /// Strangers who connected and did not behave.
+        /// Connections of peers that misbehave.
         strangers: "strangers",
     }
 }

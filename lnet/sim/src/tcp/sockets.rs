@@ -1,4 +1,4 @@
-//! Streams and listeners of a simulated host, as an LND holds them.
+//! Streams and listeners of a simulated host, for an LND.
 
 use std::net::SocketAddr;
 
@@ -117,7 +117,7 @@ impl Listener for SimListener {
         }
         let Some(listening) = state.own.listeners.get_mut(&self.id) else { return Accepted::Nobody };
         let host = &mut state.hosts[self.host.host].own;
-        // As Linux does: a descriptor is looked for first.
+        // As Linux: the descriptor is allocated first.
         if host.descriptors >= host.descriptors_max {
             state.seen.exhausted += 1;
             return Accepted::Exhausted(Errno::EMFILE);

@@ -1,4 +1,4 @@
-//! What a simulated TCP network consists of, beside what all simulated networks do.
+//! The state of a simulated TCP network, beside that of every simulated network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,13 +14,14 @@ use super::seen::TcpSeen;
 use super::tap::Tap;
 use crate::kit::{self, Wire};
 
-/// How often a connection that is being opened says so again, at first; it doubles.
+/// The first retransmission interval of a connection attempt; it doubles.
 pub(super) const SYN_RETRY_NS: u64 = 1_000_000_000;
 
-/// Segments sent again after an outage come within this time, or that of the outage, if it was shorter.
+/// Segments retransmitted after an outage arrive within this time, or the length of the outage if
+/// that was shorter.
 const RETRANSMIT_MAX_NS: u64 = 20_000_000_000;
 
-/// What travels on a connection.
+/// A packet of a connection.
 #[derive(Debug, Clone)]
 pub enum Packet {
     /// The three-way handshake's first segment.
@@ -29,47 +30,47 @@ pub enum Packet {
         to: SocketAddr,
         retry_ns: u64,
     },
-    /// Its second; `passive` is the new end.
+    /// The second segment; `passive` is the new end.
     SynAck {
         passive: u64,
     },
-    /// Its third: the connection stands in the listener's queue.
+    /// The third segment: the connection goes into the listener's queue.
     Established {
         listener: u64,
     },
     Data(Vec<u8>),
-    /// So many bytes have arrived.
+    /// This number of bytes has arrived.
     Ack(usize),
-    /// There is room for so many more.
+    /// There is room for this number of further bytes.
     Window(usize),
     Fin,
     Reset(Errno),
 }
 
 impl Packet {
-    /// Whether it arrives behind all that the same end has sent before. What says how much has come or may come adds up in
-    /// any order.
+    /// Whether the packet arrives after all that the same end has sent before. Acknowledgements and
+    /// window updates add up in any order.
     fn keeps_order(&self) -> bool {
         matches!(self, Packet::Data(_) | Packet::Fin | Packet::Reset(_) | Packet::Established { .. })
     }
 }
 
-/// Something that happens.
+/// A future event.
 pub enum Event {
     /// A packet arrives.
     Packet { hosts: (usize, usize), from: u64, to: u64, packet: Packet },
-    /// It is looked at whether bytes have been acknowledged since.
+    /// Checks whether bytes have been acknowledged since.
     UserTimeout { end: u64, acked: u64 },
-    /// A handshake that its initiator has not ended is given up.
+    /// Ends a handshake that its initiator has not completed.
     HalfOpen { end: u64 },
-    /// TCP's own keepalive.
+    /// A keepalive probe of TCP.
     Probe { end: u64, failed: u32 },
 }
 
-/// What a host has on a TCP network.
+/// The state of a host on a TCP network.
 pub struct Sockets {
     pub(super) claims: BTreeSet<Nid>,
-    /// Open descriptors, and the most there may be.
+    /// The number of open descriptors, and its limit.
     pub(super) descriptors: usize,
     pub(super) descriptors_max: usize,
 }
@@ -78,11 +79,11 @@ pub struct Sockets {
 #[derive(Default)]
 pub struct TcpWire {
     pub(super) ends: BTreeMap<u64, End>,
-    /// Address pairs that rest: until when.
+    /// Blocked address pairs, and until when.
     pub(super) resting: BTreeMap<(SocketAddr, SocketAddr), u64>,
     pub(super) listeners: BTreeMap<u64, Listening>,
     pub(super) pollers: BTreeMap<u64, Watching>,
-    /// What was to arrive during an outage, to be sent again, by way.
+    /// Packets that were to arrive during an outage and will be retransmitted, by direction.
     held: BTreeMap<(usize, usize), Vec<Event>>,
     pub(super) tap: Tap,
 }
@@ -132,8 +133,8 @@ impl Wire for TcpWire {
         state.retransmit_to(host);
     }
 
-    /// What was held back is sent again: each connection's at a time of its own, in order, and before what has been sent since
-    /// and is still on its way.
+    /// Retransmits the packets that were held back: each connection's at a separate time, in order,
+    /// and before packets sent since that are still in flight.
     fn healed(state: &mut State, hosts: (usize, usize), since_ns: u64) {
         let now_ns = state.now_ns;
         let held = state.own.held.remove(&hosts).unwrap_or_default();
@@ -192,7 +193,7 @@ impl Wire for TcpWire {
 }
 
 impl State {
-    /// Puts a packet on its way, behind all that the same end has sent before.
+    /// Sends a packet, to arrive after all that the same end has sent before.
     pub(super) fn launch(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
         let mut at_ns = self.now_ns + self.delay_ns(hosts);
         if packet.keeps_order()
@@ -207,7 +208,7 @@ impl State {
     fn arrive(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
         if self.way(hosts).cut.is_some() {
             match packet {
-                // TCP repeats it at its own pace, which does not know when the outage ends.
+                // TCP repeats it at its own intervals, independent of the end of the outage.
                 Packet::Syn { .. } => self.syn_lost(hosts, from, packet),
                 packet => {
                     let held = Event::Packet { hosts, from, to, packet };
@@ -217,7 +218,7 @@ impl State {
             return;
         }
         if !self.hosts[hosts.1].up {
-            // Whoever sends will send again, or give up.
+            // The sender retransmits, or gives up.
             if let Packet::Syn { .. } = packet {
                 self.syn_lost(hosts, from, packet);
             }

@@ -1,12 +1,12 @@
-//! What can be seen of the nodes on the wire: handshakes and connections, read from their bytes (lnet-wire 20 to 24)
-//! without any code of the LND.
+//! An observer of the wire: handshakes and connections of the nodes, read from their bytes
+//! (lnet-wire 20 to 24) without code of the LND.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::traffic::{Meter, Traffic, word};
 
-/// The most bytes of a request and a hello.
+/// The maximum length of a request and a hello in bytes.
 const GREETING_MAX: usize = 256;
 
 const NONE: i32 = -1;
@@ -16,10 +16,10 @@ pub(super) const BULK_OUT: i32 = 3;
 
 const CONNREQ_MAGIC: u32 = 0xacce_7100;
 
-/// The last port that needs privileges.
+/// The highest port that needs privileges.
 const PRIVILEGED_MAX: u16 = 1023;
 
-/// What a hello says.
+/// The fields of a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hello {
     version: u32,
@@ -39,42 +39,42 @@ struct Side {
     sent: u64,
     received: u64,
     closed: bool,
-    /// What goes out behind the handshake, and what comes in.
+    /// The traffic after the handshake, sent and received.
     out: Meter,
     into: Meter,
 }
 
-/// A connection: the side that opened it, and the other.
+/// A connection: the side that opened it, and the other side.
 #[derive(Debug, Default)]
 struct Wire {
     sides: [Side; 2],
     hello: Option<Hello>,
     reply: Option<Hello>,
-    /// Where the hello ends in the bytes of the side that opened it.
+    /// The length of the opening side's bytes up to the end of its hello.
     greeting: usize,
     settled: bool,
 }
 
-/// A connection as one of the two hosts knows it.
+/// A connection in the view of one of its two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Held {
-    /// Own and the peer's address.
+    /// This side's and the peer's address.
     pub(super) pair: (IpAddr, IpAddr),
-    /// 0, or the port by which the peer is known, if it is not privileged.
+    /// 0, or the port by which the peer is identified, if it is not privileged.
     pub(super) port: u16,
-    /// The connection's type as this side sees it.
+    /// The connection's type in the view of this side.
     pub(super) conn_type: i32,
-    /// Own and the peer's incarnation.
+    /// This side's and the peer's incarnation.
     pub(super) lives: (u64, u64),
 }
 
-/// How attempts to connect from one address to another have gone.
+/// The results of attempts to connect from one address to another.
 #[derive(Debug, Default)]
 struct Attempts {
     failures: u32,
     not_before_ns: Option<u64>,
-    /// When a socket was closed that nothing had answered. If another one begins to connect at that very moment, it goes on
-    /// with the same attempt.
+    /// When a socket without an answer was closed. Another one that begins to connect at that very
+    /// moment continues the same attempt.
     unanswered_ns: Option<u64>,
 }
 
@@ -82,17 +82,17 @@ struct Attempts {
 pub(super) struct Tap {
     /// By the end that opened it.
     wires: BTreeMap<u64, Wire>,
-    /// The other ends.
+    /// The active end of each passive end.
     passive: BTreeMap<u64, u64>,
     attempts: BTreeMap<(IpAddr, IpAddr), Attempts>,
-    /// Back-off at first and at the most; nothing is checked while it is not known.
+    /// The first and the longest back-off; nothing is checked while it is not known.
     pub(super) backoff_ns: Option<(u64, u64)>,
     pub(super) handshakes: u64,
     pub(super) refusals: u64,
     pub(super) races: u64,
-    /// By host, in its present life.
+    /// By host, in its current incarnation.
     traffic: BTreeMap<usize, Traffic>,
-    /// What was seen that must not be.
+    /// Violations of the rules.
     pub(super) wrong: Vec<String>,
 }
 
@@ -183,7 +183,7 @@ impl Tap {
             self.handshakes += 1;
             self.traffic.entry(host).or_default().welcomed += 1;
             self.attempts.remove(&pair);
-            // What the other side remembers may be forgotten with its connections.
+            // The other side may forget its state with its connections.
             if let Some(other) = self.attempts.get_mut(&(pair.1, pair.0)) {
                 other.failures = other.failures.min(1);
             }
@@ -192,23 +192,23 @@ impl Tap {
         }
     }
 
-    /// A program has taken a connection from its listener's queue.
+    /// Counts a connection that a program has taken from its listener's queue.
     pub(super) fn taken(&mut self, host: usize) {
         self.traffic.entry(host).or_default().taken += 1;
     }
 
-    /// What a host's program has sent and received since this was last asked.
+    /// Returns and resets the traffic of a host's program.
     pub(super) fn take_traffic(&mut self, host: usize) -> Traffic {
         self.traffic.remove(&host).unwrap_or_default()
     }
 
-    /// A program has closed an end that nothing had answered.
+    /// Records that a program has closed an end without an answer.
     pub(super) fn unanswered(&mut self, end: u64, pair: (IpAddr, IpAddr), now_ns: u64) {
         self.closed(end, now_ns);
         self.attempts.entry(pair).or_default().unanswered_ns = Some(now_ns);
     }
 
-    /// A program has ended one side.
+    /// Records that a program has ended one side.
     pub(super) fn closed(&mut self, end: u64, now_ns: u64) {
         let backoff_ns = self.backoff_ns;
         let Some((active, wire, place)) = wire_of(&mut self.wires, &self.passive, end) else { return };
@@ -230,12 +230,12 @@ impl Tap {
         }
     }
 
-    /// Whoever has this address knows nothing of what was.
+    /// Removes the state of attempts from an address.
     pub(super) fn forget(&mut self, ip: IpAddr) {
         self.attempts.retain(|pair, _| pair.0 != ip);
     }
 
-    /// The connections that a host holds, sorted.
+    /// Returns the connections of a host, sorted.
     pub(super) fn held(&self, host: usize) -> Vec<Held> {
         let mut held: Vec<Held> = self
             .wires
@@ -248,7 +248,8 @@ impl Tap {
         held
     }
 
-    /// Bytes sent on an open connection in one direction that have not been received, for a connection that has any.
+    /// Returns an open connection with bytes sent in one direction that have not been received, and
+    /// their number.
     pub(super) fn on_their_way(&self) -> Option<(IpAddr, IpAddr, u64)> {
         self.wires.values().filter(|wire| wire.sides.iter().all(|side| !side.closed)).find_map(|wire| {
             let (from, to) = wire.pair()?;
@@ -268,14 +269,15 @@ impl Wire {
         Some((self.sides[0].address?.ip(), self.sides[1].address?.ip()))
     }
 
-    /// Whether a side takes it for a connection: the one that answers when it has, the other when it has heard.
+    /// Whether a side considers the connection established: the answering side once it has
+    /// answered, the other once it has received the answer.
     fn is_known(&self, place: usize) -> bool {
         let Some(reply) = self.reply.filter(|reply| reply.conn_type != NONE) else { return false };
         !self.sides[place].closed && (place == 1 || self.sides[0].received >= reply.length as u64)
     }
 
-    /// The version of a welcome connection, and how many of so many bytes, `before` of which others have gone from this side,
-    /// belong to its handshake.
+    /// Returns the version of an accepted connection, and how many of `count` bytes, sent by this
+    /// side after `before` others, belong to the handshake.
     fn behind(&self, place: usize, before: u64, count: usize) -> Option<(u32, usize)> {
         let reply = self.reply.filter(|reply| reply.conn_type != NONE)?;
         let greeting = if place == 0 { self.greeting } else { reply.length };
@@ -302,7 +304,7 @@ impl Wire {
     }
 }
 
-/// The connection of an end, and which of its sides that is.
+/// Returns the connection of an end, and which of its sides that is.
 fn wire_of<'a>(
     wires: &'a mut BTreeMap<u64, Wire>,
     passive: &BTreeMap<u64, u64>,
@@ -312,7 +314,7 @@ fn wire_of<'a>(
     wires.get_mut(&active).map(|wire| (active, wire, side))
 }
 
-/// Where the hello begins behind an acceptor request.
+/// Returns the length of an acceptor request, behind which the hello begins.
 fn request_length(bytes: &[u8]) -> Option<usize> {
     (word(bytes, 0)? == CONNREQ_MAGIC).then_some(())?;
     Some(if word(bytes, 4)? == 1 { 16 } else { 28 })

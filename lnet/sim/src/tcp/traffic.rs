@@ -1,22 +1,23 @@
-//! What really went over the wire behind the handshakes (lnet-wire 25), read from the bytes without any code of the LND.
+//! The traffic on the wire after the handshakes (lnet-wire 25), read from the bytes without code of
+//! the LND.
 
-/// Bytes before each message and each NOOP.
+/// Length of the prefix of each message and each NOOP.
 const PREFIX_LEN: usize = 24;
 
-/// The kind of prefix behind which a header comes.
+/// The type of prefix that a header follows.
 const LNET: u32 = 0xc1;
 
-/// What one host's program has sent and received in one life.
+/// The traffic of one host's program in one incarnation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Traffic {
     pub(super) sent: Flow,
     pub(super) received: Flow,
     /// Connections taken from a listener's queue.
     pub(super) taken: u64,
-    /// Hellos that answer others: those that welcome, and those that say NONE.
+    /// Hellos that answer others: those that accept, and those with NONE.
     pub(super) welcomes: u64,
     pub(super) refusals: u64,
-    /// Welcomes received.
+    /// Accepting hellos received.
     pub(super) welcomed: u64,
 }
 
@@ -25,25 +26,25 @@ pub(super) struct Traffic {
 pub(super) struct Flow {
     /// All bytes.
     pub(super) bytes: u64,
-    /// Messages with a whole header, and with all of their payload.
+    /// Messages with a whole header, and messages with a whole payload.
     pub(super) begun: u64,
     pub(super) messages: u64,
     /// NOOPs.
     pub(super) noops: u64,
-    /// Bytes of payloads.
+    /// Payload bytes.
     pub(super) payload: u64,
 }
 
-/// Finds the messages in a stream that begins behind the handshake.
+/// Finds the messages in a stream that begins after the handshake.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Prefix and header, as far as they have come.
+    /// Prefix and header, as far as they have arrived.
     head: Vec<u8>,
     payload_left: usize,
 }
 
 impl Meter {
-    /// Goes on with these bytes of a connection of this version.
+    /// Processes bytes of a connection of this version.
     pub(super) fn feed(&mut self, version: u32, mut bytes: &[u8], flow: &mut Flow) {
         let (header_len, length_at) = if version == 4 { (96, 52) } else { (72, 28) };
         flow.bytes += bytes.len() as u64;

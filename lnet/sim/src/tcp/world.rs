@@ -1,4 +1,4 @@
-//! What is special about worlds of TCP nodes: their trouble, and what must hold on the wire.
+//! The parts specific to worlds of TCP nodes: their trouble, and the checks of the wire.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,19 +15,19 @@ use crate::kit::world::{LOOK, Later};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// The address of those who do not behave.
+/// The address of misbehaving peers.
 pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
 
-/// How often a connection is asked for that the other side refuses (lnet-wire 24), and once more.
+/// How often a connection is requested that the other side refuses (lnet-wire 24), and once more.
 const REFUSALS: u32 = 4;
 
-/// After so long TCP's own keepalive has found out who is dead: 30 s, and five probes of 5 s.
+/// The time after which TCP's keepalive has found a dead peer: 30 s, and five probes of 5 s.
 const SILENCE_NS: u64 = 100 * S;
 
-/// So many seconds in a row there is no keepalive under way.
+/// The number of checks, one second apart, one of which finds no keepalive in flight.
 const KEEPALIVES: u32 = 5;
 
-/// Sockets as the system makes them.
+/// The socket options of the system.
 pub const PLAIN_OPTIONS: Options = Options {
     nagle: false,
     tx_buffer_size: 0,
@@ -40,20 +40,20 @@ pub const PLAIN_OPTIONS: Options = Options {
     tos: None,
 };
 
-/// Someone who connects and does not behave.
+/// A connection of a peer that misbehaves.
 pub(super) struct Stranger {
     _stream: Box<dyn Stream>,
     pub(super) until_ns: u64,
 }
 
-/// What a world of TCP nodes has beside them.
+/// The additional state of a world of TCP nodes.
 pub struct Strangers {
     pub(super) host: usize,
     pub(super) strangers: Vec<Stranger>,
 }
 
 impl World<Tcp> {
-    /// No descriptor is left for a while.
+    /// Leaves a node without descriptors for a while.
     pub(super) fn squeeze(&mut self, node: usize) -> Result<(), String> {
         let host = self.nodes[node].host;
         let spare = self.rng.below(3) as usize;
@@ -65,14 +65,14 @@ impl World<Tcp> {
         Ok(())
     }
 
-    /// Somebody connects who says nothing, or nothing sensible.
+    /// Opens a connection on which nothing, or garbage, is sent.
     pub(super) fn visit(&mut self, node: usize) -> Result<(), String> {
         let config: &SockConfig = &self.scenario.transport.config;
         let Some(to) = self.nodes[node].nids[0].ip().filter(|ip| ip.is_ipv4()) else { return Ok(()) };
         let to = std::net::SocketAddr::new(to, config.accept_port);
         let from = STRANGER;
         self.trace(|| format!("a stranger visits node {node}"));
-        // Nobody expects strangers to back off.
+        // Such peers need not back off.
         self.net.forget(from);
         let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &PLAIN_OPTIONS) else {
             return Ok(());
@@ -80,7 +80,7 @@ impl World<Tcp> {
         self.seen.network.strangers += 1;
         let until_ns = self.net.now_ns() + self.rng.pick(&[1_000 * MS, 20_000 * MS]);
         self.net.at(until_ns, LOOK);
-        // The connection must stand before anything can be said.
+        // The connection must be established before anything can be sent.
         self.run_until(self.net.now_ns() + 200 * MS)?;
         let garbage: Vec<u8> = (0..self.rng.below(100)).map(|_| self.rng.next_u64() as u8).collect();
         let request = [0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0];
@@ -90,11 +90,13 @@ impl World<Tcp> {
         Ok(())
     }
 
-    /// No node has more connections to a peer than it may, and all of them are of one life.
+    /// Checks that no node has more connections to a peer than it may, and that all are of one
+    /// incarnation.
     ///
-    /// Where each of two nodes opens a connection of one type, the lower NID may have said yes to the other's before it
-    /// hears that its own is taken: one more, which it keeps, for a peer that loses one connection drops them all.
-    /// The other's may even be a dead one, whose end an outage keeps from arriving.
+    /// Where each of two nodes opens a connection of one type, the node with the lower NID may have
+    /// accepted the other's before it learns that its own is accepted. It then has one more, and
+    /// keeps it, because a peer that loses one connection drops all. The other one may even be
+    /// dead, if an outage delays its end.
     pub(super) fn check_bounds(&self, node: usize) -> Result<(), String> {
         let most = usize::from(self.nodes[node].most_per_peer);
         let mutant = self.scenario.transport.mutant == Some(TcpMutant::FewerConnections);
@@ -129,9 +131,9 @@ impl World<Tcp> {
         Ok(())
     }
 
-    /// Compares the counters of a life that is over with the bytes that went over the wire in it. What was sent is known
-    /// exactly. What was received may have been read and thrown away with its connection: nothing is, if the node has lost
-    /// no peer and no NI and was not `killed`.
+    /// Compares the counters of an ended incarnation with the bytes on the wire in it. The sent
+    /// traffic is known exactly. Received bytes may have been discarded with their connection; none
+    /// are if the node has lost no peer and no NI and was not `killed`.
     pub(super) fn check_counters(&mut self, node: usize, killed: bool) -> Result<(), String> {
         let wire = self.net.take_traffic(self.nodes[node].host);
         let counters = self.nodes[node].lnd.counters();
@@ -139,18 +141,18 @@ impl World<Tcp> {
         let whole = !killed && !self.nodes[node].interrupted && rx.peers_lost == 0;
         let payload = rx.bytes_copied + rx.bytes_direct + rx.bytes_discarded;
         let turned_away = rx.refusals + rx.handshake_timeouts;
-        // Who is still waited for when an NI goes is not counted.
+        // An attempt still in progress when its NI ends is not counted.
         let engine = self.nodes[node].engine.counters();
         let taken_or_dropped = engine.recv_count + engine.drop_count;
         let settled = !killed && !self.nodes[node].interrupted;
         let table = [
             ("tx.bytes", tx.bytes, wire.sent.bytes, true),
             ("tx.messages", tx.messages, wire.sent.messages, true),
-            // They count when they are made: their connection may break before they leave.
+            // They are counted when they are made: their connection may break before they leave.
             ("NOOPs on the wire", wire.sent.noops, tx.zc_acks + tx.keepalives, whole),
             ("rx.accepts", rx.accepts, wire.welcomes, true),
             ("rx.messages", rx.messages, wire.received.begun, whole),
-            // However long they were held: nothing is at the end.
+            // However long they were held: none is held at the end.
             ("messages received or dropped", taken_or_dropped, rx.messages, whole),
             ("messages that ended", rx.messages, taken_or_dropped + engine.errors, false),
             ("rx.noops", rx.noops, wire.received.noops, whole),
@@ -168,11 +170,12 @@ impl World<Tcp> {
         Ok(())
     }
 
-    /// Both sides have the same connections of the same lives.
+    /// Checks that both sides have the same connections of the same incarnations.
     pub(super) fn both_sides_agree(&mut self) -> Result<(), String> {
-        // Time for the last attempts, which may have been refused and wait, and to notice that old connections are dead.
+        // Time for the last attempts, which may have been refused and wait, and to notice that old
+        // connections are dead.
         self.run_until(self.net.now_ns() + SILENCE_NS)?;
-        // Who connects anew at this very moment ends that first; and may be refused some times.
+        // A node that just opens a connection first finishes that, and may be refused some times.
         for _ in 0..REFUSALS {
             if self.compare_sides().is_ok() {
                 break;
@@ -180,7 +183,7 @@ impl World<Tcp> {
             self.run_until(self.net.now_ns() + S)?;
         }
         self.compare_sides()?;
-        // A keepalive may be under way at any moment.
+        // A keepalive may be in flight at any moment.
         for _ in 0..KEEPALIVES {
             if self.net.on_their_way().is_none() {
                 return Ok(());

@@ -1,4 +1,4 @@
-//! What programs do.
+//! The operations of programs.
 
 use lnet_api::{AckRequest, Get, LNet, Md, MdHandle, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
@@ -7,16 +7,17 @@ use lnet_region::{Fragment, IoVec, ReadVec, Region, WriteVec};
 use super::World;
 use crate::model::{NewMd, NewMe};
 
-/// The portals that programs use: two of wildcard entries, one of them without local ones, and one of unique ones, as a rule.
+/// The portals of the programs: two with wildcard entries, one of them without local ones, and
+/// usually one with unique entries.
 const PORTALS: [u32; 3] = [10, 11, 34];
 
-/// Programs that look at memory at a time.
+/// The limit for leases of programs at a time.
 const LOOKS: usize = 6;
 
-/// So many different match bits there are, so that messages and buffers meet.
+/// The number of different match bits; few, so that messages meet buffers.
 const BITS: u64 = 4;
 
-/// Bytes of an MD that a program looks at.
+/// A lease of a program on bytes of an MD.
 pub(super) struct Look {
     pub(super) node: usize,
     md: NewMd,
@@ -24,7 +25,7 @@ pub(super) struct Look {
     _lease: Slice,
 }
 
-/// What keeps messages out.
+/// The lease, which keeps messages out.
 #[allow(dead_code, reason = "held, and dropped")]
 enum Slice {
     Read(ReadVec),
@@ -68,7 +69,7 @@ impl World {
     fn spec(&mut self) -> MeSpec {
         let portal = self.portal();
         let unique = portal.get() == PORTALS[2];
-        // Now and then an entry that does not fit its portal.
+        // Sometimes an entry that does not fit its portal.
         let unique = unique != self.rng.chance(200);
         let one = self.some_nid();
         let ignore = if unique { 0 } else { self.rng.pick(&[0, 0, 0, 1, 1 << 52, u64::MAX]) };
@@ -90,13 +91,13 @@ impl World {
         }
     }
 
-    /// Of one of two transfer machines.
+    /// Returns match bits of one of two transfer machines.
     fn bits(&mut self) -> MatchBits {
         let number = self.rng.below(BITS);
         MatchBits((number & 1) << 52 | number >> 1)
     }
 
-    /// Memory with random content, in one to three pieces.
+    /// Allocates memory with random content, in one to three pieces.
     fn memory(&mut self, bytes: usize) -> Option<IoVec> {
         let region = Region::heap(bytes.max(1) + 8).ok()?;
         let cuts = if bytes < 3 { 0 } else { self.rng.index(3) };
@@ -129,7 +130,7 @@ impl World {
         Some(Md { memory, threshold, max_size: 0, options, user_ptr: 0, eq })
     }
 
-    /// Posts an entry, with an MD as a rule; or gives an MD to an entry that has none.
+    /// Posts an entry, usually with an MD; or attaches an MD to an entry that has none.
     fn post(&mut self, node: usize) {
         if self.rng.chance(1_500) {
             let mes = self.watch.model.lock().mes(node);
@@ -201,7 +202,7 @@ impl World {
         }
     }
 
-    /// An MD for an operation that needs so many thresholds: a fresh one as a rule.
+    /// Returns an MD for an operation that needs a threshold of `needs`, usually a new one.
     fn bound(&mut self, node: usize, needs: u32) -> Option<(NewMd, MdHandle)> {
         if self.rng.chance(1_500) {
             let known = self.watch.model.lock().some_bound_md(node, &mut self.rng);
@@ -231,7 +232,7 @@ impl World {
     fn target(&mut self, node: usize) -> ProcessId {
         let nid = match self.rng.below(40) {
             0 => Nid::LOOPBACK,
-            // Nobody is there.
+            // No node has this NID.
             1 => Nid::new_v4(lnet_nid::Net::TCP, std::net::Ipv4Addr::new(10, 77, 9, 9)),
             2 => self.nodes[node].nids[0],
             _ => {
@@ -336,7 +337,7 @@ impl World {
         PORTALS.into_iter().filter_map(|portal| Portal::new(portal).ok())
     }
 
-    /// A program looks at the memory of an MD for a while, or writes it; or it has done so for long enough.
+    /// Begins a program's lease for reading or writing an MD's memory, or ends one.
     fn look(&mut self, node: usize) {
         if self.looks.len() == LOOKS || self.rng.chance(3_000) {
             let at = self.rng.index(self.looks.len().max(1));
@@ -349,7 +350,7 @@ impl World {
         let start = self.rng.index(memory.len());
         let range = start..start + 1 + self.rng.index(memory.len() - start);
         let write = self.rng.chance(3_000);
-        // While messages use the bytes, it may have to do without.
+        // While messages use the bytes, the lease is refused.
         let lease = match write {
             true => memory.write(range.clone()).map(Slice::Written),
             false => memory.read(range.clone()).map(Slice::Read),
@@ -361,7 +362,7 @@ impl World {
         }
     }
 
-    /// Programs have looked for long enough.
+    /// Ends programs' leases.
     pub(super) fn looked(&mut self, which: impl Fn(usize, &Look) -> bool) {
         let mut model = self.watch.model.lock();
         let mut at = 0;
@@ -375,7 +376,7 @@ impl World {
         });
     }
 
-    /// Handles that name nothing are refused.
+    /// Checks that a handle without an object is refused.
     fn call_in_vain(&mut self, node: usize) {
         let handle = MdHandle(self.rng.next_u64() | 1 << 63);
         let result = self.nodes[node].engine.md_unlink(handle);

@@ -1,4 +1,4 @@
-//! Nodes with programs that do random things, checked against the model after each step.
+//! Nodes with programs that do random operations, checked against the model after each step.
 
 mod actions;
 mod node;
@@ -19,7 +19,7 @@ use crate::{Counts, Rng, Scenario};
 use node::WorldNode;
 pub use node::engine_config;
 
-/// What the model and the trace are told by.
+/// Passes notes to the model and to the trace.
 pub(crate) struct Watch {
     pub(crate) model: Mutex<Model>,
     pub(crate) trace: Mutex<Trace>,
@@ -32,7 +32,7 @@ impl Observer for Watch {
     }
 }
 
-/// A world in which everything that happens follows from its [`Scenario`].
+/// A world in which every event follows from its [`Scenario`].
 pub(crate) struct World {
     scenario: Scenario,
     rng: Rng,
@@ -43,7 +43,7 @@ pub(crate) struct World {
     looks: Vec<actions::Look>,
     /// Number of the last PUT.
     puts: u64,
-    /// Time that has passed beside the network's.
+    /// Time that has passed in addition to the network's.
     extra_ns: u64,
     settling: bool,
     /// The node that was audited last.
@@ -83,7 +83,7 @@ impl World {
         Ok(world)
     }
 
-    /// The network's next event.
+    /// Runs the network's next event.
     fn let_happen(&mut self) -> bool {
         match self.net.step() {
             Some(Step::Timer(node)) => self.tick(node as usize),
@@ -93,7 +93,7 @@ impl World {
         true
     }
 
-    /// Tells a node the time, and when to look at the clock again.
+    /// Advances a node's time, and plans the next advance.
     fn tick(&mut self, node: usize) {
         self.advance(node);
         if !self.settling {
@@ -111,7 +111,8 @@ impl World {
 
     /// Compares the world with the model.
     fn check(&mut self) -> Result<(), String> {
-        // An audit looks at all tables: of each node at each step it would take most of a run's time.
+        // An audit checks all tables: auditing each node at each step would take most of a run's
+        // time.
         self.audited = (self.audited + 1) % self.nodes.len();
         self.audit(self.audited)?;
         (0..self.nodes.len()).try_for_each(|node| self.poll(node))?;
@@ -123,7 +124,7 @@ impl World {
         model.failure().map_or(Ok(()), |what| Err(what.to_owned()))
     }
 
-    /// Asks a node's engine for its own opinion of its tables.
+    /// Lets a node's engine audit its tables.
     fn audit(&self, node: usize) -> Result<(), String> {
         self.nodes[node].engine.audit().map_err(|error| format!("node {node}: {error}"))
     }
@@ -132,7 +133,7 @@ impl World {
         self.watch.trace.lock().add(|| [line()]);
     }
 
-    /// Says what a call gave and what it should have given.
+    /// Reports a call whose result differs from the expected one.
     fn compare<T>(&mut self, what: &str, expected: Result<(), lnet_api::Errno>, is: &Result<T, LNetError>) {
         let errno = is.as_ref().map(|_| ()).map_err(LNetError::errno);
         self.seen.refused += u64::from(errno.is_err());
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// The LND of a NID's network.
+    /// Returns the LND of a NID's network.
     fn lnd(&self, nid: Nid) -> Result<Arc<dyn Lnd>, LNetError> {
         let lnd = self.lnds.iter().find(|lnd| lnd.net_type() == nid.net().net_type());
         let missing = || LndError { what: format!("no LND for {nid}"), errno: lnet_api::Errno::ENODEV };
@@ -159,7 +160,7 @@ impl World {
         let all: Vec<usize> = (0..self.scenario.partitions).collect();
         let mut cpts = all.clone();
         if all.len() > 1 && self.rng.chance(self.scenario.bound_nis) {
-            // Some of them, in any order.
+            // Some of the partitions, in any order.
             cpts.rotate_left(self.rng.index(all.len()));
             cpts.truncate(1 + self.rng.index(all.len() - 1));
             self.seen.nis_bound += 1;
@@ -175,10 +176,10 @@ impl World {
 impl Play for World {
     type Seen = Seen;
 
-    /// Makes the next thing happen: a program's doing, or the network's.
+    /// Runs the next event: a program's operation, or one of the network.
     fn step(&mut self) -> Result<(), String> {
         if self.rng.chance(self.scenario.activity) {
-            // Programs run anywhere.
+            // Programs run in any partition.
             let here = self.rng.index(self.scenario.partitions);
             self.watch.model.lock().here = here;
             lnet_cpt::with_partition(here, || self.act());
@@ -206,7 +207,7 @@ impl Play for World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Engines and networks name each other.
+        // Engines and networks hold references to each other.
         self.net.crash_all();
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::{Watch, World};
 use crate::Scenario;
 
-/// How an engine of a scenario is set up: the only place that knows.
+/// Returns the engine's configuration for a scenario: the only place that determines it.
 #[must_use]
 pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig {
     let one = |_| CptTable::single();
@@ -31,7 +31,7 @@ pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig
 
 pub(super) struct WorldNode {
     pub(super) engine: Arc<Engine>,
-    /// All NIDs it has, those that are up, and those that may come.
+    /// All NIDs of the node, and those of them that are up; the others may be added.
     pub(super) nids: Vec<Nid>,
     pub(super) up: Vec<Nid>,
     pub(super) eqs: Vec<EqHandle>,
@@ -39,20 +39,20 @@ pub(super) struct WorldNode {
     pub(super) lives: u64,
 }
 
-/// A queue with a callback that is polled as well: it must give what the callback was given.
+/// A queue with a callback that is also polled: polling must give the events that the callback got.
 pub(super) struct PolledQueue {
     eq: EqHandle,
     log: Arc<Mutex<Vec<Event>>>,
 }
 
-/// Events that a polled queue keeps: few, so that some are overwritten.
+/// The number of events that a polled queue keeps: few, so that some are overwritten.
 const POLLED_COUNT: usize = 2;
 
-/// Tells the model of events.
+/// Passes events to the model.
 struct Handler {
     node: usize,
     watch: Weak<Watch>,
-    /// If the queue is polled.
+    /// The log of a polled queue.
     log: Option<Arc<Mutex<Vec<Event>>>>,
 }
 
@@ -122,8 +122,8 @@ impl World {
         Ok(())
     }
 
-    /// Polls a node's queues: each has the last events that its callback was given, in order, and says how many are
-    /// missing.
+    /// Polls a node's queues: each has the last events that its callback got, in order, and reports
+    /// the number of missed ones.
     pub(super) fn poll(&mut self, index: usize) -> Result<(), String> {
         let node = &self.nodes[index];
         for PolledQueue { eq, log } in &node.polled {
@@ -146,7 +146,7 @@ impl World {
         Ok(())
     }
 
-    /// A node dies and comes back under the same names.
+    /// Restarts a node with the same NIDs.
     pub(super) fn restart(&mut self, index: usize) {
         self.trace(|| format!("node {index} restarts"));
         self.seen.restarts += 1;
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// A node dies: all that it had is given back. A new, empty engine takes its place.
+    /// Kills a node: all that it had is released. A new, empty engine takes its place.
     pub(super) fn kill(&mut self, index: usize) -> Result<(), String> {
         self.looked(|_, look| look.node == index);
         for nid in self.nodes[index].nids.clone() {

@@ -1,4 +1,4 @@
-//! The end: everything that was begun must come to its end, and everything must be given back.
+//! The end of a world: every operation must end, and every object must be released.
 
 use lnet_api::LNet;
 
@@ -6,14 +6,14 @@ use super::World;
 use super::node::WorldNode;
 use crate::kit::world::check_credits;
 
-/// Steps in which a world on which nothing goes wrong any more must come to rest.
+/// The steps within which a world without further trouble must come to rest.
 const MOST_STEPS: u64 = 1_000_000;
 
 impl World {
     /// Ends everything.
     ///
     /// # Errors
-    /// What does not end, or is not given back.
+    /// The operation that does not end, or the object that is not released.
     pub(super) fn end_all(&mut self) -> Result<(), String> {
         self.settling = true;
         self.net.calm();
@@ -57,7 +57,7 @@ impl World {
         Err("the network never comes to rest".to_owned())
     }
 
-    /// Takes back all buffers of a node; then nothing uses its EQs.
+    /// Unlinks all buffers of a node; after that its EQs are unused.
     fn clear(&mut self, node: usize) -> Result<(), String> {
         let mes = self.watch.model.lock().mes(node);
         for (id, handle, _) in mes {

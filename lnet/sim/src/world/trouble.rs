@@ -1,4 +1,4 @@
-//! Cuts, restarts, and NIs that come and go.
+//! Cuts, restarts, and NIs that are added and removed.
 
 use super::World;
 

@@ -1,4 +1,4 @@
-//! What the tests of all kinds of worlds have in common: running seeds, and finding one that fails.
+//! The common parts of the tests of all kinds of worlds: running seeds, and finding one that fails.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -6,9 +6,9 @@ use std::fmt::Debug;
 
 use lnet_sim::{Counts, Worlds};
 
-/// Runs so many seeds of so many steps and gives what was `seen` in all of them; `NLX_SIM_SEED` (the first one),
-/// `NLX_SIM_SEEDS` and `NLX_SIM_STEPS` say otherwise. A failure prints how it is had again. If nothing was said, nothing
-/// may be missing in the list of what happened.
+/// Runs `count` seeds of `steps` steps and prints the total counts; `NLX_SIM_SEED` (the first
+/// seed), `NLX_SIM_SEEDS` and `NLX_SIM_STEPS` override them. A failure prints how to reproduce it.
+/// Without overrides, no count may be 0.
 pub(crate) fn check_seeds<W: Worlds>((count, steps): (u64, u64)) {
     let number = |variable: &str| -> Option<u64> { std::env::var(variable).ok()?.parse().ok() };
     let said = ["NLX_SIM_SEED", "NLX_SIM_SEEDS", "NLX_SIM_STEPS"].map(number);
@@ -26,7 +26,7 @@ pub(crate) fn check_seeds<W: Worlds>((count, steps): (u64, u64)) {
     }
 }
 
-/// So many seeds of so many steps give the same run again.
+/// Checks that each of `count` seeds gives the same run twice.
 pub(crate) fn check_repeats<W: Worlds>((count, steps): (u64, u64)) {
     for seed in 0..count {
         let run = || W::of_seed(seed).run_for(steps).unwrap_or_else(|failure| panic!("{failure}"));
@@ -35,7 +35,8 @@ pub(crate) fn check_repeats<W: Worlds>((count, steps): (u64, u64)) {
     }
 }
 
-/// Among so many seeds one fails, with a trace and with the command that has it again; and it fails again.
+/// Checks that one of `count` seeds fails, with a trace and with the command that reproduces it;
+/// and that it fails again.
 pub(crate) fn check_noticed<W: Worlds>(
     what: &dyn Debug,
     (count, steps): (u64, u64),
@@ -49,6 +50,7 @@ pub(crate) fn check_noticed<W: Worlds>(
     let command = W::COMMAND;
     let again = format!("-- {command}--seeds 1 --seed {} --steps {}", failure.seed, failure.steps);
     assert!(text.contains(&again), "{text}");
-    // Not in the same words: an engine draws its handles at random. And halving again may find fewer steps.
+    // Not with the same text: an engine draws its handles at random. And halving again may find
+    // fewer steps.
     assert!(run(failure.seed, failure.steps).expect_err("it fails again").steps <= failure.steps);
 }

@@ -1,4 +1,4 @@
-//! `accept_timeout`: who connects has so long for request and hello.
+//! `accept_timeout`: the limit for the request and hello of a connecting peer.
 
 use lnet_socklnd::SockConfig;
 
@@ -6,13 +6,13 @@ use super::raw::{Wire, hello, request};
 use super::stage::{PEER, Stage};
 use super::{S, assert_fires, watched_ns};
 
-/// Connects, says this much, and waits for the end.
+/// Connects, sends these bytes, and waits for the end.
 fn check(what: &str, words: &[u8]) {
     for seconds in [SockConfig::default().accept_timeout_s, 17] {
         let mut stage = Stage::new(&SockConfig { accept_timeout_s: seconds, ..SockConfig::default() });
         let mut wire = Wire::connect(&mut stage);
         let begun_ns = stage.now_ns();
-        // However late a word comes, the time counts from the beginning.
+        // The time counts from the beginning, however late a byte comes.
         stage.run_for(S);
         wire.send(words);
         let timer_ns = u64::from(seconds) * S;

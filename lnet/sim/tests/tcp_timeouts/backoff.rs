@@ -1,4 +1,4 @@
-//! Back-off after failures, and the pauses that a peer asks for (lnet-wire 24).
+//! Back-off after failures, and the pauses that a peer requests (lnet-wire 24).
 
 use lnet_api::Errno;
 use lnet_socklnd::SockConfig;
@@ -7,7 +7,7 @@ use super::raw::{House, Manner};
 use super::stage::{PEER, Stage};
 use super::{MS, NETWORK_NS, S, assert_fires, watched_ns};
 
-/// What is tried: the defaults, and others.
+/// The tested values: the defaults, and others.
 fn pauses() -> [(u32, u32); 2] {
     let config = SockConfig::default();
     assert_eq!((config.min_reconnect_ms, config.max_reconnect_ms), (1_000, 60_000));
@@ -18,8 +18,8 @@ fn stage((min_reconnect_ms, max_reconnect_ms): (u32, u32)) -> Stage {
     Stage::new(&SockConfig { min_reconnect_ms, max_reconnect_ms, ..SockConfig::default() })
 }
 
-/// One message after the other, as fast as they fail, until there is one more attempt to connect; gives how long that
-/// takes. A message that fails by back-off does so at once.
+/// Sends one message after the other, as fast as they fail, until there is another attempt to
+/// connect; returns how long that takes. A message that fails by back-off does so at once.
 fn next_attempt(stage: &mut Stage, limit_ns: u64) -> Option<u64> {
     let (begun_ns, attempts) = (stage.now_ns(), stage.net.seen().connects);
     while stage.now_ns() - begun_ns < limit_ns {
@@ -27,7 +27,7 @@ fn next_attempt(stage: &mut Stage, limit_ns: u64) -> Option<u64> {
         let (_, result) = stage.end_of(put, S, |_| {}).expect("it fails at once, for nobody is there");
         if stage.net.seen().connects > attempts {
             assert_eq!(result, Err(Errno::ECONNREFUSED));
-            // The attempt began when the message came.
+            // The attempt began with the message.
             return Some(put_ns - begun_ns);
         }
         assert_eq!(result, Err(Errno::EHOSTUNREACH), "it is in its back-off");
@@ -37,12 +37,12 @@ fn next_attempt(stage: &mut Stage, limit_ns: u64) -> Option<u64> {
     None
 }
 
-/// Checks that attempts follow each other with pauses that double, up to the longest, so many times.
+/// Checks that `times` attempts follow each other with pauses that double, up to the longest.
 fn check_doubling(stage: &mut Stage, (min_ms, max_ms): (u32, u32), times: usize) {
     let mut pause_ns = u64::from(min_ms) * MS;
     for _ in 0..times {
         let after_ns = next_attempt(stage, watched_ns(pause_ns));
-        // What the last failure took lies before the pause.
+        // The duration of the last failure precedes the pause.
         assert_fires("back-off", after_ns, pause_ns - 5 * MS);
         assert!(after_ns <= Some(pause_ns + 2 * NETWORK_NS), "{after_ns:?} is no pause of {pause_ns} ns");
         pause_ns = (2 * pause_ns).min(u64::from(max_ms) * MS);
@@ -55,7 +55,7 @@ fn it_doubles_up_to_the_longest_and_is_forgotten_after_success() {
         let mut stage = stage(pauses);
         assert_eq!(next_attempt(&mut stage, S), Some(0), "the first attempt comes at once");
         check_doubling(&mut stage, pauses, 9);
-        // The back-off that stands is waited for, then somebody is there.
+        // The current back-off passes, then there is a listener.
         stage.run_for(u64::from(pauses.1) * MS);
         let mut house = House::open(&stage, Manner::Welcomes);
         let put = stage.put(PEER, 100);
@@ -72,7 +72,8 @@ fn it_doubles_up_to_the_longest_and_is_forgotten_after_success() {
     }
 }
 
-/// NONE asks for a pause, in which messages wait. After three such pauses in a row the attempt has failed.
+/// NONE requests a pause, in which messages wait. After three such pauses in a row the attempt has
+/// failed.
 #[test]
 fn none_is_followed_by_a_pause_and_three_of_them_by_failure() {
     for pauses in pauses() {
@@ -101,7 +102,7 @@ fn none_is_followed_by_a_pause_and_three_of_them_by_failure() {
         let end = stage.end_of(put, S, |_| house.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::EHOSTUNREACH)), "back-off has begun");
         assert_eq!(stage.net.seen().connects, attempts);
-        // After it, somebody is there.
+        // After the pause there is a listener.
         house.manner = Manner::Welcomes;
         stage.run_for(pause_ns);
         let put = stage.put(PEER, 100);

@@ -1,4 +1,5 @@
-//! An attempt to connect takes `sock_timeout` at the most, and so does a message that waits for a connection.
+//! An attempt to connect takes at most `sock_timeout`, and so does a message that waits for a
+//! connection.
 
 use lnet_api::Errno;
 use lnet_socklnd::{SockConfig, Step};
@@ -7,7 +8,7 @@ use super::raw::{House, Manner};
 use super::stage::{OTHER, PEER, Stage, nid};
 use super::{S, assert_fires, watched_ns};
 
-/// The values that are tried: the default, and another.
+/// The tested values: the default, and another.
 fn timeouts() -> [u32; 2] {
     assert_eq!(SockConfig::default().timeout_s, 50);
     [50, 12]
@@ -40,8 +41,8 @@ fn somebody_accepts_and_does_not_say_hello() {
     check("no hello", Step::Handshake, |stage| Some(House::open(stage, Manner::Silent)));
 }
 
-/// One attempt at a time: the second message's peer has its turn when the first one's is over, and its own attempt would
-/// go on when the message's time is over.
+/// One attempt at a time: the second message's peer has its turn when the first attempt is over,
+/// and its own attempt would continue when the message's time is over.
 #[test]
 fn a_message_waits_for_its_turn() {
     for seconds in timeouts() {

@@ -1,4 +1,4 @@
-//! A peer that has been silent for `keepalive` is sent a NOOP, at the most one in ten seconds.
+//! A peer that has been silent for `keepalive` is sent a NOOP, at most one in ten seconds.
 
 use lnet_socklnd::SockConfig;
 
@@ -6,10 +6,10 @@ use super::raw::{PREFIX_LEN, Wire, noop};
 use super::stage::Stage;
 use super::{S, assert_fires, watched_ns};
 
-/// The least time between two of them.
+/// The minimum time between two NOOPs.
 const PAUSE_NS: u64 = 10 * S;
 
-/// How long it takes until the next one comes.
+/// Returns how long it takes until the next NOOP arrives.
 fn next(stage: &mut Stage, wire: &mut Wire, limit_ns: u64) -> Option<u64> {
     let begun_ns = stage.now_ns();
     let ns = stage.until(limit_ns, |stage| {
@@ -32,7 +32,7 @@ fn who_is_silent_is_sent_one_and_then_one_in_ten_seconds() {
         assert_fires("the first", next(&mut stage, &mut wire, watched_ns(timer_ns)), timer_ns);
         for _ in 0..4 {
             let after_ns = next(&mut stage, &mut wire, watched_ns(timer_ns)).expect("another one");
-            // They are thought of at each look, four times in the time of silence.
+            // Each pass checks whether one is due; there are four passes in the keepalive time.
             let latest_ns = PAUSE_NS + timer_ns / 4 + super::NETWORK_NS;
             assert!(
                 (PAUSE_NS - super::NETWORK_NS..=latest_ns).contains(&after_ns),
@@ -42,7 +42,7 @@ fn who_is_silent_is_sent_one_and_then_one_in_ten_seconds() {
     }
 }
 
-/// Any byte counts, those of a NOOP too.
+/// Any byte ends the silence, those of a NOOP too.
 #[test]
 fn the_time_counts_from_what_was_last_heard() {
     for seconds in [30, 8] {

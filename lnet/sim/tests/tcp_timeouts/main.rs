@@ -1,6 +1,7 @@
-//! When the timers of the TCP LND fire (lnet-wire 24 and 28), to the nanosecond of virtual time: a real engine and a real
-//! LND on one host, and on the other a script that speaks plain bytes. Each timer must fire within 1 and 1.25 times its
-//! value, and not before, with LNet's default and with another value.
+//! When the timers of the TCP LND fire (lnet-wire 24 and 28), to the nanosecond of virtual time: a
+//! real engine and a real LND on one host, and on the other a script that sends plain bytes. Each
+//! timer must fire within 1 and 1.25 times its value, and not before, with LNet's default and with
+//! another value.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -17,10 +18,10 @@ mod surplus;
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// What the network takes: both ways of a few handshakes.
+/// The time that the network takes: both directions of a few handshakes.
 const NETWORK_NS: u64 = 5 * MS;
 
-/// A timer of this value has fired after so long.
+/// Checks that a timer of this value has fired after `after_ns`.
 #[track_caller]
 fn assert_fires(what: &str, after_ns: Option<u64>, timer_ns: u64) {
     let after_ns =
@@ -32,7 +33,7 @@ fn assert_fires(what: &str, after_ns: Option<u64>, timer_ns: u64) {
     );
 }
 
-/// How long something that has a timer of this value is watched.
+/// Returns how long a timer of this value is observed.
 fn watched_ns(timer_ns: u64) -> u64 {
     2 * timer_ns + S
 }

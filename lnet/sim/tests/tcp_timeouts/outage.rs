@@ -1,5 +1,5 @@
-//! A link that was down: TCP sends a first segment again at growing intervals, up to half a minute apart, and does not know
-//! when the link is back. An attempt to connect does not wait for that.
+//! A link that was down: TCP repeats a first segment at growing intervals, up to half a minute
+//! apart, and does not know when the link is back. An attempt to connect does not wait for that.
 
 use lnet_socklnd::SockConfig;
 
@@ -7,20 +7,20 @@ use super::raw::{House, Manner, Wire};
 use super::stage::{PEER, Stage};
 use super::{MS, NETWORK_NS, S};
 
-/// The longest time between two first segments of an attempt: a socket sends at once and after 1 s, another one takes over
-/// after 3 s.
+/// The maximum time between two first segments of an attempt: a socket sends at once and after 1 s,
+/// another one takes over after 3 s.
 const GAP_NS: u64 = 2 * S;
 
 const OUTAGE_NS: u64 = 60 * S;
 
-/// Both directions.
+/// Cuts both directions.
 fn cut(stage: &Stage, duration_ns: u64) {
     for (from, to) in [(0, 1), (1, 0)] {
         stage.net.cut(from, to, Some(duration_ns));
     }
 }
 
-/// One message after the other, until one leaves; gives when.
+/// Sends one message after the other, until one leaves; returns when.
 fn traffic_resumes(stage: &mut Stage, house: &mut House) -> u64 {
     for _ in 0..1_000 {
         let put = stage.put(PEER, 100);
@@ -36,7 +36,7 @@ fn traffic_resumes(stage: &mut Stage, house: &mut House) -> u64 {
 // Covers: S-205
 #[test]
 fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
-    // When the first attempt begins: TCP's own repetitions fall differently.
+    // When the first attempt begins: TCP's repetitions are at different times then.
     for begun_s in [0, 5, 20, 33, 40, 57] {
         let mut stage = Stage::new(&SockConfig::default());
         let mut house = House::open(&stage, Manner::Welcomes);
@@ -54,7 +54,7 @@ fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
     }
 }
 
-/// The same for an outage that ends connections in use, with messages under way.
+/// The same for an outage that ends connections in use, with messages in flight.
 // Covers: S-205
 #[test]
 fn connections_that_an_outage_has_ended_are_there_again_soon() {
@@ -64,7 +64,8 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
     stage.run_for(S);
     let healed_ns = stage.now_ns() + OUTAGE_NS;
     cut(&stage, OUTAGE_NS);
-    // What TCP has taken counts as sent. It is given up after the timeout, and the connections with it.
+    // Data that TCP has accepted counts as sent. It is given up after the timeout, and the
+    // connections with it.
     stage.put(PEER, 100);
     let peers_lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
     stage.until(OUTAGE_NS, peers_lost).expect("the connections end");
@@ -72,8 +73,8 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
     assert!((healed_ns..=healed_ns + GAP_NS + NETWORK_NS).contains(&resumed_ns));
 }
 
-/// The peer comes first: its connection loses the race (lnet-wire 24), and the one that wins does not wait for TCP, nor for
-/// the next socket, which the shortest pause puts off here.
+/// The peer connects first: its connection loses the race (lnet-wire 24), and the winning one does
+/// not wait for TCP, nor for the next socket, which is delayed here by the shortest pause.
 // Covers: S-205
 #[test]
 fn an_attempt_begins_anew_when_the_peer_is_heard() {

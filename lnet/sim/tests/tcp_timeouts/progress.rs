@@ -1,4 +1,5 @@
-//! What has begun must go on: `sock_timeout` without a byte, or twice that for one message, and all connections go.
+//! A transfer that has begun must make progress: after `sock_timeout` without a byte, or twice that
+//! for one message, all connections are closed.
 
 use lnet_api::Errno;
 use lnet_sim::tcp::TcpHabits;
@@ -22,7 +23,7 @@ fn assert_timed_out(stage: &Stage) {
     assert_eq!((counters.timeouts, counters.peers_lost, counters.protocol_errors), (1, 1, 0));
 }
 
-/// How long the node waits after the last byte of these.
+/// Checks how long the node waits after the last byte of these pieces.
 fn check_receiving(what: &str, pieces: &[&[u8]]) {
     for seconds in TIMEOUTS_S {
         let (mut stage, timer_ns) = stage(seconds);
@@ -57,7 +58,7 @@ fn a_payload_does_not_end() {
     check_receiving("half a payload", &[&message[..3_000], &message[3_000..3_001]]);
 }
 
-/// Whole messages have no such time: silence is nothing bad.
+/// Between whole messages there is no limit: silence is no error.
 #[test]
 fn silence_between_messages_is_no_error() {
     let (mut stage, timer_ns) = stage(50);
@@ -66,7 +67,7 @@ fn silence_between_messages_is_no_error() {
     assert_eq!(stage.until(5 * timer_ns, |_| wire.has_ended().then_some(())), None);
 }
 
-/// A byte now and then is progress, but a message has no more than twice the time.
+/// Single bytes are progress, but a message has at most twice the time.
 #[test]
 fn a_message_trickles_in() {
     for seconds in TIMEOUTS_S {
@@ -84,11 +85,11 @@ fn a_message_trickles_in() {
     }
 }
 
-/// Timeout and keepalive.
+/// The timeout and the keepalive time, in seconds.
 const TIMES_S: [(u32, u32); 3] = [(50, 30), (12, 30), (30, 29)];
 
-/// Small buffers, so that a message neither fits in nor moves by itself. The time of the keepalive decides when the node
-/// looks at its connections: a quarter of it may be no part of the timeout.
+/// Small buffers, so that a message neither fits in nor moves by itself. The keepalive time
+/// determines when the node checks its connections: a quarter of it may not divide the timeout.
 fn narrow((seconds, keepalive_s): (u32, u32)) -> (Stage, u64) {
     let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
     let config = SockConfig { timeout_s: seconds, keepalive_s, ..SockConfig::default() };
@@ -108,7 +109,8 @@ fn a_peer_never_reads() {
     }
 }
 
-/// A message to another peer waits for the credit that the silent one holds: that one is given up sooner.
+/// A message to another peer waits for the credit that the silent peer holds: the silent peer is
+/// given up sooner.
 #[test]
 fn a_peer_never_reads_while_others_wait_for_its_credits() {
     for (seconds, keepalive_s) in TIMES_S {
@@ -125,7 +127,8 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
         let (silent, waiting) = (stage.put(PEER, 100_000), stage.put(OTHER, 10));
         let end = stage.end_of(silent, timer_ns, |_| house.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
-        // A quarter from the first look that finds it full; there are at least four in a timeout.
+        // A quarter of the timeout after the first pass that finds it full; there are at least four
+        // passes in a timeout.
         let spent_ns = end.map_or(0, |(ns, _)| ns);
         assert!((timer_ns / 4..=timer_ns / 2 + S).contains(&spent_ns), "{spent_ns} ns of {timer_ns}");
         assert_eq!(stage.result(waiting), None, "it has the credit now");
@@ -135,9 +138,10 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
     }
 }
 
-/// Both sockets of a connection are full, and nothing else is to be sent.
+/// Fills both sockets of a connection, with nothing else to be sent.
 fn fill(stage: &mut Stage, house: &mut House) {
-    // One makes the connections; the other fits into both buffers exactly: 8 KiB with prefix and header.
+    // One message makes the connections; the other fits into both buffers exactly: 8 KiB with
+    // prefix and header.
     for size in [10, (8 << 10) - 96] {
         let put = stage.put(PEER, size);
         let end = stage.end_of(put, S, |_| house.serve());
@@ -149,7 +153,7 @@ fn fill(stage: &mut Stage, house: &mut House) {
     }
 }
 
-/// What is in the sockets does not move either: the connection ends, though nothing waits.
+/// Data in the sockets makes no progress either: the connection ends, though no message waits.
 #[test]
 fn a_peer_stops_reading_when_all_has_left() {
     for times in TIMES_S {
@@ -166,7 +170,8 @@ fn a_peer_stops_reading_when_all_has_left() {
     }
 }
 
-/// A peer that reads a little now and then: what has begun to leave has twice the time, what waits behind it has its own.
+/// A peer that reads a little now and then: a message that has begun to leave has twice the time,
+/// one behind it its own time.
 #[test]
 fn a_peer_reads_too_slowly() {
     for times in TIMES_S {
@@ -194,7 +199,7 @@ fn a_peer_reads_too_slowly() {
     }
 }
 
-/// Lets the peer say on one of its connections that it lives, each second, while it reads nothing.
+/// Lets the peer send a keepalive on one of its connections each second, while it reads nothing.
 fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
     let mut said_ns = 0;
     move |stage| {
@@ -209,9 +214,10 @@ fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
     }
 }
 
-/// A peer that reads nothing and says on another connection that it lives may hold a message back: its connections stand, and what has
-/// begun to leave waits. What has not begun ends in its own time. When the peer falls silent, as a program that is stopped does whose
-/// system answers still, it is given up.
+/// A peer that reads nothing and sends keepalives on another connection may be holding a message
+/// back: its connections stay, and a message that has begun to leave waits. One that has not begun
+/// ends in its own time. When the peer falls silent, like a stopped program whose system still
+/// answers, it is given up.
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_it_was_sent() {
@@ -225,7 +231,7 @@ fn a_peer_holds_what_it_was_sent() {
         assert_eq!(stage.end_of(begun, 20 * timer_ns, lives(&mut house)), None, "it lives");
         assert_eq!(stage.lnd.counters().rx.closes, 0);
         let end = stage.end_of(begun, watched_ns(timer_ns), |_| house.serve());
-        // It has said something within the second before.
+        // It has sent something within the second before.
         let end = end.map(|(ns, result)| (ns + S, result));
         assert_fires("silence", end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
@@ -233,7 +239,8 @@ fn a_peer_holds_what_it_was_sent() {
     }
 }
 
-/// The same where all has left, for the system: it waits in a socket, and TCP would give up what finds no room for so long (tcp(7)).
+/// The same when all has left, from the system's view: the data waits in a socket, and TCP would
+/// give up data that finds no room for this time (tcp(7)).
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_is_in_the_socket() {
@@ -258,8 +265,8 @@ fn a_peer_holds_what_is_in_the_socket() {
     }
 }
 
-/// Where messages to others wait for credits, a peer that lives keeps its connections, and the credit of what has begun to leave. What
-/// has not begun ends after a quarter of the time.
+/// Where messages to others wait for credits, a live peer keeps its connections, and the credit of
+/// a message that has begun to leave. One that has not begun ends after a quarter of the time.
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
@@ -292,8 +299,8 @@ fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
     }
 }
 
-/// A node that cannot send to a peer says nothing else to it: so a kernel node that holds a message, and is silent else, says by its own
-/// keepalive that it lives (lnet-wire 28).
+/// A node that cannot send to a peer sends nothing else to it. So a kernel node that holds a
+/// message, and is otherwise silent, shows by its own keepalive that it is alive (lnet-wire 28).
 #[test]
 fn who_waits_for_a_peer_leaves_the_keepalive_to_it() {
     let (mut stage, timer_ns) = narrow((50, 10));

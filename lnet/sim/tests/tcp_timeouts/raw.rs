@@ -13,11 +13,11 @@ const CONTROL: u32 = 1;
 const NONE: u32 = u32::MAX;
 const PORT: u16 = 988;
 
-/// Bytes of a request and of a hello.
+/// Lengths of a request and of a hello in bytes.
 const REQUEST_LEN: usize = 16;
 const HELLO_LEN: usize = 56;
 
-/// Bytes of a prefix, and of a prefix with its header.
+/// Lengths of a prefix, and of a prefix with its header, in bytes.
 pub(crate) const PREFIX_LEN: usize = 24;
 const FRAME_LEN: usize = PREFIX_LEN + 72;
 
@@ -50,7 +50,7 @@ pub(crate) fn noop(cookie_1: u64) -> Vec<u8> {
         .concat()
 }
 
-/// A PUT of so many bytes, with its prefix; nobody has a buffer for it.
+/// Returns a PUT of `size` bytes with its prefix; there is no buffer for it.
 pub(crate) fn put(size: usize) -> Vec<u8> {
     let message = [
         &0xc1_u32.to_le_bytes()[..],
@@ -74,11 +74,11 @@ pub(crate) fn put(size: usize) -> Vec<u8> {
 /// The peer's end of a connection.
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
-    /// What has come and was read.
+    /// The bytes received.
     pub(crate) bytes: Vec<u8>,
-    /// The node has ended it, and this was seen.
+    /// Whether the node has ended the connection, and that was noticed.
     pub(crate) ended: bool,
-    /// The type that the node wanted, once its hello is there.
+    /// The type that the node requested, once its hello has arrived.
     pub(crate) wanted: u8,
     answered: bool,
 }
@@ -88,7 +88,7 @@ impl Wire {
         Wire { stream, bytes: Vec::new(), ended: false, wanted: 0, answered: false }
     }
 
-    /// Connects to the node, which knows nothing yet but that.
+    /// Connects to the node, without sending anything.
     pub(crate) fn connect(stage: &mut Stage) -> Wire {
         let connecting = stage.peer.connect(PEER.into(), SocketAddr::new(NODE.into(), PORT), &OPTIONS);
         let wire = Wire::new(connecting.unwrap_or_else(|error| panic!("{error:?}")).stream);
@@ -97,7 +97,7 @@ impl Wire {
         wire
     }
 
-    /// Connects, and is taken for a peer of this version.
+    /// Connects, and completes the handshake as a peer of this version.
     pub(crate) fn greet(stage: &mut Stage, version: u32) -> Wire {
         let mut wire = Wire::connect(stage);
         wire.send(&[request(), hello(version, PEER, CONTROL)].concat());
@@ -110,7 +110,7 @@ impl Wire {
         assert_eq!(self.stream.send(&[Part::new(bytes)]), Ok(bytes.len()));
     }
 
-    /// Reads so many bytes at the most; gives how many.
+    /// Reads at most `most` bytes; returns their number.
     pub(crate) fn read(&mut self, most: usize) -> usize {
         let mut buffer = vec![0; most];
         match self.stream.receive(&mut buffer) {
@@ -124,31 +124,31 @@ impl Wire {
         0
     }
 
-    /// Reads on, and says whether so many bytes are there.
+    /// Reads, and returns whether `count` bytes have arrived.
     fn has(&mut self, count: usize) -> bool {
         self.read(count - self.bytes.len());
         self.bytes.len() >= count
     }
 
-    /// Whether the node has ended it; reads all that has come.
+    /// Whether the node has ended the connection; reads all that has arrived.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.read(4096);
         self.ended
     }
 }
 
-/// What the peer does with those who connect to it.
+/// The peer's treatment of nodes that connect to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Accepts, and says nothing.
+    /// Accepts, and sends nothing.
     Silent,
-    /// Says NONE.
+    /// Sends a hello with NONE.
     Refuses,
-    /// Says hello.
+    /// Sends a hello.
     Welcomes,
 }
 
-/// The peer's listener, and all who have connected.
+/// The peer's listener, and all accepted connections.
 pub(crate) struct House {
     listener: Box<dyn Listener>,
     from: Ipv4Addr,
@@ -166,7 +166,7 @@ impl House {
         House { listener, from: ip, manner, wires: Vec::new() }
     }
 
-    /// Accepts who has come, and answers hellos. Nothing is read beyond them.
+    /// Accepts connections, and answers hellos. Nothing is read beyond them.
     pub(crate) fn serve(&mut self) {
         while let Accepted::Connection(stream, _) = self.listener.accept() {
             self.wires.push(Wire::new(stream));
@@ -179,7 +179,7 @@ impl House {
             if wire.answered {
                 let wanted = wire.bytes[REQUEST_LEN + 48];
                 wire.wanted = wanted;
-                // What is IN here is OUT there.
+                // IN at the node is OUT here.
                 let own =
                     if self.manner == Manner::Refuses { NONE } else { [0, 1, 3, 2][usize::from(wanted)] };
                 wire.send(&hello(3, self.from, own));

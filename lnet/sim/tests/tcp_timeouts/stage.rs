@@ -1,4 +1,4 @@
-//! A node under test: an engine and an LND on a simulated host, driven as a thread that sleeps would drive them.
+//! A node under test: an engine and an LND on a simulated host, driven as by a thread that sleeps.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,19 +19,20 @@ pub(crate) const NODE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 7);
 pub(crate) const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
 
-/// A driver that has found work polls again after so long.
+/// The time after which a driver that has found work polls again.
 const POLL_NS: u64 = 20_000;
 
-/// Polls within one wait: more, and it polls for ever.
+/// The limit for polls within one wait: more mean that it polls for ever.
 const POLLS_MAX: usize = 200_000;
 
-/// LNDs of former stages. They are kept, so that no two have the same address: threads know them by that.
+/// LNDs of earlier stages. They are kept so that no two have the same address, by which threads
+/// identify them.
 static GRAVEYARD: Mutex<Vec<Arc<SockLnd>>> = Mutex::new(Vec::new());
 
 pub(crate) struct Stage {
     pub(crate) net: TcpNet,
     pub(crate) lnd: Arc<SockLnd>,
-    /// The host on which the script runs; it has a third address, too.
+    /// The host on which the script runs; it also has a third address.
     pub(crate) peer: SimHost,
     engine: Arc<Engine>,
     node: SimHost,
@@ -63,7 +64,7 @@ impl Stage {
         let eq = engine.eq_alloc(log.clone()).unwrap();
         engine.add_ni(ProcessId::lnet(nid(NODE)), lnd.clone()).unwrap();
         let mut stage = Stage { net, lnd, peer, engine, node, log, eq, puts: 0, poll_ns: Some(0), polls: 0 };
-        // Its listener is there from now on.
+        // The listener exists from now on.
         stage.run_for(0);
         stage
     }
@@ -72,12 +73,12 @@ impl Stage {
         self.net.now_ns()
     }
 
-    /// Nothing that the node sends arrives from now on.
+    /// Cuts off everything that the node sends.
     pub(crate) fn silence_the_node(&self) {
         self.net.cut(0, 1, None);
     }
 
-    /// Begins a PUT; gives its number.
+    /// Begins a PUT; returns its number.
     pub(crate) fn put(&mut self, to: Ipv4Addr, size: usize) -> u64 {
         self.puts += 1;
         self.engine.advance(self.now_ns());
@@ -103,13 +104,13 @@ impl Stage {
         self.puts
     }
 
-    /// What became of a PUT, if it has ended.
+    /// Returns the result of a PUT, if it has ended.
     pub(crate) fn result(&self, put: u64) -> Option<Result<(), Errno>> {
         let is_its = |event: &&Event| event.kind == EventKind::Send && event.user_ptr == put;
         self.log.events().iter().rfind(is_its).map(|event| event.status)
     }
 
-    /// Lets time pass until something is seen, and no more than so long.
+    /// Lets time pass until `seen` returns a value, at most `limit_ns`.
     pub(crate) fn until<T>(
         &mut self,
         limit_ns: u64,
@@ -132,7 +133,7 @@ impl Stage {
         self.until(ns, |_| None::<()>);
     }
 
-    /// How long a PUT takes to end, and how it does, while a script goes on.
+    /// Returns how long a PUT takes to end, and its result, while a script runs.
     pub(crate) fn end_of(
         &mut self,
         put: u64,
@@ -166,7 +167,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Engine and LND name each other.
+        // Engine and LND hold references to each other.
         let _ = self.engine.remove_ni(nid(NODE));
         GRAVEYARD.lock().push(self.lnd.clone());
     }

@@ -1,5 +1,6 @@
-//! A peer that allows fewer connections than the node, and hangs up on those that it does without (measured with a kernel
-//! node whose `conns_per_peer` is 1): each goes alone, and is asked for again after `max_reconnectms`.
+//! A peer that allows fewer connections than the node, and closes surplus ones (measured with a
+//! kernel node whose `conns_per_peer` is 1): each is closed alone, and requested again after
+//! `max_reconnectms`.
 
 use lnet_api::Errno;
 use lnet_sim::tcp::TcpHabits;
@@ -13,7 +14,7 @@ use super::{S, assert_fires, watched_ns};
 const ALL: usize = 5;
 const BULK_OUT: u8 = 3;
 
-/// A node and a peer with all connections that the node wants.
+/// Makes a node and a peer with all connections that the node wants.
 fn connected(habits: TcpHabits) -> (Stage, House) {
     let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, habits);
     let mut house = House::open(&stage, Manner::Welcomes);
@@ -59,7 +60,8 @@ fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
     assert_eq!(stage.lnd.counters().rx.peers_lost, 0);
 }
 
-/// Of four messages one has begun to leave on it: that one fails, and the others come whole.
+/// Of four messages one has begun to leave on the connection: that one fails, and the others arrive
+/// whole.
 // Covers: S-208
 #[test]
 fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
@@ -88,7 +90,7 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     assert_eq!(bulk.bytes.len(), 3 * (FRAME + SIZE));
 }
 
-/// One that has been in use is no surplus, and a peer that ends it ends all.
+/// A connection that has been in use is not surplus, and a peer that ends it ends all.
 // Covers: S-208
 #[test]
 fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {

@@ -1,4 +1,4 @@
-//! What must hold at every moment.
+//! The checks at every moment.
 
 use lnet_api::{Errno, LNet};
 
@@ -7,14 +7,14 @@ use super::ledger::Operation;
 use crate::kit::Transport;
 use crate::kit::transport::COMMON_ERRNOS;
 
-/// Tables are looked at as a whole at one check in so many.
+/// One check in this number audits the tables.
 const AUDIT_EVERY: usize = 8;
 
-/// How else the operations of a dead node may fail: nothing is open there.
+/// Further errors for operations of a dead node: its descriptors are closed.
 const DEAD_ERRNOS: &[Errno] = &[Errno::EBADF];
 
 impl<T: Transport> World<T> {
-    /// Compares the world with what is expected of it.
+    /// Compares the world with the expected state.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             self.take_events(node)?;
@@ -37,7 +37,7 @@ impl<T: Transport> World<T> {
         self.nodes[node].engine.audit().map_err(|error| format!("node {node}: {error}"))
     }
 
-    /// What a node was told since this was last asked goes to the ledger.
+    /// Passes a node's new events to the ledger.
     pub(super) fn take_events(&mut self, node: usize) -> Result<(), String> {
         let inbox = self.nodes[node].inbox.clone();
         let called = std::mem::take(&mut *inbox.called.lock());
@@ -61,7 +61,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Takes back the buffers of operations that have ended some time ago, so that what comes late is still noticed.
+    /// Unlinks the buffers of operations that ended some time ago; until then late messages are
+    /// noticed.
     fn forget_finished(&mut self, node: usize) {
         const KEPT: usize = 200;
         let excess = self.ledger.operations.len().saturating_sub(KEPT);

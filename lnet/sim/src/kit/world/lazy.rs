@@ -1,4 +1,5 @@
-//! Messages that wait on a lazy portal for a buffer that comes later, or never (lnet-semantics 11; S-109, S-310).
+//! Messages that wait on a lazy portal for a buffer that comes later, or never (lnet-semantics 11;
+//! S-109, S-310).
 
 use lnet_api::{Errno, LNet};
 use lnet_lnd::Config;
@@ -12,19 +13,20 @@ const LAZY_PORTAL: u32 = 35;
 
 const MS: u64 = 1_000_000;
 
-/// In so long everything that can come has come, on a healthy network; it is short against every timeout.
+/// The time within which everything arrives on a healthy network; short compared with every
+/// timeout.
 const COMES_NS: u64 = 1_000 * MS;
 
-/// Chances in 10,000 that they are cut with their connections.
+/// Chances in 10,000 that the messages are cut with their connections.
 const CUT: u32 = 3_000;
 
-/// Chances in 10,000 that they wait for longer than any timeout, with others behind them.
+/// Chances in 10,000 that the messages wait longer than any timeout, with others behind them.
 const LONG: u32 = 3_000;
 
-/// So many timeouts they wait then.
+/// The number of timeouts that they wait then.
 const LONG_TIMEOUTS: u64 = 4;
 
-/// So many messages from each node to each other must wait.
+/// The number of messages from each node to each other that must wait.
 const HELD: usize = 4;
 
 pub(super) fn portal() -> Portal {
@@ -45,7 +47,7 @@ impl<T: Transport> World<T> {
         Ok(begun)
     }
 
-    /// Posts a buffer that may be waited for, or lets nobody wait for a while.
+    /// Posts a late buffer, or makes a portal non-lazy for a while.
     pub(super) fn attend_to_lazy(&mut self) -> Result<(), String> {
         let node = self.rng.index(self.nodes.len());
         if self.rng.chance(2_000) {
@@ -61,7 +63,7 @@ impl<T: Transport> World<T> {
         self.post_late(number)
     }
 
-    /// Posts the buffer of an operation that has begun, if its target still lives.
+    /// Posts the buffer of an operation that has begun, if its target is still alive.
     fn post_late(&mut self, number: u64) -> Result<(), String> {
         let Some(to) = self.ledger.operations.get(&number).map(|operation| operation.to) else {
             return Ok(());
@@ -86,7 +88,8 @@ impl<T: Transport> World<T> {
         self.check()
     }
 
-    /// A node's lazy portal is lazy from now on, or not: then what waits is dropped, each message once.
+    /// Makes a node's lazy portal lazy or non-lazy; with the latter, waiting messages are dropped,
+    /// each once.
     pub(super) fn set_lazy(&mut self, node: usize, lazy: bool) -> Result<(), String> {
         if !self.nodes[node].alive {
             return Ok(());
@@ -108,13 +111,14 @@ impl<T: Transport> World<T> {
         self.nodes[node].engine.waiting(portal()) as u64
     }
 
-    /// What a node has just done to the messages that it holds is known.
+    /// Records the number of messages that a node holds, after an action of its program.
     pub(super) fn note_held(&mut self, node: usize) {
         let lnd = &self.nodes[node].lnd;
         self.nodes[node].held = (self.held(node), T::losses(lnd) + T::dropped_beyond(lnd));
     }
 
-    /// What is held goes by the program's doing, with its connection, or because it finds no memory.
+    /// Checks that held messages are lost only by the program's action, with their connection, or
+    /// for lack of memory.
     pub(super) fn check_held(&mut self, node: usize) -> Result<(), String> {
         let (before, lost) = self.nodes[node].held;
         self.note_held(node);
@@ -129,7 +133,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Whoever waits is met or dropped.
+    /// Posts the buffers of waiting messages, or has the messages dropped.
     pub(super) fn nobody_waits_any_more(&mut self) -> Result<(), String> {
         for number in std::mem::take(&mut self.unposted) {
             if self.rng.chance(5_000) {
@@ -139,7 +143,7 @@ impl<T: Transport> World<T> {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))
     }
 
-    /// A buffer that has met a message is told what has become of it, once.
+    /// Checks that each buffer that has met a message gets one event for it.
     pub(super) fn what_was_met_is_received(&mut self) -> Result<(), String> {
         let until_ns = self.net.now_ns() + 3 * self.scenario.transport.timeout_ns();
         loop {
@@ -160,7 +164,8 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// A message without an ACK ends for its sender when the sockets have it. It may be on its way for some time yet.
+    /// Runs while a condition holds. A message without an ACK ends for its sender when the sockets
+    /// have it, and may still be in flight.
     fn run_while(&mut self, is_on_its_way: impl Fn(&Self) -> bool) -> Result<(), String> {
         let until_ns = self.net.now_ns() + self.scenario.transport.timeout_ns();
         while is_on_its_way(self) && self.net.now_ns() < until_ns {
@@ -169,7 +174,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// On a healthy network, what is held is received once it is met; else it is dropped, or cut with its connection.
+    /// Checks on a healthy network that a held message is received once its buffer is posted; else
+    /// it is dropped, or cut with its connection.
     pub(super) fn what_waits_goes_on(&mut self) -> Result<(), String> {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, true))?;
         let counts = |world: &Self, node: usize| {
@@ -185,7 +191,8 @@ impl<T: Transport> World<T> {
         self.run_until(self.net.now_ns() + COMES_NS)?;
         let numbers = std::mem::take(&mut self.unposted);
         let alone = (0..self.nodes.len()).find(|node| self.held(*node) == 0);
-        // One that is held and does not fit into the sockets keeps its sender's credit: with few of them, nothing else leaves.
+        // A held message that does not fit into the sockets keeps its sender's credit: with few
+        // credits, no other message leaves.
         let enough = self.scenario.transport.conns_and_credits(0).1 >= HELD * self.nodes.len();
         let holds =
             |node: &usize| !self.drops_beyond(*node) && self.scenario.nis == 1 && self.is_asked(*node);
@@ -210,10 +217,10 @@ impl<T: Transport> World<T> {
             met.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
         })?;
         if self.scenario.nis > 1 {
-            // One that has not been used may back off still.
+            // An NI that has not been used may still back off.
             return Ok(());
         }
-        // Those that came when there was no memory left were dropped at once, each counted.
+        // Messages that came when there was no memory left were dropped at once, each counted.
         let (met, beyond): (Vec<u64>, Vec<u64>) = met.into_iter().partition(|number| {
             let operation = &self.ledger.operations[number];
             operation.met || operation.delivered > 0 || !self.drops_beyond(operation.to.node)
@@ -248,14 +255,15 @@ impl<T: Transport> World<T> {
         })
     }
 
-    /// Messages that have left, and are held on their connections or wait behind such, are lost with these. Those in memory are not.
+    /// Checks that sent messages held on connections, or waiting behind such, are lost with these,
+    /// and that those in memory are not.
     fn what_is_in_memory_outlives_its_connection(&mut self, numbers: Vec<u64>) -> Result<(), String> {
         let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
         let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
         for (a, b) in self.pairs() {
             self.net.reset(a, b);
         }
-        // The ends of the connections are noticed before anything is posted.
+        // The ends of the connections are noticed before any buffer is posted.
         self.run_until(self.net.now_ns() + COMES_NS)?;
         let in_memory: Vec<usize> = self.nodes.iter().map(|node| node.lnd.held()).collect();
         numbers.iter().try_for_each(|number| self.post_late(*number))?;
@@ -268,7 +276,8 @@ impl<T: Transport> World<T> {
                 let to_it = numbers.iter().map(|number| &self.ledger.operations[number]);
                 to_it.filter(|it| it.to.node == node && it.delivered == 1).count()
             };
-            // Some in memory may not have been known to have left, and what had not left has been sent again.
+            // Some messages in memory may not have been reported as sent, and messages that had not
+            // left have been sent again.
             if !(delivered(&gone)..=delivered(&numbers)).contains(&in_memory) {
                 return Err(format!(
                     "node {node} had {in_memory} messages in memory, and takes {}",
@@ -279,8 +288,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// A peer that holds messages back is not given up, whatever waits behind them: those that were told to have left are received when
-    /// their buffers come. Nobody loses a connection.
+    /// Checks that a peer that holds messages back is not given up, whatever waits behind them:
+    /// messages reported as sent are received when their buffers come. No node loses a connection.
     fn what_is_held_waits_for_long(&mut self, mut numbers: Vec<u64>) -> Result<(), String> {
         let losses = |world: &Self| world.nodes.iter().map(|node| T::losses(&node.lnd)).collect::<Vec<u64>>();
         let before = losses(self);
@@ -321,12 +330,12 @@ impl<T: Transport> World<T> {
         ))
     }
 
-    /// Whether a node drops what it has no memory for.
+    /// Whether a node drops messages for which it has no memory.
     fn drops_beyond(&self, node: usize) -> bool {
         self.nodes[node].lnd.config().held().drop_beyond
     }
 
-    /// Whether anybody can send anything to a node.
+    /// Whether any node can send to a node.
     fn is_asked(&self, node: usize) -> bool {
         self.pairs().iter().any(|(_, to)| *to == node)
     }

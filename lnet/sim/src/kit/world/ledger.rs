@@ -1,4 +1,4 @@
-//! What programs have begun, and what has become of it.
+//! The operations of programs, and their results.
 
 use std::collections::BTreeMap;
 
@@ -8,51 +8,51 @@ use lnet_region::IoVec;
 
 use crate::kit::NodeSeen;
 
-/// Which operation it is.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Put { ack: bool },
     Get,
 }
 
-/// Where an operation begins or ends: a node in one of its lives.
+/// The initiator or target of an operation: a node in one of its incarnations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Party {
     pub(super) node: usize,
     pub(super) life: u64,
 }
 
-/// An operation, from its beginning to the end of both sides.
+/// An operation, from its start to the end on both sides.
 pub(super) struct Operation {
     pub(super) kind: Kind,
     pub(super) from: Party,
     pub(super) to: Party,
-    /// NIDs it was to go from and to.
+    /// The source and target NIDs.
     pub(super) nids: (Nid, Nid),
     pub(super) begun_ns: u64,
-    /// The bytes that are to arrive are those of the pattern of its number.
+    /// The payload's length; the bytes are those of the pattern of its number.
     pub(super) size: usize,
     /// Memory at the initiator and at the target.
     pub(super) memory: [IoVec; 2],
-    /// What the initiator has bound, and the target posted.
+    /// The MD bound by the initiator, and the entry posted by the target.
     pub(super) md: Option<MdHandle>,
     pub(super) me: Option<MeHandle>,
     pub(super) sent: Option<Result<(), Errno>>,
     pub(super) answered: Option<Result<(), Errno>>,
-    /// How often the target was told of it.
+    /// The number of successful events at the target.
     pub(super) delivered: u32,
-    /// How often the target was told that it failed.
+    /// The number of failure events at the target.
     pub(super) failed: u32,
-    /// It was held when its buffer came.
+    /// Whether the message was held when its buffer came.
     pub(super) met: bool,
-    /// The initiator wanted it to end.
+    /// Whether the initiator has unlinked it.
     pub(super) unlinked: bool,
-    /// Its last event has come, or its node is dead.
+    /// Whether its last event has come, or its node is dead.
     pub(super) ended: bool,
 }
 
 impl Operation {
-    /// Whether it has ended well.
+    /// Whether it has ended with success.
     pub(super) fn succeeded(&self) -> bool {
         let answer = match self.kind {
             Kind::Put { ack: false } => self.sent,
@@ -69,13 +69,13 @@ pub(super) struct Ledger {
     pub(super) last: u64,
     pub(super) seen: NodeSeen,
     pub(super) transaction_timeout_ns: u64,
-    /// What could not be sent is never delivered, unless it was given up.
+    /// Whether a message that could not be sent is never delivered, unless it was given up.
     pub(super) unsent_is_lost: bool,
-    /// Payloads are expected to have a wrong pattern.
+    /// Whether payloads are expected to have a wrong pattern.
     pub(super) wrong_pattern: bool,
 }
 
-/// The bytes of an operation: a shift or a mix-up shows.
+/// Returns the bytes of an operation; the pattern reveals shifted and exchanged bytes.
 pub(super) fn pattern(number: u64, size: usize) -> Vec<u8> {
     let seed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (0..size as u64)
@@ -94,7 +94,7 @@ impl Ledger {
         self.operations.insert(number, operation);
     }
 
-    /// An event of a node in one of its lives.
+    /// Checks an event of a node in one of its incarnations.
     pub(super) fn event(
         &mut self,
         party: Party,
@@ -172,8 +172,8 @@ impl Ledger {
             operation.failed += 1;
             return Ok(());
         }
-        // The SEND of an operation that was unlinked, or has taken too long, says that it failed, whatever became of it.
-        // An engine counts from when it was last told the time.
+        // The SEND of an operation that was unlinked, or has taken too long, has an error, whatever
+        // the result at the target. An engine measures time from the last call of `advance`.
         let patience_ns = self.transaction_timeout_ns.saturating_sub(lnet::ADVANCE_INTERVAL_NS);
         let given_up = operation.unlinked || operation.begun_ns + patience_ns <= now_ns;
         if let Some(Err(errno)) = operation.sent
@@ -201,13 +201,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Operations that go on.
+    /// Iterates over the operations that have not ended.
     pub(super) fn open(&self) -> impl Iterator<Item = (u64, &Operation)> {
         self.operations.iter().filter(|(_, operation)| !operation.ended).map(|(number, it)| (*number, it))
     }
 }
 
-/// Whether the memory of one side holds what was sent.
+/// Checks that the memory of one side contains the expected bytes.
 fn check_payload(number: u64, operation: &Operation, side: usize, wrong: bool) -> Result<(), String> {
     let memory = &operation.memory[side];
     let lease = memory.read(0..operation.size);

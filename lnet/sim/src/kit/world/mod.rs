@@ -1,4 +1,4 @@
-//! Nodes of real engines and real LNDs, with programs that do random things.
+//! Nodes of real engines and real LNDs, with programs that do random operations.
 
 mod check;
 mod lazy;
@@ -22,13 +22,13 @@ use ledger::{Ledger, Party};
 use node::Node;
 pub(crate) use settle::check_credits;
 
-/// Timers of the network mean nothing but that somebody is to be looked at.
+/// The number of all timers of the network: they only cause a check of what is due.
 pub(crate) const LOOK: u64 = 0;
 
-/// What has happened in a world of this kind.
+/// The counts of events in a world of this kind.
 type SeenOf<T> = WorldSeen<<<T as Transport>::Wire as Wire>::Seen>;
 
-/// A world in which everything that happens follows from its [`NodeScenario`].
+/// A world in which every event follows from its [`NodeScenario`].
 pub struct World<T: Transport> {
     pub(crate) scenario: NodeScenario<T>,
     pub(crate) rng: Rng,
@@ -38,9 +38,10 @@ pub struct World<T: Transport> {
     pub(crate) seen: SeenOf<T>,
     ledger: Ledger,
     trace: Trace,
-    /// Things that happen at some time: the end of some trouble, the start of a dead node.
+    /// Planned events: the end of some trouble, the start of a dead node.
     later: Vec<(u64, Later)>,
-    /// LNDs of former lives. They are kept, so that no two have the same address: threads know them by that.
+    /// LNDs of earlier incarnations. They are kept so that no two have the same address, by which
+    /// threads identify them.
     graveyard: Vec<Arc<Network<T::Protocol>>>,
     settling: bool,
     /// Operations on lazy portals whose buffers have not been posted.
@@ -48,7 +49,7 @@ pub struct World<T: Transport> {
     audited: usize,
 }
 
-/// What happens to a node later.
+/// A planned event of a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Later {
     EndTrouble(usize),
@@ -58,7 +59,7 @@ pub(crate) enum Later {
 }
 
 impl<T: Transport> NodeScenario<T> {
-    /// The NIDs of a node.
+    /// Returns the NIDs of a node.
     fn nids(&self, node: usize) -> Vec<Nid> {
         (0..self.nis).map(|ni| self.transport.nid(node, ni)).collect()
     }
@@ -79,14 +80,15 @@ impl<T: Transport> Worlds for NodeScenario<T> {
     }
 }
 
-/// Runs a scenario of whole nodes to its end; a failure comes with a trace and as few steps as show it.
+/// Runs a scenario of whole nodes to its end; a failure has a trace and the fewest steps that show
+/// it.
 ///
 /// # Errors
-/// What was not as it should be.
+/// The failed check.
 pub fn run<T: Transport>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Failure>> {
     search(T::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = || NodeScenario { steps, ..scenario.clone() };
-        // A thread of its own: what the LND remembers of a thread must not come from an earlier run.
+        // On a new thread, so that the LND's thread-local state does not come from an earlier run.
         let attempt = || lnet_cpt::with_partition(0, || play(World::new(scenario(), traced), steps));
         std::thread::scope(|scope| match scope.spawn(attempt).join() {
             Ok(result) => result,
@@ -141,10 +143,10 @@ impl<T: Transport> World<T> {
         self.trace.add(|| net.take_log().into_iter().chain([stamped(net.now_ns(), &line())]));
     }
 
-    /// Lets everything happen that happens until then.
+    /// Runs all events until this time.
     pub(crate) fn run_until(&mut self, until_ns: u64) -> Result<(), String> {
         self.net.at(until_ns, LOOK);
-        // What has been done from outside wakes drivers at once.
+        // Calls from outside wake drivers at once.
         self.look_at_all();
         while self.net.now_ns() < until_ns || self.net.next_ns().is_some_and(|next_ns| next_ns <= until_ns) {
             self.happen()?;
@@ -152,7 +154,7 @@ impl<T: Transport> World<T> {
         self.check()
     }
 
-    /// The next thing that happens.
+    /// Runs the next event.
     fn happen(&mut self) -> Result<(), String> {
         let Some(step) = self.net.step() else { return Ok(()) };
         let now_ns = self.net.now_ns();
@@ -163,7 +165,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Whoever is due polls, or is told the time.
+    /// Polls the shards and advances the engines that are due.
     fn run_due(&mut self, now_ns: u64) -> Result<(), String> {
         while let Some(place) = self.later.iter().position(|(at_ns, _)| *at_ns <= now_ns) {
             let (_, what) = self.later.swap_remove(place);
@@ -190,7 +192,7 @@ impl<T: Transport> World<T> {
     }
 
     fn plan_advance(&mut self, node: usize, at_ns: u64) {
-        // A deadline that has passed is looked at in a moment, not for ever at this one.
+        // A deadline that has passed is handled a moment later, so that time advances.
         let at_ns = at_ns.max(self.net.now_ns() + T::POLL_NS);
         self.nodes[node].advance_ns = Some(at_ns);
         self.net.at(at_ns, LOOK);
@@ -202,7 +204,7 @@ impl<T: Transport> World<T> {
         let Node { lnd, engine, .. } = &self.nodes[node];
         let (lnd, engine) = (lnd.clone(), engine.clone());
         let budget = self.scenario.budget;
-        // A thread that has found something may poll on before it gets ready to sleep.
+        // A thread that has found something may poll again before it prepares to sleep.
         let arms = self.rng.chance(5_000);
         let (poll, armed) = lnet_cpt::with_partition(lnd.partition(shard), || {
             let poll = lnd.poll(shard, now_ns, budget);
@@ -219,7 +221,7 @@ impl<T: Transport> World<T> {
         let again_ns = match (busy, poll.deadline_ns) {
             (true, _) => Some(now_ns + self.rng.between((0, T::POLL_NS))),
             (false, Some(deadline_ns)) if deadline_ns <= now_ns => {
-                // Nothing was done, and the deadline has passed: it would be polled for ever.
+                // Nothing was done, and the deadline has passed: it would poll for ever.
                 return Err(format!(
                     "node {node} asks to be polled at {deadline_ns}, which is over at {now_ns}, and does nothing"
                 ));
@@ -272,7 +274,7 @@ impl<T: Transport> World<T> {
 impl<T: Transport> Play for World<T> {
     type Seen = SeenOf<T>;
 
-    /// A program's doing, then the time until the next one.
+    /// Runs a program's operation, then the time until the next one.
     fn step(&mut self) -> Result<(), String> {
         if self.rng.chance(self.scenario.trouble) {
             self.make_trouble()?;
@@ -303,7 +305,7 @@ impl<T: Transport> Play for World<T> {
 
 impl<T: Transport> Drop for World<T> {
     fn drop(&mut self) {
-        // Engines and LNDs name each other.
+        // Engines and LNDs hold references to each other.
         for node in &mut self.nodes {
             for nid in std::mem::take(&mut node.up) {
                 let _ = node.engine.remove_ni(nid);

@@ -1,4 +1,4 @@
-//! A node: engine, LND, and the thread that drives each shard.
+//! A node: engine, LND, and the driver of each shard.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -21,13 +21,13 @@ pub(super) enum Call {
     BindGet(Get<Md>),
 }
 
-/// What a program's event queue does: it keeps the events, and makes calls from inside an upcall.
+/// A program's event handler: it keeps the events, and makes calls from inside an upcall.
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) events: Mutex<Vec<Event>>,
     /// Operations to begin when LNet wakes the program, by number.
     pub(super) nested: Mutex<VecDeque<(u64, Call)>>,
-    /// What became of such calls.
+    /// The results of such calls.
     pub(super) called: Mutex<Vec<(u64, Called)>>,
     engine: Mutex<Weak<Engine>>,
 }
@@ -45,7 +45,7 @@ impl EventHandler for Inbox {
     }
 }
 
-/// What became of a call: the MD that it has made, unless that has ended.
+/// The result of a call: the MD that it has made, unless that has ended.
 pub(super) type Called = Result<Option<MdHandle>, LNetError>;
 
 pub(super) fn make(engine: &Engine, call: Call) -> Called {
@@ -57,14 +57,14 @@ pub(super) fn make(engine: &Engine, call: Call) -> Called {
     }
 }
 
-/// The driver of one shard, as a thread would be one.
+/// The driver of one shard, in place of a thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shard {
-    /// When it polls next, if it is not asleep for ever.
+    /// The time of its next poll; `None` while it sleeps without a deadline.
     pub(super) poll_ns: Option<u64>,
-    /// It does nothing before then.
+    /// The time until which it does nothing.
     pub(super) asleep_until_ns: u64,
-    /// Polls since the last one that found nothing.
+    /// Consecutive polls that found work.
     pub(super) busy_polls: u32,
 }
 
@@ -79,15 +79,15 @@ pub(crate) struct Node<T: Transport> {
     pub(crate) nids: Vec<Nid>,
     pub(crate) up: Vec<Nid>,
     pub(super) shards: Vec<Shard>,
-    /// Messages that it held on its lazy portal when that was last looked at, and peers it had lost by then.
+    /// The number of messages held on its lazy portal at the last check, and of peers lost by then.
     pub(super) held: (u64, u64),
-    /// When the engine is to be told the time.
+    /// The time at which the engine's clock is advanced.
     pub(super) advance_ns: Option<u64>,
-    /// The most connections per type and peer that this life was allowed.
+    /// The maximum number of connections per type and peer in this incarnation.
     pub(crate) most_per_peer: u8,
-    /// One of its NIs has been removed, whatever was going on there.
+    /// Whether one of its NIs has been removed during traffic.
     pub(crate) interrupted: bool,
-    /// The node is there: its host is up, and its program runs.
+    /// Whether its host is up and its program runs.
     pub(super) alive: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What programs do.
+//! The operations of programs.
 
 use lnet_api::{
     AckRequest, Get, LNet, LNetError, Lnd, Md, MdOptions, MeSpec, Position, Put, Threshold, Unlink, corked,
@@ -13,10 +13,10 @@ use crate::kit::Transport;
 
 const PORTAL: u32 = 34;
 
-/// A shard that nobody drives is taken by its scheduler thread within so long.
+/// The time within which a scheduler thread takes a shard without a driver.
 const STEWARD_NS: u64 = 10_000_000;
 
-/// A call in an upcall that has not come after so long is made outside.
+/// The time after which a call planned for an upcall is made outside of it.
 const NESTED_NS: u64 = 2_000_000_000;
 
 impl<T: Transport> World<T> {
@@ -29,7 +29,7 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// Begins an operation between two nodes that are there.
+    /// Begins an operation between two nodes that are alive.
     fn operate(&mut self) -> Result<(), String> {
         let from = self.rng.index(self.nodes.len());
         let to = self.rng.index(self.nodes.len());
@@ -66,7 +66,7 @@ impl<T: Transport> World<T> {
             8 => self.rng.below(20_000) as usize,
             _ => self.rng.pick(T::SIZES),
         };
-        // At the end everything must come in time, over whatever network.
+        // At the end everything must arrive in time, over any network.
         size.min(if self.settling { self.longest_at_end() } else { self.scenario.longest })
     }
 
@@ -74,7 +74,7 @@ impl<T: Transport> World<T> {
         self.scenario.transport.longest_at_end().min(self.scenario.longest)
     }
 
-    /// Memory in some pieces: with gaps between them, or each in a region of its own.
+    /// Allocates memory in several pieces: with gaps between them, or each in a separate region.
     fn memory(&mut self, size: usize, fill: Option<u64>) -> Result<IoVec, RegionError> {
         let most = self.rng.pick(&[1, 1, 3, MAX_FRAGMENTS]);
         let apart = self.rng.chance(2_000);
@@ -96,13 +96,13 @@ impl<T: Transport> World<T> {
         Ok(memory)
     }
 
-    /// Posts a buffer at the target, then asks the initiator to begin; gives the operation's number.
+    /// Posts a buffer at the target, then starts the initiator; returns the operation's number.
     pub(super) fn begin(&mut self, from: usize, to: usize, kind: Kind) -> Result<Option<u64>, String> {
         let portal = Portal::new(PORTAL).unwrap_or(Portal::RESERVED);
         self.begin_at(from, to, kind, portal, true)
     }
 
-    /// The same at some portal; the buffer may be posted later.
+    /// As [`World::begin`] at a given portal; the buffer may be posted later.
     pub(super) fn begin_at(
         &mut self,
         from: usize,
@@ -166,7 +166,7 @@ impl<T: Transport> World<T> {
             portal,
             match_id: ProcessId::ANY,
             match_bits: MatchBits(number),
-            // So that the portal is one of wildcard entries.
+            // Makes the portal a wildcard portal.
             ignore_bits: MatchBits(1 << 63),
             unlink: Unlink::Retain,
             position,
@@ -176,7 +176,7 @@ impl<T: Transport> World<T> {
         let target = &self.nodes[operation.to.node];
         let md = Md {
             memory: operation.memory[1].clone(),
-            // One more than is needed, so that a message that comes twice is noticed.
+            // No limit, so that a message that comes twice is noticed.
             threshold: Threshold::Infinite,
             max_size: 0,
             options: allows | MdOptions::MANAGE_REMOTE,
@@ -193,8 +193,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Binds what the initiator of an operation sends from, or receives into; gives the call that begins it. The calls of every
-    /// second operation bind it themselves.
+    /// Binds the memory from which the initiator sends, or into which it receives; returns the call
+    /// that starts the operation. The calls of every second operation bind it themselves.
     fn bind(&mut self, number: u64, portal: Portal) -> Result<Call, String> {
         let Some(operation) = self.ledger.operations.get_mut(&number) else {
             return Err("no such".to_owned());
@@ -237,8 +237,8 @@ impl<T: Transport> World<T> {
         self.called(number, result)
     }
 
-    /// What the LND leaves to the next poll of the thread that sends does not wait for the network: the thread comes, or a
-    /// scheduler thread does.
+    /// Plans a poll for work that the LND leaves to the sending thread's next poll: that thread
+    /// polls, or a scheduler thread.
     fn come_for_what_is_left(&mut self, node: usize) {
         for shard in 0..self.nodes[node].shards.len() {
             if !self.nodes[node].lnd.arm(shard) {
@@ -248,8 +248,8 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// A call has made its MD, which is unlinked now if that was wanted before. A call that is refused has begun nothing: its
-    /// buffer is taken back, if there is one.
+    /// Handles the result of a call. Its MD is unlinked now if that was requested before. A refused
+    /// call has begun nothing: its buffer is unlinked, if there is one.
     pub(super) fn called(&mut self, number: u64, result: Called) -> Result<(), String> {
         let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
         let error = match result {
@@ -257,7 +257,7 @@ impl<T: Transport> World<T> {
             Ok(Some(md)) => {
                 operation.md = Some(md);
                 if operation.unlinked && operation.from.life == self.nodes[operation.from.node].life {
-                    // ENOENT: it ends by itself at this moment.
+                    // ENOENT: the MD is just ending by itself.
                     let _ = self.nodes[operation.from.node].engine.md_unlink(md);
                 }
                 return Ok(());
@@ -276,14 +276,14 @@ impl<T: Transport> World<T> {
         if let Some(md) = md.filter(|_| operation.from.life == self.nodes[node].life) {
             let _ = self.nodes[node].engine.md_unlink(md);
         } else if md.is_none() && !operation.ended {
-            // No event comes of it.
+            // There will be no event for it.
             operation.ended = true;
             self.ledger.seen.unlinked += 1;
         }
         Ok(())
     }
 
-    /// Makes the calls that no upcall has come for.
+    /// Makes the planned calls for which no upcall has come.
     pub(super) fn call_nested(&mut self, node: usize) -> Result<(), String> {
         loop {
             let next = self.nodes[node].inbox.nested.lock().pop_front();
@@ -292,7 +292,7 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// Unlinks some operation in flight.
+    /// Unlinks an operation in flight.
     fn unlink_one(&mut self) -> Result<(), String> {
         let open: Vec<u64> = self.ledger.open().map(|(number, _)| number).collect();
         if open.is_empty() {
@@ -304,7 +304,7 @@ impl<T: Transport> World<T> {
         operation.unlinked = true;
         let (node, md) = (operation.from.node, operation.md);
         if let Some(md) = md {
-            // ENOENT: it ends by itself at this moment.
+            // ENOENT: the MD is just ending by itself.
             let _ = self.nodes[node].engine.md_unlink(md);
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! The end: everything heals, everybody reaches everybody again, and everything is given back.
+//! The end of a world: everything heals, all nodes reach each other again, and all objects are
+//! released.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +16,10 @@ const S: u64 = 1_000_000_000;
 /// Operations of each kind that each NI begins with each node, when nothing may fail any more.
 const OPERATIONS_AT_END: usize = 4;
 
-/// How long nothing goes on.
+/// The length of the idle period.
 const IDLE_NS: u64 = 200 * S;
 
-/// No message is under way: all credits are there, and nothing is queued.
+/// Checks that no message is in flight: all credits are there, and nothing is queued.
 pub(crate) fn check_credits(engine: &Engine, up: &[Nid]) -> Result<(), String> {
     for &nid in up {
         let ni = engine.ni_statistics(nid).ok_or_else(|| format!("there are no statistics of {nid}"))?;
@@ -39,7 +40,7 @@ impl<T: Transport> World<T> {
     /// Ends everything.
     ///
     /// # Errors
-    /// What does not end, does not heal, or is not given back.
+    /// The operation that does not end or succeed, or the object that is not released.
     pub(super) fn heal_and_end(&mut self) -> Result<(), String> {
         self.settling = true;
         self.trace(|| "everything heals".to_owned());
@@ -74,7 +75,8 @@ impl<T: Transport> World<T> {
         self.all_is_given_back()
     }
 
-    /// No operation outlasts its time: what waits for a connection, what is on it, and the answer.
+    /// Checks that each operation ends within its time: the wait for a connection, the time on it,
+    /// and the answer.
     pub(super) fn everything_ends(&mut self) -> Result<(), String> {
         let bound_ns = self.scenario.transport.end_ns() + self.scenario.transaction_timeout_ns;
         let until_ns = self.net.now_ns() + bound_ns;
@@ -100,7 +102,8 @@ impl<T: Transport> World<T> {
         all.filter(|&(from, to)| from != to && self.scenario.transport.is_reached(to)).collect()
     }
 
-    /// New operations succeed within the longest back-off, and the time it takes to notice that a connection is dead.
+    /// Checks that new operations succeed within the longest back-off and the time to notice that a
+    /// connection is dead.
     fn everybody_is_reached(&mut self) -> Result<(), String> {
         let bound_ns = self.scenario.transport.reach_ns() + self.scenario.transaction_timeout_ns;
         let until_ns = self.net.now_ns() + bound_ns;
@@ -137,7 +140,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// All that is begun now succeeds.
+    /// Checks that all new operations succeed.
     fn nothing_fails_any_more(&mut self) -> Result<(), String> {
         let mut failed = None;
         for _ in 0..=T::spare_rounds(self) {
@@ -147,7 +150,7 @@ impl<T: Transport> World<T> {
             }
         }
         match failed.and_then(|number| self.ledger.operations.get(&number).map(|it| (number, it))) {
-            // One NI of several that has not been used may back off still.
+            // With several NIs, one that has not been used may still back off.
             Some((number, Operation { nids, sent, answered, .. })) if self.scenario.nis == 1 => Err(format!(
                 "operation {number} from {} to {} fails on a healthy network: sent {sent:?}, answered {answered:?}",
                 nids.0, nids.1
@@ -156,12 +159,13 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// Some operations of each kind between all nodes, to their end: one of them that fails, if any does.
+    /// Runs some operations of each kind between all nodes to their end; returns one that fails, if
+    /// any does.
     fn one_that_fails(&mut self) -> Result<Option<u64>, String> {
         let mut numbers = Vec::new();
         for (from, to) in self.pairs() {
             for kind in [Kind::Put { ack: true }, Kind::Get, Kind::Put { ack: false }] {
-                // Each NI needs its turn; one that has not been used begins to back off from nothing.
+                // Each NI needs its turn; the back-off of an unused one starts at its minimum.
                 for _ in 0..OPERATIONS_AT_END * self.scenario.nis {
                     numbers.extend(self.begin(from, to, kind)?);
                 }
@@ -172,7 +176,7 @@ impl<T: Transport> World<T> {
         Ok(numbers.into_iter().find(fails))
     }
 
-    /// When nothing goes on, nobody polls but for timers and keepalives.
+    /// Checks that idle nodes poll only for timers and keepalives.
     fn nobody_is_busy(&mut self) -> Result<(), String> {
         let (before, begun_ns) = (self.seen.nodes.polls, self.net.now_ns());
         self.run_until(begun_ns + IDLE_NS)?;
@@ -184,7 +188,7 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// All credits are there, and no message, answer or memory is in use.
+    /// Checks that all credits are there, and no message, answer or memory is in use.
     fn credits_are_home(&mut self) -> Result<(), String> {
         for (index, node) in self.nodes.iter().enumerate() {
             check_credits(&node.engine, &node.up)
@@ -203,7 +207,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Buffers are taken back, NIs go, and no descriptor, engine or lease is left.
+    /// Checks that no descriptor, engine or lease is left after buffers and NIs are removed.
     fn all_is_given_back(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             let party = self.party(node);

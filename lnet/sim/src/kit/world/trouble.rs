@@ -1,4 +1,4 @@
-//! Cuts, deaths, squeezes, strangers, and NIs that come and go.
+//! Cuts, deaths, lack of descriptors, misbehaving peers, and NIs that are added and removed.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// A node dies: its program alone, or its host. It comes back at once or later.
+    /// Kills a node: its program alone, or its host. It comes back at once or later.
     fn die(&mut self, node: usize, host: bool) -> Result<(), String> {
         if !self.nodes[node].alive {
             return Ok(());
@@ -70,7 +70,7 @@ impl<T: Transport> World<T> {
         self.net.at(at_ns, super::LOOK);
     }
 
-    /// Ends a node. `None`: in good order; else by the death of its program, or of its host.
+    /// Ends a node. `None` shuts it down; `Some(host)` kills its host or its program.
     pub(super) fn end(&mut self, node: usize, death: Option<bool>) -> Result<(), String> {
         self.trace(|| format!("node {node} ends: {death:?}"));
         match death {
@@ -90,7 +90,7 @@ impl<T: Transport> World<T> {
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
         }
-        // What the LND has listed for its next poll goes, as it would with the LND itself.
+        // Discards the work that the LND has listed for its next poll, as dropping the LND would.
         for shard in 0..self.nodes[node].shards.len() {
             let _ = self.nodes[node].lnd.poll(shard, self.net.now_ns(), self.scenario.budget);
         }
@@ -116,7 +116,7 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// A node comes back: an empty engine, a new LND, another incarnation.
+    /// Restarts a node: with an empty engine, a new LND, and another incarnation.
     pub(super) fn restart(&mut self, node: usize) -> Result<(), String> {
         if self.nodes[node].alive {
             return Ok(());
@@ -139,7 +139,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// All memory of a life of a node that is over is free.
+    /// Checks that all memory of an ended incarnation of a node is free.
     pub(super) fn check_memory(&mut self, node: usize, life: u64) -> Result<(), String> {
         for (number, operation) in &self.ledger.operations {
             let sides = [operation.from, operation.to];
@@ -172,7 +172,7 @@ impl<T: Transport> World<T> {
             self.nodes[node].up.retain(|up| *up != nid);
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
-            // What came over it is held no longer.
+            // Messages that came over the NI are held no longer.
             self.note_held(node);
             T::ni_removed(self, nid);
             return self.check();
@@ -209,7 +209,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// A driver does not come to poll.
+    /// Lets a driver sleep for a while.
     fn send_to_sleep(&mut self, node: usize) -> Result<(), String> {
         let duration_ns = self.rng.pick(&[5 * MS, 500 * MS, 9_000 * MS, 80_000 * MS]);
         let until_ns = self.net.now_ns() + duration_ns;
