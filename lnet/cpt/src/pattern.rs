@@ -88,13 +88,13 @@ impl Pattern {
     }
 }
 
-fn missing<K: Kind>(what: &str, groups: &[NumberSet<K>], present: &NumberSet<K>) -> Option<String> {
+fn missing<K: Kind>(kind: &str, groups: &[NumberSet<K>], present: &NumberSet<K>) -> Option<String> {
     let absent = groups
         .iter()
         .map(|group| group.difference(present))
         .reduce(|all, more| all.union(&more))
         .filter(|absent| !absent.is_empty())?;
-    Some(format!("{what} {absent}"))
+    Some(format!("{kind} {absent}"))
 }
 
 impl FromStr for Pattern {

@@ -167,8 +167,8 @@ impl Drive for NodeDrive {
     }
 
     fn near(&self) -> u64 {
-        let here = self.table.current(true);
-        let near = (0..self.shards()).filter(|&shard| Some(self.partition(shard)) == here);
+        let current = self.table.current(true);
+        let near = (0..self.shards()).filter(|&shard| Some(self.partition(shard)) == current);
         near.fold(0, |near, shard| near | 1 << shard)
     }
 

@@ -155,16 +155,16 @@ impl Node {
         let refused = |error: LndError| NodeError::Start { nid, source: LNetError::Lnd(error) };
         let lnd: Arc<dyn Lnd> = if ni.is_o2ib() {
             let lnd = self.verbs.lnd(nid, &self.drive)?;
-            let mut own = ni.tunables.o2ib(&self.config.o2ib);
-            conns_per_peer(&mut own.conns_per_peer);
-            lnd.configure(nid, own).map_err(|error| refused(error.into()))?;
+            let mut config = ni.tunables.o2ib(&self.config.o2ib);
+            conns_per_peer(&mut config.conns_per_peer);
+            lnd.configure(nid, config).map_err(|error| refused(error.into()))?;
             lnd.set_hardware(nid, hardware);
             self.verbs.claim(nid).map_err(refused)?;
             lnd.clone()
         } else {
-            let mut own = ni.tunables.tcp(&self.config.tcp, ni.conns_per_peer);
-            conns_per_peer(&mut own.conns_per_peer);
-            self.sock.configure(nid, own).map_err(|error| refused(error.into()))?;
+            let mut config = ni.tunables.tcp(&self.config.tcp, ni.conns_per_peer);
+            conns_per_peer(&mut config.conns_per_peer);
+            self.sock.configure(nid, config).map_err(|error| refused(error.into()))?;
             self.sock.set_hardware(nid, hardware);
             self.sock.clone()
         };

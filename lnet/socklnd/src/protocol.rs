@@ -120,9 +120,9 @@ impl OnThisHost for Sock {
 /// Creates shards until there are enough for `interfaces` hardware interfaces.
 fn grow(shared: &Shared, interfaces: usize, of: impl Display) -> Result<(), SockError> {
     let Sock { net, identity, .. } = &shared.own;
-    let own = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
+    let new_shard = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
     shared
-        .grow(interfaces, own)
+        .grow(interfaces, new_shard)
         .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })
 }
 

@@ -15,22 +15,23 @@ use crate::{Interface, NetSpec, Networks, NodeError};
 pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
     let all = Interface::all()?;
     let addresses = all.iter().flat_map(|interface| &interface.addresses);
-    let ours = addresses.filter_map(|address| match address {
+    let host_addresses = addresses.filter_map(|address| match address {
         IpAddr::V4(address) => Some(*address),
         IpAddr::V6(_) => None,
     });
-    networks_of(text, &ours.collect::<Vec<_>>())
+    networks_of(text, &host_addresses.collect::<Vec<_>>())
 }
 
 /// The networks of a host with these addresses: those of every entry with a matching pattern.
-fn networks_of(text: &str, ours: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError> {
+fn networks_of(text: &str, host_addresses: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError> {
     let mut found: Vec<NetSpec> = Vec::new();
     let mut empty = true;
     let entries = text.split([';', '\n']).map(|entry| entry.split('#').next().unwrap_or_default().trim());
     for entry in entries.filter(|entry| !entry.is_empty()) {
         empty = false;
         let (nets, patterns) = read(entry)?;
-        let fits = |pattern: &NidList| ours.iter().any(|ip| pattern.contains(Nid::new_v4(Net::TCP, *ip)));
+        let fits =
+            |pattern: &NidList| host_addresses.iter().any(|ip| pattern.contains(Nid::new_v4(Net::TCP, *ip)));
         if !patterns.iter().any(fits) {
             continue;
         }
@@ -42,7 +43,7 @@ fn networks_of(text: &str, ours: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError>
         }
     }
     if found.is_empty() && !empty {
-        let addresses = ours.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(", ");
+        let addresses = host_addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(", ");
         return Err(NodeError::NoEntry { addresses });
     }
     Ok(found)
@@ -85,8 +86,9 @@ mod tests {
     use super::*;
 
     fn nets(text: &str) -> Result<String, NodeError> {
-        let ours = ["127.0.0.1", "10.0.1.7", "192.168.3.20"].map(|address| address.parse().unwrap());
-        Ok(Networks(networks_of(text, &ours)?).to_string())
+        let host_addresses =
+            ["127.0.0.1", "10.0.1.7", "192.168.3.20"].map(|address| address.parse().unwrap());
+        Ok(Networks(networks_of(text, &host_addresses)?).to_string())
     }
 
     /// lnet-semantics 25.

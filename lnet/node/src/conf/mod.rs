@@ -328,8 +328,9 @@ impl Reading<'_> {
     /// Applies the lines of modprobe. The last value of a name counts, as for a kernel module.
     fn assign(&mut self, all: Vec<modprobe::Assignment>) -> Result<(), Fault> {
         for modprobe::Assignment { line, module, name, value } in all {
-            let ours = module == tunables::LIBCFS || Tunable::all().any(|tunable| tunable.module() == module);
-            if ours {
+            let is_known =
+                module == tunables::LIBCFS || Tunable::all().any(|tunable| tunable.module() == module);
+            if is_known {
                 self.set(&module, &name, &value, line)?;
             } else {
                 self.warn(line, &format!("{module} {name}"), "the module is no part of LNet");

@@ -371,8 +371,8 @@ fn the_helpers_table_is_kept_with_its_lines() {
     assert!(settings[2].switch().unwrap());
     let tables = settings[3].tables().unwrap();
     assert_eq!(tables[0].settings().next().unwrap().text().unwrap(), "a");
-    let told = settings[0].number(3, 4).unwrap_err().to_string();
-    assert_eq!(told, "line 4: 'threads': expected a whole number from 3 to 4, not '2'");
+    let text = settings[0].number(3, 4).unwrap_err().to_string();
+    assert_eq!(text, "line 4: 'threads': expected a whole number from 3 to 4, not '2'");
     assert!(settings[0].tables().is_err() && settings[1].text().is_err() && settings[0].switch().is_err());
     assert!(NodeConfig::from_toml("helper = 1\n").is_err());
 }

@@ -296,8 +296,8 @@ fn read_number(text: &str) -> Option<i64> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));
     let (digits, radix) = hex.map_or((digits, 10), |digits| (digits, 16));
-    let odd = radix == 10 && digits.len() > 1 && digits.starts_with('0');
-    if odd || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+    let leading_zero = radix == 10 && digits.len() > 1 && digits.starts_with('0');
+    if leading_zero || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     Some(sign * i64::from_str_radix(digits, radix).ok()?)

@@ -96,9 +96,9 @@ fn tunables(out: &mut String, config: &NodeConfig) -> std::fmt::Result {
 fn word(text: &str) -> String {
     let plain =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '@' | '-' | ':');
-    let odd = text.ends_with(':') || ["null", "-", "--", "---"].contains(&text);
+    let needs_quotes = text.ends_with(':') || ["null", "-", "--", "---"].contains(&text);
     let begins = text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '-');
-    if begins && !odd && text.chars().all(plain) {
+    if begins && !needs_quotes && text.chars().all(plain) {
         return text.to_string();
     }
     let mut quoted = String::from('"');

@@ -82,7 +82,7 @@ impl Builder {
         }
     }
 
-    fn open(&mut self, line: usize, what: Open) -> Result<(), Fault> {
+    fn open(&mut self, line: usize, open: Open) -> Result<(), Fault> {
         if let Some((_, Open::Map { key: None, .. })) = self.open.last() {
             return Err(Fault::new(line, "?", "a key must be a word"));
         }
@@ -90,7 +90,7 @@ impl Builder {
             let reason = format!("lists and maps are nested more than {MAX_DEPTH} deep");
             return Err(Fault::new(line, self.key(), reason));
         }
-        self.open.push((line, what));
+        self.open.push((line, open));
         Ok(())
     }
 

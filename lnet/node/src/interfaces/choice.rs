@@ -241,15 +241,15 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
             add(None, None, if interface.up { Why::NoAddress } else { Why::Down });
         }
         for address in addresses {
-            let mut here = by().filter(|taken| taken.address == address);
-            match here.next() {
+            let mut matching = by().filter(|taken| taken.address == address);
+            match matching.next() {
                 Some(taken) => add(Some(address), Some(taken), taken.why.clone()),
                 None if verbs => {
                     add(Some(address), None, verbs::why_not_used(host, interface, address, net, &taken));
                 }
                 None => add(Some(address), None, why_not_used(interface, address, net, &taken)),
             }
-            here.for_each(|_| add(Some(address), None, Why::Duplicate));
+            matching.for_each(|_| add(Some(address), None, Why::Duplicate));
         }
     }
     if verbs {

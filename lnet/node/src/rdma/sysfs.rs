@@ -30,10 +30,10 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
         _ => LinkLayer::Other,
     };
     let gids = gids(folder);
-    let mut ours: Vec<String> = Vec::new();
+    let mut port_netdevs: Vec<String> = Vec::new();
     let mut add = |name: &str| {
-        if !name.is_empty() && !ours.iter().any(|other| other == name) {
-            ours.push(name.to_string());
+        if !name.is_empty() && !port_netdevs.iter().any(|other| other == name) {
+            port_netdevs.push(name.to_string());
         }
     };
     if link != LinkLayer::InfiniBand {
@@ -42,8 +42,8 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
         add(parent);
     }
     netdevs.of_port(device, number).for_each(&mut add);
-    for bond in netdevs.bonds_of(&ours) {
-        ours.push(bond);
+    for bond in netdevs.bonds_of(&port_netdevs) {
+        port_netdevs.push(bond);
     }
     RdmaPort {
         number,
@@ -51,16 +51,16 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
         state: state.split_once(": ").map_or(state.as_str(), |(_, state)| state).to_string(),
         link,
         rate: text(&folder.join("rate")),
-        netdevs: ours,
+        netdevs: port_netdevs,
         gids,
     }
 }
 
 /// The used entries of a port's GID table.
 fn gids(port: &Path) -> Vec<Gid> {
-    let mut places: Vec<u32> =
-        names(&port.join("gids")).iter().filter_map(|place| place.parse().ok()).collect();
-    places.sort_unstable();
+    let mut indices: Vec<u32> =
+        names(&port.join("gids")).iter().filter_map(|index| index.parse().ok()).collect();
+    indices.sort_unstable();
     let gid = |index: u32| {
         let gid: Ipv6Addr = text(&port.join(format!("gids/{index}"))).parse().ok()?;
         // Most entries are free, and reading more files of them takes the system longer than
@@ -72,7 +72,7 @@ fn gids(port: &Path) -> Vec<Gid> {
         let netdev = Some(of("ndevs")).filter(|name| !name.is_empty());
         Some(Gid { index, gid, kind: of("types"), netdev })
     };
-    places.into_iter().take(GIDS_MAX).filter_map(gid).collect()
+    indices.into_iter().take(GIDS_MAX).filter_map(gid).collect()
 }
 
 /// The network interfaces, with their ports.

@@ -95,8 +95,8 @@ impl Asker {
     /// otherwise the system's.
     pub(super) fn start(&self, task: Task, time: Duration) -> io::Result<(File, AskerProcess)> {
         if reap(None) >= LEFT_MAX {
-            let why = format!("{LEFT_MAX} processes that visited folders have not ended");
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, why));
+            let reason = format!("{LEFT_MAX} processes that visited folders have not ended");
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, reason));
         }
         let mut command = Command::new(&self.program);
         command.args(&self.args).args(task.to_args(time, self.descriptors));

@@ -149,9 +149,9 @@ pub fn running_nodes() -> Vec<RunningNode> {
 pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>) -> HostNodes {
     let is_root = Uid::effective().is_root();
     let folders = folder::open_own(is_root);
-    let own = query_nodes(&folders, Descriptors::Refused);
+    let own_nodes = query_nodes(&folders, Descriptors::Refused);
     let mut unread = Vec::new();
-    let mut rows = vec![own.into_iter()];
+    let mut rows = vec![own_nodes.into_iter()];
     let is_found = wanted.is_some_and(|pid| rows[0].as_slice().iter().any(|node| node.pid == pid));
     if is_root && !is_found {
         let seen = folders.iter().filter_map(Folder::inode).collect();

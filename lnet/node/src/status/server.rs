@@ -71,9 +71,9 @@ impl Server {
         let listener = folder.listen(&hidden)?;
         folder.rename(&hidden, &name).inspect_err(|_| folder.remove(&hidden))?;
         let shared = Arc::new(ServerState { listener, ending: AtomicBool::new(false) });
-        let own = shared.clone();
+        let state = shared.clone();
         let thread = std::thread::Builder::new().name("nlx-status".into());
-        let thread = thread.spawn(move || own.serve(&view)).inspect_err(|_| folder.remove(&name))?;
+        let thread = thread.spawn(move || state.serve(&view)).inspect_err(|_| folder.remove(&name))?;
         let path = folder.shown(&name);
         Ok(Server { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
     }

@@ -286,8 +286,8 @@ fn a_socket_that_names_another_process_is_refused() {
     assert_eq!((node.pid(), node.is_refused()), (1, true));
     let error = node.read(Instant::now() + SOON).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    let why = format!("process {} of user {} serves this socket", std::process::id(), Uid::effective());
-    assert!(error.to_string().ends_with(&why), "{error}");
+    let reason = format!("process {} of user {} serves this socket", std::process::id(), Uid::effective());
+    assert!(error.to_string().ends_with(&reason), "{error}");
 }
 
 /// A folder with many sockets hides no other's: the folders take turns.

@@ -71,8 +71,8 @@ impl View {
 
     /// The traffic of each NI: `0@lo` first.
     pub(crate) fn nis(&self) -> Vec<NiStatistics> {
-        let own = self.nids.read().clone();
-        let all = std::iter::once(Nid::LOOPBACK).chain(own);
+        let nids = self.nids.read().clone();
+        let all = std::iter::once(Nid::LOOPBACK).chain(nids);
         all.filter_map(|nid| self.drive.engine.ni_statistics(nid)).collect()
     }
 

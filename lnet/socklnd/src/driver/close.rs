@@ -68,8 +68,9 @@ impl Driver {
     /// a fresh first one also ends alone: while both sides open theirs, the peer may keep the one
     /// whose handshake ends later. A peer that has restarted, or that gives up this node, ends all
     /// connections (lnet-wire 28), and each one shows that by itself.
-    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, why: &Miss) -> Ends {
-        let hung_up = why.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&why.errno);
+    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
+        let hung_up =
+            miss.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&miss.errno);
         // Nothing has been received on it since it was established.
         let silent = self.sources.get(key).and_then(Source::conn).filter(|rx| hung_up && rx.silent);
         let Some(rx) = silent else { return Ends::All };

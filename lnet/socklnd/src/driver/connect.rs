@@ -256,14 +256,14 @@ impl Driver {
         let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
         let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
-        let why = if connecting.deadline_ns > turn.now_ns {
+        let reason = if connecting.deadline_ns > turn.now_ns {
             ", and other peers wait"
         } else if connecting.begun_ns.saturating_add(connecting.peer.ni.timeout_ns) > turn.now_ns {
             ", which was left after the other connections to it"
         } else {
             ""
         };
-        let detail = format!("no answer within {seconds} s{why}");
+        let detail = format!("no answer within {seconds} s{reason}");
         self.connecting_failed(turn, key, Miss::new(step, Errno::ETIMEDOUT, detail));
     }
 

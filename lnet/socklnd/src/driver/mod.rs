@@ -115,8 +115,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         Some(InUse { peer: rx.peer.clone(), conn: rx.conn.clone(), address: rx.remote })
     }
 
-    fn ends_with(&self, turn: Turn<'_>, key: Key, why: &Miss) -> Ends {
-        self.decide_ends(turn, key, why)
+    fn ends_with(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
+        self.decide_ends(turn, key, miss)
     }
 
     fn end_conn(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conn: &Arc<Conn>, errno: Errno) {

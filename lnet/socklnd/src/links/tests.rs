@@ -343,7 +343,7 @@ impl World {
                 self.nodes[to].established(conn_type, RUN, false, self.now_ns);
             }
             OnTheWay::Answer { to, answer, .. } => {
-                assert_eq!(answer, Answer::Refuse, "both keep their run");
+                assert_eq!(answer, Answer::Refuse, "neither closes its connections");
                 self.refusals += 1;
                 assert_eq!(
                     self.nodes[to].refused(Retry::Race, self.now_ns),

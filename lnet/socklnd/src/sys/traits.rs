@@ -182,10 +182,10 @@ pub trait Poller: Send + Sync {
     ///
     /// # Errors
     /// ENOSPC or ENOMEM if the system has no room for more.
-    fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno>;
+    fn add(&self, handle: Handle<'_>, key: u64) -> Result<(), Errno>;
 
     /// Ends watching. No effect if the handle is not watched.
-    fn delete(&self, what: Handle<'_>);
+    fn delete(&self, handle: Handle<'_>);
 
     /// Replaces `events` with the changes since the last call; does not block. Changes without room
     /// are reported by the next call.

@@ -111,8 +111,8 @@ fn what_is_missing_is_told_with_what_to_do() {
     ] {
         let error = nids(net, &host).unwrap_err();
         assert_eq!(error.errno(), Errno::ENODEV, "{net}");
-        let told = error.to_string();
-        assert!(words.iter().all(|word| told.contains(word)), "{net}: {told}");
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{net}: {text}");
     }
 }
 

@@ -164,7 +164,7 @@ impl Meeting {
 
 /// The call with which a program thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum WaitKind {
     /// [`wait_until`].
     Until,
     /// A loop of [`Node::eq_poll`], for the events of a machine.
@@ -174,7 +174,7 @@ enum Way {
 /// Sends a message to each of `partitions` transfer machines of a node, over a connection in a
 /// partition each, while `waiters` of the node's threads wait. Their handlers meet: so they run at
 /// once. Returns the names of their threads.
-fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<String> {
+fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTreeSet<String> {
     let busy = node(&format!("tcp(127.44.{subnet}.1)"), partitions);
     let own = busy.nids()[0];
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
@@ -209,9 +209,9 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
             let deadline_ns = Some(busy.deadline_ns(2 * PATIENCE));
             let over = || stop.load(Ordering::SeqCst);
             let eqs = &eqs[waiter..=waiter];
-            let wait = move || match way {
-                Way::Until => drop(wait_until(&*busy.drive(), sleeper, deadline_ns, over)),
-                Way::EqPoll => {
+            let wait = move || match kind {
+                WaitKind::Until => drop(wait_until(&*busy.drive(), sleeper, deadline_ns, over)),
+                WaitKind::EqPoll => {
                     while !over() {
                         busy.eq_poll(eqs, Some(2 * PATIENCE)).unwrap();
                     }
@@ -233,10 +233,10 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
         let sent: Vec<_> = (0..partitions).map(|machine| scope.spawn(move || put_to(machine))).collect();
         let sent = sent.into_iter().map(|put| put.join().unwrap()).collect::<Vec<_>>();
         stop.store(true, Ordering::SeqCst);
-        match way {
-            Way::Until => sleepers.iter().for_each(|sleeper| sleeper.wake()),
+        match kind {
+            WaitKind::Until => sleepers.iter().for_each(|sleeper| sleeper.wake()),
             // Another message each; no handler waits any more.
-            Way::EqPoll => (0..waiters).for_each(|machine| put_to(machine).unwrap()),
+            WaitKind::EqPoll => (0..waiters).for_each(|machine| put_to(machine).unwrap()),
         }
         assert_eq!(sent, vec![Ok(()); partitions]);
     });
@@ -249,11 +249,11 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, way: Way) -> BTreeSet<
 // Covers: S-203, S-311, S-316
 #[test]
 fn threads_that_wait_run_handlers_at_once() {
-    let ways = [(60, Way::Until), (70, Way::EqPoll)];
-    for (subnet, way) in ways {
+    let kinds = [(60, WaitKind::Until), (70, WaitKind::EqPoll)];
+    for (subnet, kind) in kinds {
         for (number, partitions) in [1, 2, 4].into_iter().enumerate() {
-            let there = meeting(subnet + number as u8, partitions, partitions, way);
-            assert!(there.iter().all(|name| name.starts_with("waiter-")), "{way:?}: {there:?}");
+            let there = meeting(subnet + number as u8, partitions, partitions, kind);
+            assert!(there.iter().all(|name| name.starts_with("waiter-")), "{kind:?}: {there:?}");
         }
     }
 }
@@ -264,11 +264,11 @@ fn threads_that_wait_run_handlers_at_once() {
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
     for (subnet, partitions) in [(63, 2), (64, 4)] {
-        for (way, subnet) in [(Way::Until, subnet), (Way::EqPoll, subnet + 10)] {
-            let there = meeting(subnet, partitions, 1, way);
-            assert!(there.iter().any(|name| name.starts_with("lnet-sched-")), "{way:?}: {there:?}");
+        for (kind, subnet) in [(WaitKind::Until, subnet), (WaitKind::EqPoll, subnet + 10)] {
+            let there = meeting(subnet, partitions, 1, kind);
+            assert!(there.iter().any(|name| name.starts_with("lnet-sched-")), "{kind:?}: {there:?}");
         }
-        let there = meeting(subnet, partitions, 0, Way::Until);
+        let there = meeting(subnet, partitions, 0, WaitKind::Until);
         assert!(there.iter().all(|name| name.starts_with("lnet-sched-")), "{there:?}");
     }
 }
@@ -286,7 +286,7 @@ fn an_interface_that_carries_traffic_goes_and_comes_back() {
     for _ in 0..3 {
         // A peer that was refused meanwhile waits for its back-off.
         let back = Sender::new(other, 0);
-        until("the way back", || back.put(peer, gone).is_ok());
+        until("the new connection", || back.put(peer, gone).is_ok());
         let (done, stop) = ([const { AtomicU64::new(0) }; 4], AtomicBool::new(false));
         thread::scope(|scope| {
             let _stopped = Stop(&stop);

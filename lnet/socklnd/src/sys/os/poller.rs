@@ -30,14 +30,14 @@ impl Epolled {
 }
 
 impl Poller for Epolled {
-    fn add(&self, what: Handle<'_>, key: u64) -> Result<(), Errno> {
-        let Handle::Fd(fd) = what else { return Err(Errno::EBADF) };
+    fn add(&self, handle: Handle<'_>, key: u64) -> Result<(), Errno> {
+        let Handle::Fd(fd) = handle else { return Err(Errno::EBADF) };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP | EpollFlags::EPOLLET;
         self.epoll.add(fd, EpollEvent::new(flags, key))
     }
 
-    fn delete(&self, what: Handle<'_>) {
-        if let Handle::Fd(fd) = what {
+    fn delete(&self, handle: Handle<'_>) {
+        if let Handle::Fd(fd) = handle {
             // Fails only for a socket that is not watched.
             let _ = self.epoll.delete(fd);
         }
