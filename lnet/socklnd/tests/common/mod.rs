@@ -1,4 +1,4 @@
-//! A node made of a `SockLnd` and a stand-in for the engine, and peers made of bare sockets.
+//! A node made of a `SockLnd` and a test engine, and peers made of bare sockets.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod host;
@@ -72,7 +72,7 @@ impl Got {
     }
 }
 
-/// The stand-in's treatment of the next messages, before it takes everything again.
+/// The test engine's treatment of the next messages, before it takes everything again.
 pub enum Order {
     /// Take only this number of bytes.
     Truncate(usize),
@@ -81,7 +81,7 @@ pub enum Order {
     Close(Errno),
 }
 
-/// The stand-in for the engine: takes every PUT and REPLY into new memory, answers every GET.
+/// The test engine: takes every PUT and REPLY into new memory, answers every GET.
 #[derive(Default)]
 pub struct Engine {
     lnd: OnceLock<Weak<SockLnd>>,
