@@ -11,7 +11,7 @@ use nlx_driver_proto::ProtoError;
 #[non_exhaustive]
 pub enum Violation {
     /// A packet is too short to have a number that could be answered.
-    #[error("a packet of {bytes} bytes, which has no header")]
+    #[error("a packet of {bytes} bytes is too short for a header")]
     Packet {
         /// Its length.
         bytes: usize,
@@ -23,7 +23,7 @@ pub enum Violation {
     #[error("the submission ring is corrupt: {0}")]
     Ring(Corruption),
     /// An entry of the submission ring is invalid.
-    #[error("the submission ring: {0}")]
+    #[error("an invalid entry in the submission ring: {0}")]
     Entry(ProtoError),
     /// There was no room for an event, or the words of the queue contradict each other: the client
     /// has not provisioned it as it must, or has corrupted it.
@@ -39,7 +39,7 @@ pub enum Violation {
         what: &'static str,
     },
     /// A system call failed that can only fail because of the client.
-    #[error("{call}: {errno}")]
+    #[error("{call} failed: {errno}")]
     System {
         /// The call that failed.
         call: &'static str,

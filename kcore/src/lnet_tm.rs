@@ -264,7 +264,7 @@ impl<T: EventSink> Drop for LnetTm<T> {
         let address = self.shared.address;
         let cleared = self.shared.set_teardown(PendingTeardown::new(self.network.clone(), self.eq, address));
         if let Err(error) = cleared {
-            tracing::debug!(%address, %error, "a transfer machine dropped in use");
+            tracing::debug!(%address, %error, "LNet still holds operations of a dropped transfer machine");
         }
     }
 }

@@ -96,7 +96,7 @@ impl Machine {
     fn mark_corrupt(&self, corruption: Corruption) -> CoreError {
         let address = self.shared().address;
         if !self.corrupt.swap(true, Ordering::Relaxed) {
-            tracing::error!(%address, %corruption, "the events of a transfer machine are lost");
+            tracing::error!(%address, %corruption, "the event queue of a transfer machine is corrupt: its events are lost");
         }
         CoreError::QueueCorrupt { address, reason: corruption.to_string() }
     }

@@ -199,7 +199,7 @@ fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, Ow
         (Reply::Arena { arena, bytes, huge }, Some(fd)) => Ok((arena, bytes, huge, fd)),
         (Reply::Arena { .. }, None) => Err(link.violated("an arena without memory".into())),
         (Reply::Refused(refusal), _) => Err(refused("allocate memory", &refusal)),
-        (reply, _) => Err(link.violated(format!("{reply:?} to a request for an arena"))),
+        (reply, _) => Err(link.violated(format!("unexpected reply to a request for an arena: {reply:?}"))),
     }
 }
 

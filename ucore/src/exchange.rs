@@ -77,7 +77,7 @@ impl Failure {
         match errno {
             Errno::ETIMEDOUT => Failure::Late,
             Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN => Failure::Gone,
-            errno => Failure::Wrong(format!("the socket says {}", errno.desc())),
+            errno => Failure::Wrong(format!("the socket failed: {}", errno.desc())),
         }
     }
 }

@@ -64,9 +64,9 @@ impl Link {
         let (welcome, fds) = match called {
             Ok((Reply::Welcome(welcome), fds)) => (welcome, fds),
             Ok((Reply::Refused(refusal), _)) => return Err(refused(ACTION, &refusal)),
-            Ok(_) => return Err(failed(format!("{shown}: no welcome"), Errno::EPROTO)),
+            Ok(_) => return Err(failed(format!("{shown}: unexpected reply to the hello"), Errno::EPROTO)),
             Err(Failure::Gone) => {
-                return Err(failed(format!("{shown}: it hung up"), Errno::ECONNRESET));
+                return Err(failed(format!("{shown}: the helper closed the connection"), Errno::ECONNRESET));
             }
             Err(Failure::Late) => {
                 return Err(failed(format!("{shown}: no answer within {timeout:?}"), Errno::ETIMEDOUT));
@@ -75,7 +75,10 @@ impl Link {
         };
         let queue = |error: nlx_bev_cqueue::Error| failed(format!("{shown}: {error}"), error.errno());
         let Ok([ring, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
-            return Err(failed(format!("{shown}: no ring and doorbell"), Errno::EPROTO));
+            return Err(failed(
+                format!("{shown}: the reply to the hello lacks the submission ring or the doorbell"),
+                Errno::EPROTO,
+            ));
         };
         let memory = SharedMemory::attach(ring).map_err(queue)?;
         point!(RingMapped);
@@ -139,7 +142,7 @@ impl Link {
             Err(PushError::Full { .. }) => self.push_when_drained(ring, submission)?,
             Err(error) => {
                 drop(ring);
-                return Err(self.violated(format!("the submission ring: {error}")));
+                return Err(self.violated(format!("the submission ring is corrupt: {error}")));
             }
         }
         point!(entry => pushed);
@@ -159,11 +162,11 @@ impl Link {
         point!(RingDrained);
         let pushed = match answered {
             Ok((Reply::Done, _)) => ring.push(submission).map_err(|error| error.to_string()),
-            Ok((reply, _)) => Err(format!("{reply:?} to a sync")),
+            Ok((reply, _)) => Err(format!("unexpected reply to a sync: {reply:?}")),
             Err(error) => return Err(error),
         };
         drop(ring);
-        pushed.map_err(|error| self.violated(format!("the submission ring: {error}")))
+        pushed.map_err(|error| self.violated(format!("the submission ring is corrupt: {error}")))
     }
 
     /// Wakes the helper if it sleeps.
@@ -228,7 +231,7 @@ impl Link {
     /// Ends the link from this side.
     fn fail(&self, action: &'static str, reason: String, errno: Errno) -> CoreError {
         if !self.has_ended() {
-            tracing::error!(path = %self.path, action, reason, "the helper counts as gone");
+            tracing::error!(path = %self.path, action, reason, "the connection to the helper is lost");
         }
         self.end(BROKEN);
         CoreError::Transport { action, reason, errno }
@@ -272,8 +275,8 @@ impl Link {
 /// Returns a hint for a socket that cannot be reached.
 fn hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::EACCES | Errno::EPERM => "may this user reach it, by its owner, group and mode?",
-        _ => "does nlxd run?",
+        Errno::EACCES | Errno::EPERM => "check the owner, group and mode of the socket",
+        _ => "is nlxd running?",
     }
 }
 

@@ -84,7 +84,7 @@ impl Machine {
         let (tm, address, fds) = match link.request(&Request::StartTm(start))? {
             (Reply::Started { tm, address }, fds) => (tm, address, fds),
             (Reply::Refused(refusal), _) => return Err(refused_start(wanted, &refusal)),
-            (reply, _) => return Err(link.violated(format!("{reply:?} to a start"))),
+            (reply, _) => return Err(link.violated(format!("unexpected reply to a start: {reply:?}"))),
         };
         let (memory, consumer) = event_queue(fds).map_err(|reason| link.violated(reason))?;
         point!(EventsMapped);

@@ -133,7 +133,9 @@ impl Domain {
                 Ok(())
             }
             (Reply::Refused(refusal), _) => Err(refused("ask for the node's NIDs", &refusal)),
-            (reply, _) => Err(self.link().violated(format!("{reply:?} to a request for NIDs"))),
+            (reply, _) => {
+                Err(self.link().violated(format!("unexpected reply to a request for NIDs: {reply:?}")))
+            }
         }
     }
 
@@ -153,7 +155,7 @@ impl Domain {
             // The helper is gone again: the next attempt starts from the beginning.
             link.check()?;
             if let Some(Err(error)) = &shadow {
-                tracing::debug!(buffer = handle.0, %error, "a buffer that the new helper does not take");
+                tracing::debug!(buffer = handle.0, %error, "the new helper refuses a buffer");
                 no_room = if error.errno() == Errno::ENOMEM { memory.len() } else { no_room };
             }
             let shadow = shadow.and_then(Result::ok);
@@ -162,7 +164,7 @@ impl Domain {
         }
         if refused > 0 {
             let path = self.options.path();
-            tracing::warn!(path = %path.display(), refused, "the new helper does not take all buffers");
+            tracing::warn!(path = %path.display(), refused, "the new helper refuses some buffers; each is offered again when it is used");
         }
         // Those with the shadows of a link in between.
         arenas.tidy_former();
@@ -279,7 +281,7 @@ impl Core for Ucore {
         if self.domain.fork_guard.in_owner_process()
             && let Err(error) = self.domain.fetch_nids()
         {
-            tracing::debug!(%error, "the node's NIDs as they were");
+            tracing::debug!(%error, "cannot fetch the node's NIDs; the last known ones are returned");
         }
         self.domain.nids.lock().clone()
     }

@@ -65,10 +65,14 @@ fn reconnect(domain: &Weak<Domain>) -> Option<Arc<Link>> {
                 let errno = Some(error.errno());
                 // The helper runs, and refuses this client.
                 match error.errno() {
-                    Errno::ENOENT | Errno::ECONNREFUSED => tracing::debug!(%error, ?pause, "no helper yet"),
-                    _ if errno == last => tracing::debug!(%error, ?pause, "no helper yet"),
+                    Errno::ENOENT | Errno::ECONNREFUSED => {
+                        tracing::debug!(%error, ?pause, "cannot connect to the helper yet; trying again")
+                    }
+                    _ if errno == last => {
+                        tracing::debug!(%error, ?pause, "cannot connect to the helper yet; trying again")
+                    }
                     _ => {
-                        tracing::warn!(path = %path.display(), %error, "the helper is there, and not for us")
+                        tracing::warn!(path = %path.display(), %error, "the helper refuses this client; trying again")
                     }
                 }
                 last = errno;

@@ -73,7 +73,7 @@ impl Worker {
     pub(super) fn pause(&mut self, errno: Errno) {
         self.shared.door.without_descriptors.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
-            tracing::warn!(%errno, "a client cannot be let in");
+            tracing::warn!(%errno, "a client cannot be accepted");
         }
         self.paused_until_ns = Some(self.now_ns() + ns(ACCEPT_PAUSE));
         self.watch_listener(EpollFlags::empty());

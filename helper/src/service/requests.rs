@@ -62,7 +62,7 @@ impl Worker {
         let may_attach = client.may_attach;
         match self.inbox.receive(client.socket.as_fd(), may_attach) {
             Received::Packet(length) if length > PACKET_MAX => {
-                self.cut_off(slot, &format_args!("a packet of more than {PACKET_MAX} bytes"));
+                self.cut_off(slot, &format_args!("it sent a packet of more than {PACKET_MAX} bytes"));
                 REQUEST_UNITS
             }
             Received::Packet(length) => {
@@ -71,7 +71,7 @@ impl Worker {
                 self.begin_request(slot, length, budget)
             }
             Received::Attached => {
-                self.cut_off(slot, &"descriptors came with a packet: none has any");
+                self.cut_off(slot, &"it sent descriptors with a packet, which no packet may have");
                 REQUEST_UNITS
             }
             Received::Nothing => {

@@ -76,7 +76,7 @@ impl Machine {
                 Err(_) => break,
             }
         }
-        tracing::warn!(address = %self.address, "a transfer machine dropped in use does not end");
+        tracing::warn!(address = %self.address, "operations of a dropped transfer machine have not ended; their memory stays leased until the helper is gone");
         self.leave_behind();
     }
 

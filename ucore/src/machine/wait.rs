@@ -55,7 +55,7 @@ impl Machine {
             }
             if let Some(corruption) = consumer.corruption() {
                 *corrupt = true;
-                self.link.violated(format!("the event queue of {}: {corruption}", self.address));
+                self.link.violated(format!("the event queue of {} is corrupt: {corruption}", self.address));
             } else if is_empty {
                 if has_ended {
                     break;
@@ -115,7 +115,7 @@ impl Machine {
     #[cold]
     fn unexpected(&self, buffer: BufferHandle) -> Option<BufferEvent> {
         if !self.link.has_ended() {
-            self.link.violated(format!("an event of {:#x}, which has no such operation", buffer.0));
+            self.link.violated(format!("an event for buffer {:#x}, which has no such operation", buffer.0));
         }
         None
     }
@@ -180,7 +180,7 @@ impl Machine {
                 Ok(Wake::Ready | Wake::TimedOut) => return,
                 Ok(Wake::Signalled) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "the system does not let a waiter sleep");
+                    tracing::debug!(%error, "a waiter cannot sleep; it polls instead");
                     std::thread::sleep(POLL_INTERVAL);
                 }
             }
