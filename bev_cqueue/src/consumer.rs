@@ -293,7 +293,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     fn publish(&mut self) {
         if self.published != self.taken {
             self.published = self.taken;
-            // SYNC bevq.get: with Producer::reckon.
+            // SYNC bevq.get: with Producer::update_room.
             self.memory.header().consumer.consumed.store(self.taken, GET.release());
             point!(GivenBack);
         }

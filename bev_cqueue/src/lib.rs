@@ -70,7 +70,8 @@
 //!
 //! When nothing is provisioned and no event waits, all slots but the divider are free, and the
 //! consumer may cut off the last of them ([`Consumer::shrink`]). They are chained through their
-//! links and are reused first when the ring grows again; their pages return to the system.
+//! links and are reused first when the ring grows again; their pages return to the system where the
+//! memory permits it ([`Memory::discard`]).
 //!
 //! ```text
 //!   before:   D --> front --> a --> b --> c --> D

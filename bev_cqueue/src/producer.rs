@@ -138,18 +138,18 @@ impl<T: Event, M: Memory> Producer<T, M> {
                     result => result?,
                 }
             }
-            // A copy of the position: the loop writes only slots. `Walk` stores it back when
+            // A copy of the position: the loop writes only slots. `BatchPush` stores it back when
             // dropped, since the iterator may panic.
-            let mut walk = Walk { place: self.place, room: self.room, producer: self };
-            while walk.room > 0 {
+            let mut batch = BatchPush { place: self.place, room: self.room, producer: self };
+            while batch.room > 0 {
                 let Some(event) = events.next() else { return Ok(pushed) };
-                let Some(next) = walk.place.put(&walk.producer.memory, &event) else {
-                    drop(walk);
+                let Some(next) = batch.place.put(&batch.producer.memory, &event) else {
+                    drop(batch);
                     return Err(self.lost());
                 };
                 point!(PushIterStamped);
-                walk.place = next;
-                walk.room -= 1;
+                batch.place = next;
+                batch.room -= 1;
                 pushed += 1;
             }
         }
@@ -190,7 +190,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn accept_shrink(&mut self) -> Result<(), Corruption> {
-        self.reckon(MIN_SLOTS)
+        self.update_room(MIN_SLOTS)
     }
 
     /// The number of events pushed since the start.
@@ -240,11 +240,11 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     /// Reads the consumer's counters again, which can only have increased.
     fn refresh(&mut self) -> Result<(), Corruption> {
-        self.reckon(self.slots)
+        self.update_room(self.slots)
     }
 
     /// Computes the room from the consumer's counters. The ring has at least `fewest` slots.
-    fn reckon(&mut self, fewest: u32) -> Result<(), Corruption> {
+    fn update_room(&mut self, fewest: u32) -> Result<(), Corruption> {
         if let Some(corruption) = self.corruption {
             return Err(corruption);
         }
@@ -254,13 +254,13 @@ impl<T: Event, M: Memory> Producer<T, M> {
         // SYNC bevq.grow: with Consumer::grow and Consumer::shrink.
         let slots = line.nr.load(GROW.acquire());
         point!(CountersRead);
-        self.check(consumed, slots, fewest).map_err(|corruption| self.condemn(corruption))?;
+        self.check(consumed, slots, fewest).map_err(|corruption| self.set_corrupt(corruption))?;
         self.consumed = consumed;
         self.slots = slots;
         // Does not underflow: before, at most `slots - 1` events waited; `consumed` has not
         // decreased, and `slots` has decreased only if no event waits.
         self.room = u64::from(slots - 1) - (self.place.produced - consumed);
-        point!(RoomReckoned);
+        point!(RoomUpdated);
         Ok(())
     }
 
@@ -287,11 +287,11 @@ impl<T: Event, M: Memory> Producer<T, M> {
     #[cold]
     fn lost(&mut self) -> PushError {
         let corruption = Corruption::Link { index: self.place.fill, slots: self.max_slots() };
-        PushError::Corrupt(self.condemn(corruption))
+        PushError::Corrupt(self.set_corrupt(corruption))
     }
 
     /// Records the corruption: every later push looks for room, and returns it.
-    fn condemn(&mut self, corruption: Corruption) -> Corruption {
+    fn set_corrupt(&mut self, corruption: Corruption) -> Corruption {
         self.room = 0;
         self.corruption = Some(corruption);
         corruption
@@ -299,13 +299,13 @@ impl<T: Event, M: Memory> Producer<T, M> {
 }
 
 /// The local state of a producer that pushes several events.
-struct Walk<'a, T, M> {
+struct BatchPush<'a, T, M> {
     producer: &'a mut Producer<T, M>,
     place: Place,
     room: u64,
 }
 
-impl<T, M> Drop for Walk<'_, T, M> {
+impl<T, M> Drop for BatchPush<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         (self.producer.place, self.producer.room) = (self.place, self.room);

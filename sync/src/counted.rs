@@ -8,7 +8,7 @@ pub use parking_lot::MutexGuard;
 
 std::thread_local! {
     /// The places at which this thread has taken locks; `None` while it does not count.
-    static TAKEN: RefCell<Option<Vec<&'static Location<'static>>>> = const { RefCell::new(None) };
+    static LOCK_SITES: RefCell<Option<Vec<&'static Location<'static>>>> = const { RefCell::new(None) };
 }
 
 /// `parking_lot::Mutex`, with the methods that this workspace uses.
@@ -24,15 +24,15 @@ impl<T> Mutex<T> {
     /// Acquires the lock; blocks until it is free.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        note(Location::caller());
+        record(Location::caller());
         self.0.lock()
     }
 
     /// Acquires the lock if it is free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let place = Location::caller();
-        self.0.try_lock().inspect(|_| note(place))
+        let location = Location::caller();
+        self.0.try_lock().inspect(|_| record(location))
     }
 
     /// Returns the value without locking: `&mut self` excludes other users.
@@ -41,11 +41,11 @@ impl<T> Mutex<T> {
     }
 }
 
-fn note(place: &'static Location<'static>) {
+fn record(location: &'static Location<'static>) {
     // While the thread exits, its thread-local is gone and nothing is counted.
-    let _ = TAKEN.try_with(|taken| {
+    let _ = LOCK_SITES.try_with(|taken| {
         if let Some(taken) = &mut *taken.borrow_mut() {
-            taken.push(place);
+            taken.push(location);
         }
     });
 }
@@ -53,16 +53,16 @@ fn note(place: &'static Location<'static>) {
 /// Runs `work`, and returns the places at which this thread took a lock of this crate during it, in
 /// order.
 pub fn locks_taken<R>(work: impl FnOnce() -> R) -> (R, Vec<&'static Location<'static>>) {
-    let before = TAKEN.replace(Some(Vec::new()));
+    let before = LOCK_SITES.replace(Some(Vec::new()));
     let result = work();
-    (result, TAKEN.replace(before).unwrap_or_default())
+    (result, LOCK_SITES.replace(before).unwrap_or_default())
 }
 
 /// Runs a check that only debug builds make; the locks that it takes are not counted.
 pub fn uncounted<R>(check: impl FnOnce() -> R) -> R {
-    let counting = TAKEN.take();
+    let counting = LOCK_SITES.take();
     let result = check();
-    TAKEN.set(counting);
+    LOCK_SITES.set(counting);
     result
 }
 
@@ -84,7 +84,7 @@ mod tests {
             *held + *free
         });
         assert_eq!((sum, taken.len()), (4, 2));
-        assert!(taken.iter().all(|place| place.file().ends_with("counted.rs")));
+        assert!(taken.iter().all(|location| location.file().ends_with("counted.rs")));
         assert!(taken[0].line() < taken[1].line());
         assert!(locks_taken(|| drop(one.lock())).1.len() == 1, "each count begins at none");
     }

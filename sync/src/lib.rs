@@ -13,8 +13,8 @@
 //! | [`point!`] | points of the code at which tests kill or stop the process |
 //!
 //! A crate that models a part of itself imports from the top level, and has loom as a
-//! dev-dependency under `cfg(loom)` for the threads of its models. A crate that is compiled plainly
-//! in the models of the crates above it imports from [`plain`] or `model` directly.
+//! dev-dependency under `cfg(loom)` for the threads of its models. A crate whose models are
+//! separate from those of the crates above it imports from [`plain`] or `model` directly.
 
 #![cfg_attr(not(any(feature = "std", loom)), no_std)]
 #![deny(unsafe_code)]

@@ -8,7 +8,7 @@ mod support;
 use std::process::Command;
 use std::time::Duration;
 
-use support::forwarder::{FAIR, Forwarder, Weather};
+use support::forwarder::{Forwarder, NO_FAULTS, NetworkFaults};
 use support::peer::{PORT, Peer, Stream, Values, address, exchange, hung_unless};
 
 /// Short pauses between attempts to connect, for tests that make many of them fail.
@@ -19,11 +19,11 @@ const QUICK: &str = "sock_timeout=2 transaction_timeout=4 min_reconnectms=20 max
 fn messages_that_come_late_and_in_pieces() {
     let forwarder = Forwarder::new([address(), address()]);
     let [mut one, mut other] = forwarder.peers(["partitions=2", "partitions=1"]);
-    let late = |ms, piece| Weather { delay: Duration::from_millis(ms), piece, ..FAIR };
-    let weathers =
+    let late = |ms, piece| NetworkFaults { delay: Duration::from_millis(ms), piece, ..NO_FAULTS };
+    let fault_sets =
         [(late(0, 3), 929), (late(1, 97), 16_383), (late(3, 1500), 65_536), (late(10, 1 << 16), 1 << 20)];
-    for (seed, (weather, max)) in (0..).zip(weathers) {
-        forwarder.set(weather);
+    for (seed, (faults, max)) in (0..).zip(fault_sets) {
+        forwarder.set(faults);
         exchange(&mut one, &mut other, 10 * seed, &format!("count=72 inflight=12 max={max}"));
     }
 }
@@ -38,12 +38,12 @@ fn connections_that_break_anywhere() {
     let back = Stream::start(&mut other, &mut one, "lanes=6");
     // In the request, in the hello, in a prefix, in a header, in payloads.
     for bytes in [1, 15, 16, 40, 71, 72, 80, 100, 200, 1000, 20_000, 100_000] {
-        forwarder.set(Weather { cut_after: Some(bytes), ..FAIR });
+        forwarder.set(NetworkFaults { cut_after: Some(bytes), ..NO_FAULTS });
         forwarder.cut();
         there.fail(&mut one, 6);
         back.fail(&mut other, 6);
     }
-    forwarder.set(FAIR);
+    forwarder.set(NO_FAULTS);
     forwarder.cut();
     there.advance(&mut one, 50);
     back.advance(&mut other, 50);

@@ -51,8 +51,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Reduces the ring to `slots`, if it is larger. The other slots become spare; shared memory
-    /// returns their pages to the system.
+    /// Reduces the ring to `slots`, if it is larger. The other slots become spare, and their pages
+    /// return to the system where the memory permits it ([`Memory::discard`]).
     ///
     /// The producer must be notified before it pushes again, by
     /// [`Producer::accept_shrink`](crate::Producer::accept_shrink). Since nothing is provisioned,
@@ -214,7 +214,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     }
 
     fn publish_slots(&self) {
-        // SYNC bevq.grow: with Producer::reckon.
+        // SYNC bevq.grow: with Producer::update_room.
         self.memory.header().consumer.nr.store(self.slots, GROW.release());
     }
 }

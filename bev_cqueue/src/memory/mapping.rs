@@ -80,14 +80,14 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Creates the parts of a queue of `slots` slots in a readable and writable mapping that is
-    /// long enough ([`Places`]). If it maps a file, the file cannot become shorter.
+    /// long enough ([`Offsets`]). If it maps a file, the file cannot become shorter.
     pub(super) fn of(map: MmapRaw, slots: usize) -> Result<Self, NoMemory> {
-        let places = Places::of(slots);
-        assert!(map.len() >= places.end, "a mapping of {} bytes for {slots} slots", map.len());
+        let offsets = Offsets::of(slots);
+        assert!(map.len() >= offsets.end, "a mapping of {} bytes for {slots} slots", map.len());
         let start = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address zero");
         // SAFETY: both offsets lie within the mapping, whose length was checked above.
         let (links_at, slots_at) =
-            unsafe { (start.add(places.links).cast(), start.add(places.slots).cast()) };
+            unsafe { (start.add(offsets.links).cast(), start.add(offsets.slots).cast()) };
         Ok(Mapping {
             header: start.cast(),
             links: NonNull::slice_from_raw_parts(links_at, slots),
@@ -99,7 +99,7 @@ impl Mapping {
     #[inline]
     pub(super) fn header(&self) -> &Header {
         // SAFETY: `of` computed the address and the length within a mapping that begins at a page
-        // boundary, a multiple of the alignment (`Places::of`). The mapping lives as long as
+        // boundary, a multiple of the alignment (`Offsets::of`). The mapping lives as long as
         // `self.map`, and a file beneath it keeps its size. It consists of atomics, for which every
         // bit pattern is valid, so that other writers, in any process, are harmless.
         unsafe { self.header.as_ref() }
@@ -119,13 +119,13 @@ impl Mapping {
 
     /// Returns the address of the mapping and the size of its parts in bytes.
     pub(super) fn bytes(&self) -> (*const u8, usize) {
-        (self.header.as_ptr().cast_const().cast(), Places::of(self.slots.len()).end)
+        (self.header.as_ptr().cast_const().cast(), Offsets::of(self.slots.len()).end)
     }
 
     /// Returns the pages that hold only these slots to the system, by `advice`: one after which the
     /// pages read as zeros.
     pub(super) fn discard(&self, slots: Range<u32>, advice: UncheckedAdvice) {
-        let start = Places::of(self.slots.len()).slots;
+        let start = Offsets::of(self.slots.len()).slots;
         let at = |index: u32| start + self.slots.len().min(index as usize) * size_of::<Slot>();
         // The mapping begins at a page boundary.
         if let Some(pages) = whole_pages(at(slots.start)..at(slots.end)) {
@@ -146,18 +146,18 @@ fn whole_pages(bytes: Range<usize>) -> Option<Range<usize>> {
 }
 
 /// The byte offsets of a queue's parts from the start of the mapping.
-pub(super) struct Places {
+pub(super) struct Offsets {
     links: usize,
     slots: usize,
     pub(super) end: usize,
 }
 
-impl Places {
+impl Offsets {
     /// Does not overflow: `check_slot_count` has limited `slots`.
     pub(super) const fn of(slots: usize) -> Self {
         let links = size_of::<Header>();
         let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
-        Places { links, slots: slots_at, end: slots_at + slots * size_of::<Slot>() }
+        Offsets { links, slots: slots_at, end: slots_at + slots * size_of::<Slot>() }
     }
 }
 
@@ -168,14 +168,14 @@ mod assertions {
     use super::*;
     use crate::{MAX_SLOTS, MIN_SLOTS};
 
-    const_assert_eq!(Places::of(MIN_SLOTS as usize).links, 640);
-    const_assert_eq!(Places::of(MIN_SLOTS as usize).slots, 768);
-    const_assert_eq!(Places::of(MIN_SLOTS as usize).end, 1024);
+    const_assert_eq!(Offsets::of(MIN_SLOTS as usize).links, 640);
+    const_assert_eq!(Offsets::of(MIN_SLOTS as usize).slots, 768);
+    const_assert_eq!(Offsets::of(MIN_SLOTS as usize).end, 1024);
 
-    const_assert_eq!(Places::of(MAX_SLOTS as usize).slots, 640 + 4 * MAX_SLOTS as usize);
+    const_assert_eq!(Offsets::of(MAX_SLOTS as usize).slots, 640 + 4 * MAX_SLOTS as usize);
     const_assert_eq!(
-        Places::of(MAX_SLOTS as usize).end,
-        Places::of(MAX_SLOTS as usize).slots + 128 * MAX_SLOTS as usize
+        Offsets::of(MAX_SLOTS as usize).end,
+        Offsets::of(MAX_SLOTS as usize).slots + 128 * MAX_SLOTS as usize
     );
-    const_assert!(Places::of(MAX_SLOTS as usize).end < 133 << 20);
+    const_assert!(Offsets::of(MAX_SLOTS as usize).end < 133 << 20);
 }

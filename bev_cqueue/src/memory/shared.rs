@@ -13,7 +13,7 @@ use nix::unistd::ftruncate;
 
 use crate::error::Error;
 use crate::layout::{Header, Link, MAGIC, Slot, VERSION};
-use crate::memory::mapping::{Mapping, Places};
+use crate::memory::mapping::{Mapping, Offsets};
 use crate::memory::{Memory, check_slot_count, format};
 
 /// The name of the memory in `/proc/PID/maps`.
@@ -23,9 +23,10 @@ const NAME: &CStr = c"nlx-bev-cqueue";
 ///
 /// The size is fixed and sealed. The process that attaches it seals it against further writers, too
 /// (`F_SEAL_FUTURE_WRITE`): from then on no process can remove pages that another one uses, nor map
-/// it again for writing. Slots that were never linked in take no memory; those that
-/// [shrinking](crate::Consumer::shrink) has removed from the ring take none until it is attached. A
-/// clone is another handle to the same mapping, which forked children do not inherit.
+/// it again for writing. Slots that were never linked in take no memory.
+/// [Shrinking](crate::Consumer::shrink) returns the pages of removed slots only before it is
+/// attached: the seal forbids that, too. A clone is another handle to the same mapping, which
+/// forked children do not inherit.
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Mapping);
 
@@ -42,7 +43,7 @@ impl SharedMemory {
         let slots = check_slot_count(max_slots)?;
         let fd = new_memfd().map_err(Error::system("memfd_create"))?;
         // At most 132 MiB: `check_slot_count`.
-        ftruncate(&fd, Places::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
+        ftruncate(&fd, Offsets::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SIZE)).map_err(Error::system("fcntl"))?;
         let memory = Self::map(&fd, slots)?;
         format(&memory);
@@ -55,7 +56,7 @@ impl SharedMemory {
     ///
     /// [`Error::SlotCount`], as [`SharedMemory::create`].
     pub fn size(max_slots: u32) -> Result<usize, Error> {
-        Ok(Places::of(check_slot_count(max_slots)?).end)
+        Ok(Offsets::of(check_slot_count(max_slots)?).end)
     }
 
     /// Maps memory that another process made and whose descriptor it passed to this one, and seals
@@ -78,13 +79,13 @@ impl SharedMemory {
         check_seals(fd)?;
         let bytes = fstat(fd).map_err(Error::system("fstat"))?.st_size;
         // The size seals were checked: the size does not change any more.
-        let smallest = Places::of(crate::MIN_SLOTS as usize).end;
+        let smallest = Offsets::of(crate::MIN_SLOTS as usize).end;
         if bytes < smallest as i64 {
             return Err(Error::Size { bytes, expected: smallest });
         }
         let header_only = Self::map(fd, 0)?;
         let slots = check_slot_count(header_only.checked_max_slots()?)?;
-        match Places::of(slots).end {
+        match Offsets::of(slots).end {
             expected if expected as i64 != bytes => Err(Error::Size { bytes, expected }),
             _ => Self::map(fd, slots),
         }
@@ -101,7 +102,7 @@ impl SharedMemory {
     /// Maps the first bytes of `fd` that `max_slots` slots need. The caller has checked that the
     /// file has them and cannot shrink.
     fn map(fd: &OwnedFd, max_slots: usize) -> Result<Self, Error> {
-        let bytes = Places::of(max_slots).end;
+        let bytes = Offsets::of(max_slots).end;
         let map = MmapOptions::new().len(bytes).map_raw(fd).map_err(Error::io("mmap"))?;
         Mapping::of(map, max_slots).map(SharedMemory).map_err(|_| Error::NoMemory { slots: max_slots })
     }

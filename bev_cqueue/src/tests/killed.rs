@@ -154,18 +154,18 @@ fn visits(half: Half) -> impl Iterator<Item = (Point, u32)> {
 }
 
 /// The process that is to end at a point.
-struct Prey {
+struct TrappedProcess {
     other: Other,
     board: Board,
     point: Point,
     since: Instant,
 }
 
-impl Prey {
+impl TrappedProcess {
     fn start(role: &str, (point, nth): (Point, u32), signal: Signal) -> (Self, SharedMemory) {
         let words = format!("{} {nth} {}", point as usize, signal as i32);
         let (other, memory, board) = Other::start_with(&format!("killed::{role}"), &words);
-        (Prey { other, board, point, since: Instant::now() }, memory)
+        (TrappedProcess { other, board, point, since: Instant::now() }, memory)
     }
 
     /// Returns whether the process has reached the point.
@@ -194,14 +194,14 @@ fn died_there(other: &mut Other) {
 #[test]
 fn a_producer_outlives_a_consumer_killed_at_any_point() {
     for visit in visits(Half::Consumer) {
-        let (mut prey, memory) = Prey::start("client", visit, Signal::SIGKILL);
-        let mut server = Server::new(memory, prey.board.clone());
-        while !prey.is_hit() {
+        let (mut trapped, memory) = TrappedProcess::start("client", visit, Signal::SIGKILL);
+        let mut server = Server::new(memory, trapped.board.clone());
+        while !trapped.is_hit() {
             server.turn();
         }
-        died_there(&mut prey.other);
+        died_there(&mut trapped.other);
         server.turn();
-        fills_to_the_brim(&mut server, prey.point);
+        fills_to_the_brim(&mut server, trapped.point);
     }
 }
 
@@ -223,10 +223,10 @@ fn fills_to_the_brim(server: &mut Server, point: Point) {
 #[test]
 fn a_consumer_outlives_a_producer_killed_at_any_point() {
     for visit in visits(Half::Producer) {
-        let (mut prey, memory) = Prey::start("server", visit, Signal::SIGKILL);
-        let mut client = Client::new(memory, prey.board.clone());
-        while client.round(|| prey.is_hit()) {}
-        died_there(&mut prey.other);
+        let (mut trapped, memory) = TrappedProcess::start("server", visit, Signal::SIGKILL);
+        let mut client = Client::new(memory, trapped.board.clone());
+        while client.round(|| trapped.is_hit()) {}
+        died_there(&mut trapped.other);
         client.take_all();
         client.step(OracleOp::Provision(50));
     }
@@ -236,27 +236,27 @@ fn a_consumer_outlives_a_producer_killed_at_any_point() {
 #[test]
 fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
     for visit in visits(Half::Consumer) {
-        let (mut prey, memory) = Prey::start("client", visit, Signal::SIGSTOP);
-        let mut server = Server::new(memory, prey.board.clone());
-        while !prey.is_hit() {
+        let (mut trapped, memory) = TrappedProcess::start("client", visit, Signal::SIGSTOP);
+        let mut server = Server::new(memory, trapped.board.clone());
+        while !trapped.is_hit() {
             server.turn();
         }
-        prey.other.stands_still();
+        trapped.other.stands_still();
         // Everything that was submitted has room, without the consumer.
         while !server.everything_is_pushed() {
             server.turn();
         }
-        prey.other.go_on();
+        trapped.other.go_on();
         let goal = server.source.pushed + AFTERWARDS;
         while server.source.pushed < goal {
             server.turn();
-            prey.other.check();
+            trapped.other.check();
         }
-        prey.board.add(Word::Finish, 1);
-        while !prey.other.has_ended() {
+        trapped.board.add(Word::Finish, 1);
+        while !trapped.other.has_ended() {
             server.turn();
         }
-        assert!(prey.other.finish().success(), "{:?}", prey.point);
+        assert!(trapped.other.finish().success(), "{:?}", trapped.point);
     }
 }
 
@@ -264,32 +264,32 @@ fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
 #[test]
 fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
     for visit in visits(Half::Producer) {
-        let (mut prey, memory) = Prey::start("server", visit, Signal::SIGSTOP);
-        let mut client = Client::new(memory, prey.board.clone());
-        while client.round(|| prey.is_hit()) {}
-        prey.other.stands_still();
+        let (mut trapped, memory) = TrappedProcess::start("server", visit, Signal::SIGSTOP);
+        let mut client = Client::new(memory, trapped.board.clone());
+        while client.round(|| trapped.is_hit()) {}
+        trapped.other.stands_still();
         client.take_all();
         client.step(OracleOp::Grow(1));
         let stopped_at = client.sequence.seen;
-        prey.other.go_on();
+        trapped.other.go_on();
         // The interrupted round: its events come, and the producer may accept a shrink.
-        while client.sequence.seen < prey.board.get(Word::Submitted)
-            || prey.board.get(Word::Accepted) != prey.board.get(Word::Shrinks)
+        while client.sequence.seen < trapped.board.get(Word::Submitted)
+            || trapped.board.get(Word::Accepted) != trapped.board.get(Word::Shrinks)
         {
             client.step(OracleOp::Pop);
-            prey.other.check();
+            trapped.other.check();
         }
         let needed = client.consumer.needed();
         client.step(OracleOp::Release(needed));
         while client.sequence.seen < stopped_at + AFTERWARDS {
             assert!(
-                client.round(|| prey.other.has_ended()),
+                client.round(|| trapped.other.has_ended()),
                 "{:?}: the other process has failed",
-                prey.point
+                trapped.point
             );
         }
-        prey.board.add(Word::Finish, 1);
-        assert!(prey.other.finish().success(), "{:?}", prey.point);
+        trapped.board.add(Word::Finish, 1);
+        assert!(trapped.other.finish().success(), "{:?}", trapped.point);
     }
 }
 

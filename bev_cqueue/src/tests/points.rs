@@ -51,7 +51,7 @@ points! {
         /// The consumer's counters are read, not yet checked.
         CountersRead,
         /// The room has been computed from them.
-        RoomReckoned,
+        RoomUpdated,
         /// The event is pushed; the producer has not yet read whether the consumer sleeps.
         WakeDue,
         /// The sleeper's word is cleared, the bell not yet rung.

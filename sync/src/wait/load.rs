@@ -26,7 +26,7 @@ const LOAD: &str = "/proc/loadavg";
 struct LoadCache {
     origin: Instant,
     /// When the load was read last, in nanoseconds since `origin`.
-    asked_ns: AtomicU64,
+    read_ns: AtomicU64,
     /// The number of runnable threads at that time.
     running: AtomicU64,
     processors: u64,
@@ -37,7 +37,7 @@ fn cache() -> &'static LoadCache {
     CACHE.get_or_init(|| LoadCache {
         // So that the first caller reads the load.
         origin: Instant::now().checked_sub(INTERVAL).unwrap_or_else(Instant::now),
-        asked_ns: AtomicU64::new(0),
+        read_ns: AtomicU64::new(0),
         running: AtomicU64::new(0),
         processors: processors(),
     })
@@ -58,22 +58,22 @@ pub(super) fn has_one_processor() -> bool {
 /// Returns whether there were more runnable threads than processors at the last reading, at most
 /// [`INTERVAL`] ago.
 pub(super) fn is_overcommitted(now: Instant) -> bool {
-    known(now) > cache().processors
+    runnable_threads(now) > cache().processors
 }
 
 /// Returns whether one more thread would find an idle processor, by the last reading of the load.
 pub fn has_spare_processor() -> bool {
-    known(Instant::now()) < cache().processors
+    runnable_threads(Instant::now()) < cache().processors
 }
 
 /// Returns the number of runnable threads at the last reading, at most [`INTERVAL`] ago.
-fn known(now: Instant) -> u64 {
+fn runnable_threads(now: Instant) -> u64 {
     let cache = cache();
     let now_ns = now.saturating_duration_since(cache.origin).as_nanos() as u64;
-    let asked_ns = cache.asked_ns.load(Ordering::Relaxed);
-    let is_due = now_ns.saturating_sub(asked_ns) >= INTERVAL.as_nanos() as u64;
+    let read_ns = cache.read_ns.load(Ordering::Relaxed);
+    let is_due = now_ns.saturating_sub(read_ns) >= INTERVAL.as_nanos() as u64;
     // Of the threads that find a reading due, one makes it.
-    let set = || cache.asked_ns.compare_exchange(asked_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+    let set = || cache.read_ns.compare_exchange(read_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     if is_due && set().is_ok() {
         // If the load cannot be read, assume that few threads run.
         cache.running.store(running().unwrap_or(0), Ordering::Relaxed);

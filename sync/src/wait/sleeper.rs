@@ -126,7 +126,7 @@ pub struct Sleeper<W = SleepWord> {
     waker: Waker<W>,
     /// Announcements that wakers claimed and whose signals have not been read yet. Only the
     /// sleeping thread uses it.
-    owed: AtomicU64,
+    unread_signals: AtomicU64,
     memo: AtomicU64,
     spin: Spin,
 }
@@ -163,7 +163,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     fn of(waker: Waker<W>) -> Sleeper<W> {
-        Sleeper { waker, owed: AtomicU64::new(0), memo: AtomicU64::new(0), spin: Spin::default() }
+        Sleeper { waker, unread_signals: AtomicU64::new(0), memo: AtomicU64::new(0), spin: Spin::default() }
     }
 
     /// Returns the sleeper with adaptive [spinning](crate::wait#spinning-before-sleep) for up to
@@ -292,10 +292,11 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     fn end(&self, is_rung: bool) -> Result<(), Errno> {
         let claimed = self.word().withdraw();
         let Some(bell) = &self.waker.bell else { return Ok(()) };
-        let owed = self.owed.load(Ordering::Relaxed) + u64::from(claimed);
-        if owed > 0 || is_rung {
+        let unread_signals = self.unread_signals.load(Ordering::Relaxed) + u64::from(claimed);
+        if unread_signals > 0 || is_rung {
             let read = bell.silence();
-            self.owed.store(owed.saturating_sub(*read.as_ref().unwrap_or(&0)), Ordering::Relaxed);
+            self.unread_signals
+                .store(unread_signals.saturating_sub(*read.as_ref().unwrap_or(&0)), Ordering::Relaxed);
             read?;
         }
         Ok(())

@@ -27,7 +27,7 @@ const WEIGHT: u32 = 4;
 const CUT: u32 = 4;
 
 /// While spinning does not pay, it is retried after 2, 4, 8, … waits, up to 2 to the power of this.
-const RAREST: u32 = 8;
+const RETRY_SHIFT_MAX: u32 = 8;
 
 /// A poll that took longer was preempted; a poll of sockets takes a few microseconds.
 const PREEMPTED: Duration = Duration::from_micros(50);
@@ -64,7 +64,7 @@ pub struct Spin {
     /// The estimate for the next wait.
     expected_ns: AtomicU32,
     /// Retries in a row during which no event came.
-    vain: AtomicU32,
+    failed_retries: AtomicU32,
     /// Set if the waiter spins on an overcommitted machine, too.
     ignores_load: AtomicBool,
     /// Waits until the next retry.
@@ -100,7 +100,7 @@ impl Spin {
     /// Returns how long the next wait may spin.
     fn budget(&self) -> Duration {
         let limit_ns = self.limit_ns.load(Relaxed);
-        if self.expected_ns.load(Relaxed) > limit_ns && !self.tries_again() {
+        if self.expected_ns.load(Relaxed) > limit_ns && !self.retries() {
             return Duration::ZERO;
         }
         Duration::from_nanos(limit_ns.into())
@@ -109,15 +109,15 @@ impl Spin {
     /// Called while spinning does not pay: returns whether this wait retries it all the same. Two
     /// peers that both sleep make each other's waits long, and only a retry can show that they
     /// would be short.
-    fn tries_again(&self) -> bool {
+    fn retries(&self) -> bool {
         let pause = self.pause.load(Relaxed);
         if pause > 0 {
             self.pause.store(pause - 1, Relaxed);
             return false;
         }
-        let vain = (self.vain.load(Relaxed) + 1).min(RAREST);
-        self.vain.store(vain, Relaxed);
-        self.pause.store(1 << vain, Relaxed);
+        let failed_retries = (self.failed_retries.load(Relaxed) + 1).min(RETRY_SHIFT_MAX);
+        self.failed_retries.store(failed_retries, Relaxed);
+        self.pause.store(1 << failed_retries, Relaxed);
         true
     }
 
@@ -129,7 +129,7 @@ impl Spin {
         let expected_ns = self.expected_ns.load(Relaxed).min(most_ns);
         let pays = spun && waited_ns <= limit_ns;
         if pays {
-            self.vain.store(0, Relaxed);
+            self.failed_retries.store(0, Relaxed);
         }
         let expected_ns = if pays && expected_ns > limit_ns {
             waited_ns
@@ -142,8 +142,8 @@ impl Spin {
     /// Records that the thread was preempted during a spin: other threads need the processor.
     fn preempted(&self) {
         self.expected_ns.store(u32::MAX, Relaxed);
-        self.vain.store(RAREST, Relaxed);
-        self.pause.store(1 << RAREST, Relaxed);
+        self.failed_retries.store(RETRY_SHIFT_MAX, Relaxed);
+        self.pause.store(1 << RETRY_SHIFT_MAX, Relaxed);
     }
 
     /// Makes the waiter spin on an overcommitted machine, too: for tests, which must not depend on
@@ -282,8 +282,8 @@ mod tests {
         (0..2).for_each(|_| spin.learn(FOR_EVER, false));
         assert_eq!(tries(&spin, 20), [0, 3, 8, 17], "after 2, 4 and 8 waits");
         let later = tries(&spin, 2000);
-        assert!(later.windows(2).all(|pair| pair[1] - pair[0] <= (1 << RAREST) + 1));
-        assert_eq!(later[later.len() - 1] - later[later.len() - 2], (1 << RAREST) + 1);
+        assert!(later.windows(2).all(|pair| pair[1] - pair[0] <= (1 << RETRY_SHIFT_MAX) + 1));
+        assert_eq!(later[later.len() - 1] - later[later.len() - 2], (1 << RETRY_SHIFT_MAX) + 1);
         spin.learn(LIMIT / 2, true);
         assert_eq!(tries(&spin, 3), [0, 1, 2]);
     }
@@ -292,7 +292,7 @@ mod tests {
     fn a_preempted_waiter_pauses_spinning() {
         let spin = spin_of(LIMIT);
         spin.preempted();
-        assert_eq!(tries(&spin, 1 << RAREST), []);
+        assert_eq!(tries(&spin, 1 << RETRY_SHIFT_MAX), []);
         assert_eq!(tries(&spin, 2).len(), 1, "then there is a retry");
     }
 

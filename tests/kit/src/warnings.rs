@@ -10,7 +10,7 @@ use tracing::subscriber::set_global_default;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 thread_local! {
-    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static RECORDED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The warnings of this thread since this was created.
@@ -26,18 +26,20 @@ impl Warnings {
         static ONCE: Once = Once::new();
         // One subscriber for all threads: with one per thread, a callsite that one thread reaches
         // first may stay disabled for the others.
-        ONCE.call_once(|| set_global_default(Ear).unwrap());
-        TOLD.with_borrow_mut(Vec::clear);
+        ONCE.call_once(|| set_global_default(WarningRecorder).unwrap());
+        RECORDED.with_borrow_mut(Vec::clear);
         Warnings
     }
 
     /// Returns the warnings that contain these words.
     pub fn with(&self, words: &str) -> Vec<String> {
-        TOLD.with_borrow(|told| told.iter().filter(|told| told.contains(words)).cloned().collect())
+        RECORDED.with_borrow(|warnings| {
+            warnings.iter().filter(|warnings| warnings.contains(words)).cloned().collect()
+        })
     }
 }
 
-struct Ear;
+struct WarningRecorder;
 
 /// All fields, concatenated.
 struct Words(String);
@@ -48,7 +50,7 @@ impl Visit for Words {
     }
 }
 
-impl Subscriber for Ear {
+impl Subscriber for WarningRecorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() == Level::WARN
     }
@@ -56,7 +58,7 @@ impl Subscriber for Ear {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words(String::new());
         event.record(&mut words);
-        TOLD.with_borrow_mut(|told| told.push(words.0));
+        RECORDED.with_borrow_mut(|warnings| warnings.push(words.0));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

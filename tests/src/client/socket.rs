@@ -57,7 +57,7 @@ impl Socket {
     ///
     /// # Errors
     ///
-    /// As [`Socket::try_send`]; EPERM if a security module of the kernel refuses the descriptors.
+    /// As [`Socket::try_send`]; EPERM if the receiver lets no descriptors pass (since Linux 6.16).
     pub fn try_send_with(&self, packet: &[u8], fds: &[RawFd]) -> Result<(), Errno> {
         self.send_with(packet, fds, MsgFlags::MSG_DONTWAIT)
     }

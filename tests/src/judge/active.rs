@@ -82,11 +82,11 @@ impl Target {
     }
 
     /// Listens at the address at which the node connects to the judge.
-    pub fn listen(&self) -> Result<Knocks, String> {
+    pub fn listen(&self) -> Result<Incoming, String> {
         let at = SocketAddr::new(self.own.address(), self.to.port());
         let listener =
             TcpListener::bind(at).map_err(|error| format!("the judge cannot listen on {at}: {error}"))?;
-        Ok(Knocks { listener, patience: self.patience })
+        Ok(Incoming { listener, patience: self.patience })
     }
 
     /// Connects, and sends these bytes.
@@ -182,12 +182,12 @@ impl Target {
 }
 
 /// The judge's listener for connections from the node.
-pub struct Knocks {
+pub struct Incoming {
     listener: TcpListener,
     patience: Duration,
 }
 
-impl Knocks {
+impl Incoming {
     /// Accepts the next connection from the node.
     pub fn accept(&self) -> Result<TcpStream, String> {
         accept(&self.listener, self.patience).map_err(|error| format!("it does not connect: {error}"))

@@ -192,7 +192,7 @@ impl<'t> Session<'t> {
             match frame {
                 Frame::Noop(prefix) if prefix.acked().is_empty() => {}
                 Frame::Lnet(message) if message.is_ping() || message.is_push() => {
-                    self.oblige(link, &message)?
+                    self.answer_request(link, &message)?
                 }
                 Frame::Lnet(message) if message.prefix.zc_req != 0 => {
                     self.send_noop(link, 0, message.prefix.zc_req)?;
@@ -235,7 +235,7 @@ impl<'t> Session<'t> {
     }
 
     /// Answers a request of the node.
-    fn oblige(&mut self, link: usize, asked: &Message) -> Result<(), String> {
+    fn answer_request(&mut self, link: usize, asked: &Message) -> Result<(), String> {
         let (own, pid) = self.links[link].identity;
         let answer = if asked.kind == PUT {
             asked.answer(ACK, own, &[])

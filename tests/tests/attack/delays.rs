@@ -4,7 +4,8 @@ use crate::people::User;
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
-/// Runs this attack beside honest work. A user that blocks a thread is suspended.
+/// Runs this attack beside honest work. A user that delays a thread rests: it is not served for a
+/// time.
 fn rests(name: &'static str, attack: &[&str]) {
     let Some(mut stage) = Stage::new(name).open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), attack)]);
@@ -77,7 +78,7 @@ fn arenas_that_are_left_while_pages_are_taken_away() {
 }
 
 /// Pages of sealed arenas are moved, which the seal does not prevent: messages that need them wait,
-/// and their user is suspended if that is long.
+/// and their user rests if that is long.
 #[test]
 #[ignore = "./test attack"]
 fn arenas_whose_pages_are_moved() {

@@ -19,9 +19,9 @@ fn syncs_over_hundreds_of_connections() {
 /// helper.)
 const COMING: u32 = 32;
 
-/// Connections of the attacker that come before half of them at the most: more than the backlog
-/// has, 64, and those that come while the helper makes the client's session; less than a backlog of
-/// 4,096, the system's limit by default.
+/// The maximum of the attacker's connections that may come before half of the clients: more than
+/// the backlog, 64, and those that come while the helper makes the client's session; less than a
+/// backlog of 4,096, the system's default limit.
 const AHEAD_MAX: u64 = 1000;
 
 /// Some threads of one user connect and close in a loop: few connections wait to be accepted, so

@@ -51,10 +51,10 @@ fn right(tm: &Tm) -> Vec<Entry> {
 }
 
 /// The name of a fault, and the function that makes an entry have it.
-type Spoilt = (String, Box<dyn Fn(&mut Entry)>);
+type NamedFault = (String, Box<dyn Fn(&mut Entry)>);
 
 /// The name of a fault, and the function that makes an entry with it.
-type Made = (&'static str, fn(&Outfit) -> Entry);
+type FaultyEntry = (&'static str, fn(&Outfit) -> Entry);
 
 /// An entry that cannot be parsed ends only its client's connection.
 // Covers: MT-219, MT-232
@@ -62,7 +62,7 @@ type Made = (&'static str, fn(&Outfit) -> Entry);
 fn entries_that_end_the_connection() {
     let helper = Helper::start();
     let work = Work::start(&helper);
-    let mut cases: Vec<Spoilt> = vec![
+    let mut cases: Vec<NamedFault> = vec![
         ("kind 0".into(), Box::new(|entry| entry.kind = 0)),
         ("kind 5".into(), Box::new(|entry| entry.kind = 5)),
         ("any kind".into(), Box::new(|entry| entry.kind = u32::MAX)),
@@ -89,7 +89,7 @@ fn entries_that_end_the_connection() {
             assert!(outfit.client.socket.ends(PATIENCE), "{what}: {entry:?} is taken");
         }
     }
-    let spoilt: [Made; 6] = [
+    let spoilt: [FaultyEntry; 6] = [
         ("no counter", |o| Entry::passive(queue::PASSIVE_RECEIVE, o.tm.handle, handle(0), 1, 0, 1)),
         ("a counter too many", |o| Entry { place: 1, ..Entry::receive(o.tm.handle, handle(0), 1, 1, 1) }),
         ("to nobody's id", |o| {

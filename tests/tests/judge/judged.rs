@@ -1,5 +1,5 @@
 //! The judge against itself: both sides play a kernel node, so they must pass each other's checks;
-//! and a judge whose bytes are changed must fail exactly the check that the change breaks.
+//! and a judge whose bytes are changed must fail exactly the checks that the change breaks.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -30,8 +30,7 @@ fn the_two_sides_pass_each_other() {
     }
 }
 
-/// A change of the passive side's bytes, and the checks that must notice it, among the checks that
-/// depend on least.
+/// For each change of the passive side's bytes, exactly the listed checks of `RUN` must fail.
 #[test]
 fn a_wrong_byte_fails_its_check_and_no_other() {
     /// The checks that are run against each change.

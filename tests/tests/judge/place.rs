@@ -108,10 +108,10 @@ pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
 /// The system adds an address first, and its route a little later.
 fn wait_for_route(address: Ipv6Addr) {
     /// The port of tcpmux, which has no listener.
-    const NOBODY: u16 = 1;
+    const UNUSED_PORT: u16 = 1;
     let begun = Instant::now();
     loop {
-        let error = TcpStream::connect((address, NOBODY)).expect_err("nobody listens there");
+        let error = TcpStream::connect((address, UNUSED_PORT)).expect_err("nobody listens there");
         if error.kind() == ErrorKind::ConnectionRefused {
             return;
         }

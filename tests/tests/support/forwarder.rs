@@ -14,7 +14,7 @@ use super::peer::Peer;
 
 /// The faults of the network.
 #[derive(Debug, Clone, Copy)]
-pub struct Weather {
+pub struct NetworkFaults {
     /// The delay of each piece.
     pub delay: Duration,
     /// The maximum size of a piece in bytes; the minimum is a byte.
@@ -23,39 +23,40 @@ pub struct Weather {
     pub cut_after: Option<u64>,
 }
 
-pub const FAIR: Weather = Weather { delay: Duration::ZERO, piece: 1 << 16, cut_after: None };
+pub const NO_FAULTS: NetworkFaults = NetworkFaults { delay: Duration::ZERO, piece: 1 << 16, cut_after: None };
 
 /// The ports that the two nodes use for all nodes.
 const PORTS: [u16; 2] = [21_901, 21_902];
 
 /// The network; it must be created before the nodes, and ends with the test's process.
 pub struct Forwarder {
-    sky: Arc<Sky>,
+    network: Arc<FaultNetwork>,
     nodes: [Ipv4Addr; 2],
 }
 
-struct Sky {
-    weather: Mutex<Weather>,
+struct FaultNetwork {
+    faults: Mutex<NetworkFaults>,
     changed: Condvar,
     wires: Mutex<Vec<TcpStream>>,
 }
 
 impl Forwarder {
     pub fn new(nodes: [Ipv4Addr; 2]) -> Forwarder {
-        let sky = Sky { weather: Mutex::new(FAIR), changed: Condvar::new(), wires: Mutex::default() };
-        let sky = Arc::new(sky);
+        let network =
+            FaultNetwork { faults: Mutex::new(NO_FAULTS), changed: Condvar::new(), wires: Mutex::default() };
+        let network = Arc::new(network);
         for (here, there) in [(0, 1), (1, 0)] {
             let listener = TcpListener::bind((nodes[there], PORTS[here])).unwrap();
-            let sky = sky.clone();
+            let network = network.clone();
             std::thread::spawn(move || {
                 for wire in listener.incoming().flatten() {
                     // If the other node is gone, the connecting node gets the end of the
                     // connection.
-                    let _ = sky.join(wire, nodes[here], (nodes[there], PORTS[there]).into());
+                    let _ = network.join(wire, nodes[here], (nodes[there], PORTS[there]).into());
                 }
             });
         }
-        Forwarder { sky, nodes }
+        Forwarder { network, nodes }
     }
 
     /// Starts the two nodes.
@@ -67,21 +68,26 @@ impl Forwarder {
         })
     }
 
-    pub fn set(&self, weather: Weather) {
-        *self.sky.weather.lock().unwrap() = weather;
-        self.sky.changed.notify_all();
+    pub fn set(&self, faults: NetworkFaults) {
+        *self.network.faults.lock().unwrap() = faults;
+        self.network.changed.notify_all();
     }
 
     /// Breaks all current connections.
     pub fn cut(&self) {
-        for wire in self.sky.wires.lock().unwrap().drain(..) {
+        for wire in self.network.wires.lock().unwrap().drain(..) {
             let _ = wire.shutdown(Shutdown::Both);
         }
     }
 }
 
-impl Sky {
-    fn join(self: &Arc<Sky>, wire: TcpStream, from: Ipv4Addr, to: SocketAddr) -> std::io::Result<()> {
+impl FaultNetwork {
+    fn join(
+        self: &Arc<FaultNetwork>,
+        wire: TcpStream,
+        from: Ipv4Addr,
+        to: SocketAddr,
+    ) -> std::io::Result<()> {
         let other = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         other.bind(&SocketAddr::from((from, 0)).into())?;
         other.connect(&to.into())?;
@@ -90,10 +96,10 @@ impl Sky {
             sink.set_nodelay(true)?;
             self.wires.lock().unwrap().push(sink.try_clone()?);
             let (pieces, under_way) = channel();
-            let sky = self.clone();
-            std::thread::spawn(move || sky.take_in(source, &pieces));
-            let sky = self.clone();
-            std::thread::spawn(move || sky.give_out(sink, &under_way));
+            let network = self.clone();
+            std::thread::spawn(move || network.take_in(source, &pieces));
+            let network = self.clone();
+            std::thread::spawn(move || network.give_out(sink, &under_way));
         }
         Ok(())
     }
@@ -105,15 +111,15 @@ impl Sky {
         let mut length = 1;
         let mut passed = 0;
         loop {
-            let weather = *self.weather.lock().unwrap();
-            let left = weather.cut_after.map_or(u64::MAX, |most| most.saturating_sub(passed));
+            let faults = *self.faults.lock().unwrap();
+            let left = faults.cut_after.map_or(u64::MAX, |most| most.saturating_sub(passed));
             length = length * 7 % 65_521;
             let most =
-                (1 + length % weather.piece).min(buffer.len()).min(left.try_into().unwrap_or(usize::MAX));
+                (1 + length % faults.piece).min(buffer.len()).min(left.try_into().unwrap_or(usize::MAX));
             match source.read(&mut buffer[..most]) {
                 Ok(count) if count > 0 => {
                     passed += count as u64;
-                    if pieces.send((Instant::now() + weather.delay, buffer[..count].to_vec())).is_err() {
+                    if pieces.send((Instant::now() + faults.delay, buffer[..count].to_vec())).is_err() {
                         return;
                     }
                 }
@@ -128,11 +134,11 @@ impl Sky {
     /// Writes each piece at its time of arrival.
     fn give_out(&self, mut sink: TcpStream, pieces: &Receiver<(Instant, Vec<u8>)>) {
         for (due, bytes) in pieces {
-            let mut weather = self.weather.lock().unwrap();
+            let mut faults = self.faults.lock().unwrap();
             while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-                weather = self.changed.wait_timeout(weather, left).unwrap().0;
+                faults = self.changed.wait_timeout(faults, left).unwrap().0;
             }
-            drop(weather);
+            drop(faults);
             if sink.write_all(&bytes).is_err() {
                 break;
             }

@@ -9,14 +9,14 @@ use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
 
 use crate::error::Error;
 use crate::layout::{Header, Link, Slot};
-use crate::memory::mapping::{Mapping, Places};
+use crate::memory::mapping::{Mapping, Offsets};
 
 #[derive(Clone, Debug)]
 pub(super) struct Parts(Mapping);
 
 impl Parts {
     pub(super) fn bytes(slots: usize) -> usize {
-        Places::of(slots).end
+        Offsets::of(slots).end
     }
 
     pub(super) fn zeroed(slots: usize) -> Result<Self, Error> {

@@ -32,7 +32,8 @@ pub struct Place {
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "devices write where they are told to")]
 pub(super) fn fabric() -> Arc<dyn Fabric> {
-    // SAFETY: LNDs use it; applications keep their buffers until their connections have ended.
+    // SAFETY: LNDs use it; the raw peers of tests keep their buffers until their connections have
+    // ended.
     Arc::new(unsafe { lnet_o2iblnd::verbs::Host::new() })
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn nid(text: &str) -> Result<[u8; 20], String> {
 }
 
 /// The transfer machine of a node that does not answer.
-fn nobody(address: &str) -> Result<Address, String> {
+fn silent_address(address: &str) -> Result<Address, String> {
     Ok(Address { nid: nid(address)?, portal: PORTAL, tmid: 9 })
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn traffic(
     silent: &str,
     end: Option<(&str, &str)>,
 ) -> Result<(), String> {
-    let (path, nid, silent) = (Path::new(socket), nid(address)?, nobody(silent)?);
+    let (path, nid, silent) = (Path::new(socket), nid(address)?, silent_address(silent)?);
     say("ready");
     let mut points = match end {
         Some((point, nth)) => Points::trap(point, nth.parse().map_err(|error| format!("{nth}: {error}"))?),
@@ -56,7 +56,7 @@ pub(crate) fn traffic(
 }
 
 pub(crate) fn hold(socket: &str, address: &str, silent: &str) -> Result<(), String> {
-    let silent = nobody(silent)?;
+    let silent = silent_address(silent)?;
     let mut side = Side::connect(Path::new(socket), nid(address)?, "hold", Points::harmless())?;
     side.start_everything(&silent)?;
     say("ready");

@@ -41,13 +41,13 @@ pub(crate) fn scribble(socket: &str, address: &str) -> Result<(), String> {
                 .map(Clone::clone)
         });
         // Each kind of memory by itself, and all together.
-        let spoilt: Vec<Memory> = match life % 4 {
+        let corrupted: Vec<Memory> = match life % 4 {
             3 => shared.into_iter().flatten().collect(),
             kind => {
                 shared.into_iter().map(|[arena, ring, events]| [arena, ring, events][kind].clone()).collect()
             }
         };
-        seed = work_beside(pair, &spoilt, seed);
+        seed = work_beside(pair, &corrupted, seed);
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use options::Options;
-use station::{Commands, Station};
+use station::{CommandSender, Station};
 
 fn main() -> ExitCode {
     match run() {
@@ -36,7 +36,7 @@ fn run() -> Result<(), String> {
     let (ready, readiness) = mpsc::channel();
     let mut nodes = Vec::new();
     for number in 0..options.nodes.len() {
-        let (commands, receiver) = Commands::channel()?;
+        let (commands, receiver) = CommandSender::channel()?;
         let (options, ready) = (options.clone(), ready.clone());
         let work = move || match Station::start(number, &options, receiver) {
             Ok(station) => {

@@ -81,22 +81,25 @@ pub(crate) trait Job {
 }
 
 /// The sending half of a node's commands.
-pub(crate) struct Commands {
+pub(crate) struct CommandSender {
     lines: Sender<String>,
     sleeper: Arc<Sleeper>,
 }
 
 /// The receiving half.
-pub(crate) struct Orders {
+pub(crate) struct CommandReceiver {
     lines: Receiver<String>,
     sleeper: Arc<Sleeper>,
 }
 
-impl Commands {
-    pub(crate) fn channel() -> Result<(Commands, Orders), String> {
+impl CommandSender {
+    pub(crate) fn channel() -> Result<(CommandSender, CommandReceiver), String> {
         let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().map_err(|errno| errno.to_string())?);
         let (sender, receiver) = mpsc::channel();
-        Ok((Commands { lines: sender, sleeper: sleeper.clone() }, Orders { lines: receiver, sleeper }))
+        Ok((
+            CommandSender { lines: sender, sleeper: sleeper.clone() },
+            CommandReceiver { lines: receiver, sleeper },
+        ))
     }
 
     pub(crate) fn give(&self, line: &str) {
@@ -113,7 +116,7 @@ const EVENTS: usize = 4096;
 pub(crate) struct Station {
     number: usize,
     options: Options,
-    orders: Rc<Orders>,
+    commands: Rc<CommandReceiver>,
     /// Stores events until the node's thread takes them.
     log: Arc<EventLog>,
     /// `None` only during a restart.
@@ -139,23 +142,27 @@ impl Life {
 type Jobs = HashMap<u32, Box<dyn Job>>;
 
 impl Station {
-    pub(crate) fn start(number: usize, options: &Options, orders: Orders) -> Result<Station, String> {
-        let log = EventLog::waking(orders.sleeper.clone(), EVENTS);
+    pub(crate) fn start(
+        number: usize,
+        options: &Options,
+        commands: CommandReceiver,
+    ) -> Result<Station, String> {
+        let log = EventLog::waking(commands.sleeper.clone(), EVENTS);
         let life = Some(Life::begin(number, options, &log)?);
-        Ok(Station { number, options: options.clone(), orders: Rc::new(orders), log, life })
+        Ok(Station { number, options: options.clone(), commands: Rc::new(commands), log, life })
     }
 
     /// Serves commands until it must quit.
     pub(crate) fn serve(mut self) {
         let mut jobs = Jobs::new();
-        let (orders, log) = (self.orders.clone(), self.log.clone());
+        let (commands, log) = (self.commands.clone(), self.log.clone());
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             let drive = self.life().node.drive();
             let mut line = None;
             let deadline_ns = jobs.values().filter_map(|job| job.deadline_ns()).min();
-            wait_until(&*drive, &orders.sleeper, deadline_ns, || {
-                line = line.take().or_else(|| orders.lines.try_recv().ok());
+            wait_until(&*drive, &commands.sleeper, deadline_ns, || {
+                line = line.take().or_else(|| commands.lines.try_recv().ok());
                 line.is_some() || !log.is_empty()
             });
             log.swap(&mut events);

@@ -60,7 +60,7 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
 /// A peer's only connection carries all messages, and the node makes none: after a ping it has not
 /// connected.
 pub(super) fn zc_control(target: &Target) -> Verdict {
-    let knocks = target.listen()?;
+    let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
     for cookie in 2..6 {
@@ -69,7 +69,7 @@ pub(super) fn zc_control(target: &Target) -> Verdict {
     }
     collect_acks(&mut session, &mut (2..6).collect(), 0)?;
     session.ping(0)?;
-    match knocks.none() {
+    match incoming.none() {
         true => Ok(()),
         false => Err("it connected back, though CONTROL was open".to_string()),
     }

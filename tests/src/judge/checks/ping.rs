@@ -113,7 +113,7 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
 /// the request's connection is harmless, too; it must then name that identity.
 pub(super) fn source_pid(target: &Target) -> Verdict {
     const PID: u32 = 777;
-    let knocks = target.listen()?;
+    let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     session.alias = Some(PID);
     let asked = Message { src_pid: PID, ..session.ping_request(0, DISCOVERY_SINK) };
@@ -128,7 +128,7 @@ pub(super) fn source_pid(target: &Target) -> Verdict {
         return session.reply_to(&next).map(drop);
     }
     judge_answer(&next, &reply)?;
-    let mut connected = knocks.accept()?;
+    let mut connected = incoming.accept()?;
     let expected = request(target.own, Order::Little);
     let mut bytes = vec![0; expected.len()];
     connected.read_exact(&mut bytes).map_err(|error| format!("no connection request: {error}"))?;

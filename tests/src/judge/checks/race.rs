@@ -11,11 +11,11 @@ use crate::judge::wire::{Hello, Order, kind, request};
 /// the judge offers a connection in the other direction. The answer then comes over the connection
 /// that has won.
 pub(super) fn race(target: &Target) -> Verdict {
-    let knocks = target.listen()?;
+    let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::BULK_OUT])?;
     let asked = session.ping_request(0, DISCOVERY_SINK);
     session.send(0, &asked)?;
-    let mut theirs = knocks.accept()?;
+    let mut theirs = incoming.accept()?;
     let mut named = request(target.own, Order::Little);
     theirs.read_exact(&mut named).map_err(|error| format!("no connection request: {error}"))?;
     let (hello, _) = Hello::read(&mut theirs).map_err(|bad| bad.to_string())?;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::handshake::shake_hands;
-use super::peers::{Peer, State};
-use super::{Shared, Stage};
+use super::peers::{PassiveState, Peer};
+use super::{PassiveShared, Stage};
 use crate::judge::dial::prepare;
 use crate::judge::frame::{Frame, GET, Message, NO_HANDLE, NoFrame, PUT, Prefix, read_frame};
 use crate::judge::rules::{self, must};
@@ -21,19 +21,19 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
 
 /// Serves a connection until it ends; `number` is its index.
-pub(super) fn serve(shared: &Arc<Shared>, mut stream: TcpStream, number: usize) {
+pub(super) fn serve(shared: &Arc<PassiveShared>, mut stream: TcpStream, number: usize) {
     let _ = prepare(&stream, ACCEPT_TIMEOUT);
     let Some((hello, order)) = shake_hands(shared, &mut stream, number) else {
         // As a kernel: further bytes of the peer are not read.
         shared.changed.notify_all();
         return;
     };
-    converse(shared, stream, &hello, order, number);
+    serve_frames(shared, stream, &hello, order, number);
 }
 
 /// Handles the frames of an established connection; `hello` is the peer's.
-pub(super) fn converse(
-    shared: &Arc<Shared>,
+pub(super) fn serve_frames(
+    shared: &Arc<PassiveShared>,
     mut stream: TcpStream,
     hello: &Hello,
     order: Order,
@@ -51,7 +51,7 @@ pub(super) fn converse(
         match read_frame(&mut stream, hello.version, order) {
             Ok(frame) => {
                 // The fault is already in the record.
-                if heard(shared, hello, kind, &frame).is_err() {
+                if handle_frame(shared, hello, kind, &frame).is_err() {
                     break Ok(());
                 }
                 shared.changed.notify_all();
@@ -78,7 +78,7 @@ pub(super) fn converse(
 
 /// Handles a frame on a connection of this type, in the judge's view. An error closes all
 /// connections of the peer.
-fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<(), String> {
+fn handle_frame(shared: &Arc<PassiveShared>, hello: &Hello, on: u32, frame: &Frame) -> Result<(), String> {
     let nid = hello.src;
     match frame {
         Frame::Noop(prefix) => {
@@ -105,13 +105,13 @@ fn heard(shared: &Arc<Shared>, hello: &Hello, on: u32, frame: &Frame) -> Result<
 }
 
 /// Checks each rule for a message on a connection.
-fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(), String> {
+fn judge(shared: &PassiveShared, hello: &Hello, on: u32, message: &Message) -> Result<(), String> {
     let own = (shared.play.nid, PID);
     let name = kind::name(kind::inverse(on));
     let size = message.wire_bytes(hello.version);
     let mut state = shared.lock();
     take_acks(&mut state, hello.src, &message.prefix, on)?;
-    let State { record, peers, .. } = &mut *state;
+    let PassiveState { record, peers, .. } = &mut *state;
     let Some(peer) = peers.get_mut(&hello.src) else { return Ok(()) };
     record.note(rules::FRAMING, Ok(()));
     if hello.version == 2 && message.prefix.csum != 0 {
@@ -139,8 +139,8 @@ fn judge(shared: &Shared, hello: &Hello, on: u32, message: &Message) -> Result<(
 }
 
 /// Checks a keepalive: its connection, and its distance from the one before.
-fn judge_keepalive(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) {
-    let State { record, peers, .. } = state;
+fn judge_keepalive(state: &mut PassiveState, nid: Nid, prefix: &Prefix, on: u32) {
+    let PassiveState { record, peers, .. } = state;
     let Some(peer) = peers.get_mut(&nid).filter(|_| prefix.is_keepalive()) else { return };
     peer.keepalives += 1;
     let now = Instant::now();
@@ -170,9 +170,9 @@ fn judge_handle(record: &mut rules::Record, peer: &mut Peer, message: &Message) 
 }
 
 /// lnet-wire 26: an acknowledgement must have been requested.
-fn take_acks(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) -> Result<(), String> {
+fn take_acks(state: &mut PassiveState, nid: Nid, prefix: &Prefix, on: u32) -> Result<(), String> {
     for cookie in prefix.acked() {
-        let State { record, peers, .. } = state;
+        let PassiveState { record, peers, .. } = state;
         let Some(peer) = peers.get_mut(&nid) else { return Ok(()) };
         let Some(sent_on) = peer.outstanding.remove(&cookie) else {
             let words = format!("cookie {cookie} acknowledged, which was not asked for");
@@ -188,7 +188,7 @@ fn take_acks(state: &mut State, nid: Nid, prefix: &Prefix, on: u32) -> Result<()
 
 /// Acknowledges a peer's zero-copy request: on BULK_IN, as a kernel does, or on another connection
 /// if there is none.
-fn acknowledge(shared: &Shared, nid: Nid, cookie: u64) -> Result<(), String> {
+fn acknowledge(shared: &PassiveShared, nid: Nid, cookie: u64) -> Result<(), String> {
     let stream = {
         let mut state = shared.lock();
         let peer = state.peer(nid)?;

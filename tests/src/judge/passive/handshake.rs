@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 
-use super::peers::{Conn, State, Writer};
-use super::{Shared, Stage, outgoing};
+use super::peers::{Conn, PassiveState, Writer};
+use super::{PassiveShared, Stage, outgoing};
 use crate::judge::active::Policy;
 use crate::judge::dial::PRIVILEGED_MIN;
 use crate::judge::rules::{self, Rule, must};
@@ -19,7 +19,7 @@ const REQUEST_V1: usize = 16;
 
 /// Accepts the connection, or refuses it as a kernel does.
 pub(super) fn shake_hands(
-    shared: &Arc<Shared>,
+    shared: &Arc<PassiveShared>,
     stream: &mut TcpStream,
     number: usize,
 ) -> Option<(Hello, Order)> {
@@ -97,7 +97,7 @@ pub(super) fn shake_hands(
 }
 
 /// Reads the connection request; `None` if the connection has ended.
-fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
+fn take_request(shared: &PassiveShared, stream: &mut TcpStream) -> Option<()> {
     let own = shared.play.nid;
     let expected = request(own, Order::Little);
     let mut bytes = vec![0; REQUEST_V1];
@@ -136,7 +136,7 @@ fn take_request(shared: &Shared, stream: &mut TcpStream) -> Option<()> {
 }
 
 /// A hello that a kernel accepts but never sends is a violation as well.
-fn judge_hello(state: &mut State, shared: &Shared, hello: &Hello, order: Order) {
+fn judge_hello(state: &mut PassiveState, shared: &PassiveShared, hello: &Hello, order: Order) {
     let first = !state.peers.contains_key(&hello.src);
     let verdict = must(order == Order::Little, || "byte order Big".to_string())
         .and(must(!first || hello.version == shared.play.nid.version(), || {
@@ -154,7 +154,7 @@ fn judge_hello(state: &mut State, shared: &Shared, hello: &Hello, order: Order) 
     state.record.note(rules::HELLO, verdict);
 }
 
-fn own_hello(shared: &Shared, version: u32, to: Nid, kind: u32) -> Hello {
+fn own_hello(shared: &PassiveShared, version: u32, to: Nid, kind: u32) -> Hello {
     Hello {
         version,
         src: shared.play.nid,
@@ -168,7 +168,7 @@ fn own_hello(shared: &Shared, version: u32, to: Nid, kind: u32) -> Hello {
     }
 }
 
-fn answer(shared: &Shared, stream: &mut TcpStream, hello: &Hello) {
+fn answer(shared: &PassiveShared, stream: &mut TcpStream, hello: &Hello) {
     let mut bytes = hello.bytes(Order::Little);
     if let Some(tamper) = &shared.play.tamper {
         tamper(Stage::Hello, &mut bytes);
@@ -177,6 +177,6 @@ fn answer(shared: &Shared, stream: &mut TcpStream, hello: &Hello) {
     let _ = stream.write_all(&bytes);
 }
 
-fn note(shared: &Shared, rule: Rule, verdict: Result<(), String>) -> bool {
+fn note(shared: &PassiveShared, rule: Rule, verdict: Result<(), String>) -> bool {
     shared.lock().record.note(rule, verdict)
 }

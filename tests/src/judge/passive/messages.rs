@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::peers::{Peer, Writer};
-use super::{Shared, Stage, outgoing};
+use super::{PassiveShared, Stage, outgoing};
 use crate::judge::frame::{ACK, GET, Message, NO_HANDLE, PING_BITS, PUT, REPLY};
 use crate::judge::info::{PingInfo, feature};
 use crate::judge::rules;
@@ -16,7 +16,7 @@ use crate::judge::wire::{Nid, Order, kind};
 /// The delay after its ACK with which a kernel pushes back (measured).
 const PUSH_BACK_AFTER: Duration = Duration::from_millis(3);
 
-impl Shared {
+impl PassiveShared {
     pub(super) fn discover(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
         let own = self.play.nid;
         let (handle, complete) = {

@@ -17,7 +17,7 @@ use super::Report;
 use super::active::{PATIENCE, Policy, new_incarnation};
 use super::frame::Message;
 use super::wire::Nid;
-use peers::State;
+use peers::PassiveState;
 
 /// What the judge is about to send: for tests that a check can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,16 +67,16 @@ impl Play {
 
 /// A listening judge.
 pub struct Passive {
-    shared: Arc<Shared>,
+    shared: Arc<PassiveShared>,
     address: SocketAddr,
 }
 
-struct Shared {
+struct PassiveShared {
     play: Play,
     incarnation: u64,
     /// The number of connections so far.
     numbers: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<PassiveState>,
     changed: Condvar,
     ended: AtomicBool,
 }
@@ -90,7 +90,7 @@ impl Passive {
     pub fn start(play: Play) -> io::Result<Passive> {
         let listener = TcpListener::bind(play.listen)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PassiveShared {
             play,
             incarnation: new_incarnation(),
             numbers: AtomicUsize::new(0),
@@ -162,7 +162,8 @@ impl Passive {
     ///
     /// The time limit has passed.
     pub fn wait_for_failure(&self, rule: &str) -> Result<(), String> {
-        let broken = |state: &mut State| state.record.report().failures().contains_key(rule).then_some(());
+        let broken =
+            |state: &mut PassiveState| state.record.report().failures().contains_key(rule).then_some(());
         self.shared.wait(broken, || format!("{rule} is not broken"))
     }
 
@@ -172,7 +173,7 @@ impl Passive {
     ///
     /// The time limit has passed.
     pub fn wait_for_keepalives(&self, peer: Nid, count: usize) -> Result<(), String> {
-        let sent = |state: &mut State| (state.peer(peer).ok()?.keepalives >= count).then_some(());
+        let sent = |state: &mut PassiveState| (state.peer(peer).ok()?.keepalives >= count).then_some(());
         self.shared.wait(sent, || format!("fewer than {count} keepalives"))
     }
 
@@ -182,7 +183,8 @@ impl Passive {
     ///
     /// The time limit has passed.
     pub fn wait_for_end(&self) -> Result<(), String> {
-        let over = |state: &mut State| (state.peers.is_empty() && state.pushing_back == 0).then_some(());
+        let over =
+            |state: &mut PassiveState| (state.peers.is_empty() && state.pushing_back == 0).then_some(());
         self.shared.wait(over, || "somebody is still connected".to_string())
     }
 }
@@ -197,19 +199,19 @@ impl Drop for Passive {
     }
 }
 
-impl Shared {
+impl PassiveShared {
     fn new_number(&self) -> usize {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PassiveState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until `look` returns a value.
     fn wait<T>(
         &self,
-        mut look: impl FnMut(&mut State) -> Option<T>,
+        mut look: impl FnMut(&mut PassiveState) -> Option<T>,
         missing: impl Fn() -> String,
     ) -> Result<T, String> {
         let until = Instant::now() + self.play.patience;

@@ -4,15 +4,15 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use super::Shared;
-use super::conn::converse;
+use super::PassiveShared;
+use super::conn::serve_frames;
 use super::peers::Conn;
 use crate::judge::active::{Answer, Target};
 use crate::judge::rules::{self, must};
 use crate::judge::wire::{Hello, Nid, Order, kind};
 
 /// Opens a connection for a message that no connection may carry, unless the peer's attempt wins.
-pub(super) fn connect(shared: &Arc<Shared>, nid: Nid) -> Result<(), String> {
+pub(super) fn connect(shared: &Arc<PassiveShared>, nid: Nid) -> Result<(), String> {
     let version = {
         let mut state = shared.lock();
         state.connecting.insert(nid);
@@ -29,7 +29,7 @@ pub(super) fn connect(shared: &Arc<Shared>, nid: Nid) -> Result<(), String> {
     if !lost? {
         return Ok(());
     }
-    let carries = |state: &mut super::State| match state.peer(nid).map(|peer| peer.carries()) {
+    let carries = |state: &mut super::PassiveState| match state.peer(nid).map(|peer| peer.carries()) {
         Ok(true) => Some(Ok(())),
         Ok(false) => None,
         Err(gone) => Some(Err(gone)),
@@ -39,13 +39,13 @@ pub(super) fn connect(shared: &Arc<Shared>, nid: Nid) -> Result<(), String> {
 
 /// Connects to a peer whose first hello has come and waits for its answer, so that both are
 /// connecting.
-pub(super) fn race(shared: &Arc<Shared>, hello: &Hello) {
+pub(super) fn race(shared: &Arc<PassiveShared>, hello: &Hello) {
     let verdict = if shared.play.nid > hello.src { win(shared, hello) } else { lose(shared, hello) };
     shared.lock().record.note(rules::RACE, verdict);
 }
 
 /// The judge's NID is higher: its connections are accepted.
-fn win(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
+fn win(shared: &Arc<PassiveShared>, hello: &Hello) -> Result<(), String> {
     for kind in [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT] {
         match offer(shared, hello.src, hello.version, kind)? {
             Answer::Accepted(stream, reply) => {
@@ -61,14 +61,14 @@ fn win(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
 }
 
 /// The judge's NID is lower: its connection is refused.
-fn lose(shared: &Arc<Shared>, hello: &Hello) -> Result<(), String> {
+fn lose(shared: &Arc<PassiveShared>, hello: &Hello) -> Result<(), String> {
     match offer(shared, hello.src, hello.version, kind::CONTROL)? {
         Answer::Refused(_) => Ok(()),
         other => Err(format!("the CONTROL of a lower NID was {other}, not answered NONE")),
     }
 }
 
-fn offer(shared: &Arc<Shared>, nid: Nid, version: u32, kind: u32) -> Result<Answer, String> {
+fn offer(shared: &Arc<PassiveShared>, nid: Nid, version: u32, kind: u32) -> Result<Answer, String> {
     let play = &shared.play;
     let to = SocketAddr::new(nid.address(), play.listen.port());
     let target = Target {
@@ -82,12 +82,12 @@ fn offer(shared: &Arc<Shared>, nid: Nid, version: u32, kind: u32) -> Result<Answ
 }
 
 /// Adds a connection that the peer has accepted.
-fn keep(shared: &Arc<Shared>, stream: TcpStream, reply: Hello) -> Result<(), String> {
+fn keep(shared: &Arc<PassiveShared>, stream: TcpStream, reply: Hello) -> Result<(), String> {
     let writer = stream.try_clone().map_err(|error| error.to_string())?;
     let number = shared.new_number();
     let conn = Conn { number, kind: kind::inverse(reply.kind), stream: Arc::new(Mutex::new(writer)) };
     shared.lock().add_conn(&reply, conn);
     let shared = shared.clone();
-    std::thread::spawn(move || converse(&shared, stream, &reply, Order::Little, number));
+    std::thread::spawn(move || serve_frames(&shared, stream, &reply, Order::Little, number));
     Ok(())
 }

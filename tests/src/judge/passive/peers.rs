@@ -17,7 +17,7 @@ const PORTALS: u32 = 60;
 
 /// The state of the passive side.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PassiveState {
     pub(super) record: Record,
     pub(super) peers: HashMap<Nid, Peer>,
     /// The peers that the judge is connecting to.
@@ -65,7 +65,7 @@ pub(super) struct Conn {
     pub(super) stream: Writer,
 }
 
-impl State {
+impl PassiveState {
     pub(super) fn peer(&mut self, nid: Nid) -> Result<&mut Peer, String> {
         self.peers.get_mut(&nid).ok_or_else(|| format!("{nid} is not connected"))
     }
