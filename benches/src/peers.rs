@@ -276,7 +276,8 @@ impl Running {
         let read = self.child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read_to_string(&mut text));
         read.map_err(BenchError::system("read from a peer's program"))?;
         if let Some(mut pipe) = self.child.stderr.take() {
-            let _ = pipe.read_to_string(&mut complaint); // A partial text is enough for the message.
+            // A partial text is enough for the message.
+            let _ = pipe.read_to_string(&mut complaint);
         }
         let status = self.child.wait().map_err(BenchError::system("wait for a peer's program"))?;
         // UCX prints errors on its standard output.

@@ -54,9 +54,9 @@ impl Failure {
     /// Adds advice if a resource of the system is exhausted.
     fn hint_on(self, errno: Errno) -> Failure {
         match errno {
-            Errno::EMFILE => self.hint("this process may have more files open with a higher 'ulimit -n'"),
+            Errno::EMFILE => self.hint("raise this process's limit of open files with 'ulimit -n'"),
             Errno::ENFILE => self.hint("this host has as many files open as it may: see 'sysctl fs.file-nr'"),
-            Errno::EAGAIN => self.hint("there may be more threads with a higher 'ulimit -u'"),
+            Errno::EAGAIN => self.hint("raise the limit of threads with 'ulimit -u'"),
             Errno::ENOMEM => self.hint("this host is short of memory: see 'free', and 'ulimit -v'"),
             _ => self,
         }
@@ -120,7 +120,7 @@ impl Failure {
 
     fn held(nid: Nid, holder: &str) -> Failure {
         Failure::at("claim", Errno::EADDRINUSE, format!("{nid} is held by {holder}")).hint(
-            "stop that program, or give this one another address: a NID belongs to one program at a time",
+            "stop that program, or use another address for this one: one program at a time can hold a NID",
         )
     }
 
@@ -139,7 +139,9 @@ impl Failure {
                 "listen",
                 "run as root, give the program CAP_NET_BIND_SERVICE, or name a --service above 1023 on all nodes",
             ),
-            Errno::ENOMEM => ("start", "more memory must be lockable: see 'ulimit -l' and 'nlx net devices'"),
+            Errno::ENOMEM => {
+                ("start", "raise the limit of lockable memory: see 'ulimit -l' and 'nlx net devices'")
+            }
             _ => ("start", RDMA_HINT),
         };
         let reason = source.to_string();

@@ -34,7 +34,10 @@ pub(crate) const WORDS: [Words; 12] = [
     Words {
         command: &["ping"],
         examples: &[
-            ("nlx ping 10.0.0.1@tcp", "the NIDs of a node; as root, if it accepts privileged ports only"),
+            (
+                "nlx ping 10.0.0.1@tcp",
+                "show show the NIDs of a node; as root, if it accepts privileged ports only",
+            ),
             ("nlx ping 10.0.0.1@tcp --count 5 --interval 0.2", "five times, with the times in between"),
             ("nlx ping 10.0.0.1@tcp 10.0.0.2@tcp --count 0", "two nodes, until Ctrl-C"),
             ("nlx ping 10.0.0.1@tcp --size 1M --to-nlx", "do long messages get through to a node of nlx?"),
@@ -123,7 +126,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx selftest --mode helper", "the same job, through a helper process for each node"),
             ("nlx selftest --html report.html", "with pictures of latency and throughput, on one page"),
         ],
-        success: "Every byte was right, and nothing was missing but what rules dropped; a server was stopped.",
+        success: "All bytes were right, and only messages dropped by rules were lost; a server was stopped.",
         failure: "A byte or an event was wrong or missing, or it was interrupted.",
     },
     Words {

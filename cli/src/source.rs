@@ -66,11 +66,15 @@ pub(crate) fn question(target: Nid, asking: &AskingArgs) -> Result<Question, Fai
 fn route(target: Nid, asking: &AskingArgs) -> Result<Question, Failure> {
     let AskingArgs { from, accept_port, .. } = *asking;
     if target.is_any() {
-        return Err(Failure::at("route", Errno::EINVAL, "one node is asked at a time: '*' names every one")
-            .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
+        return Err(Failure::at(
+            "route",
+            Errno::EINVAL,
+            "only one node can be asked at a time, and '*' names all of them",
+        )
+        .hint("name the nodes one by one, for instance 10.0.0.1@tcp 10.0.0.2@tcp"));
     }
     if let Some(ip) = target.ip().filter(|&ip| !target.is_loopback() && !is_of_one_host(ip)) {
-        let message = format!("{target}: {ip} is the address of no host");
+        let message = format!("{target}: {ip} is not the address of a host");
         return Err(Failure::at("route", Errno::EINVAL, message)
             .hint("ask for a NID that 'lctl list_nids', or 'nlx net show', names on that node"));
     }
@@ -112,7 +116,7 @@ fn source(target: Nid, accept_port: u16) -> Result<Nid, Failure> {
             .hint("see 'ip route'; if an interface does lead there, name its NID with --from")
     })?;
     if Some(address) == target.ip() {
-        let message = format!("{target} is a NID of this host itself, and would only ask itself");
+        let message = format!("{target} is a NID of this host: the program would only ask itself");
         return Err(Failure::at("route", Errno::EADDRINUSE, message).hint(format!(
             "to reach the program that serves it, ask from another address of this host: --from ADDRESS@{}",
             target.net()

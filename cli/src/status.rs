@@ -55,8 +55,8 @@ pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
 
 fn nobody(pid: Option<u32>) -> Failure {
     let message = match pid {
-        Some(pid) => format!("process {pid} has no node that can be looked at"),
-        None => "no node runs here that can be looked at".to_string(),
+        Some(pid) => format!("process {pid} has no node that can be queried"),
+        None => "no node that can be queried runs on this host".to_string(),
     };
     Failure::at("find", Errno::ESRCH, message).hint(
         "'nlx serve', 'nlx selftest' and 'nlxd' run one; other programs offer theirs with NodeConfig::status(true), or 'status: 1' \

@@ -175,7 +175,7 @@ fn a_node_without_a_way_to_it_is_told_so() {
         for nobody in ["0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "ff02::1"] {
             let nid = format!("{nobody}@tcp");
             let asked = [command, &nid, "--from", "127.3.2.1@tcp"];
-            fails("no host", &asked, "route", "EINVAL", &[&nid, "address of no host", "list_nids"]);
+            fails("no host", &asked, "route", "EINVAL", &[&nid, "not the address of a host", "list_nids"]);
         }
     }
 }

@@ -225,7 +225,8 @@ fn dropped_messages_are_named_and_unused_rails_too() {
         row.contains(bits) && row.contains("12345-127.6.6.1@tcp") && row.contains("no entry matches"),
         "{row}"
     );
-    let rails = "rails        tcp has 2 NIs; a peer is sent to over the one that carried the first message to or from it";
+    let rails =
+        "rails        tcp has 2 NIs; messages to a peer use the NI of the first message to or from it";
     assert!(shown.contains(rails), "{shown}");
     let log = fs::read_to_string(&log).unwrap();
     let line = log.lines().find(|line| line.contains("a message is dropped")).expect(&log);

@@ -80,7 +80,7 @@ pub(super) fn text(all: &Calculation) -> String {
 
 fn side(node: &Node, say: &mut impl FnMut(String)) {
     let (name, adjusted) = (node.peer.name, &node.adjusted);
-    say(format!("{name} is {}: what it makes of its tunables", adjusted.release));
+    say(format!("{name} is {}: its adjusted tunables", adjusted.release));
     for change in &adjusted.changes {
         say(format!("  {change} [{}]", change.rule.source()));
     }
@@ -97,7 +97,7 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
     let (from, to) = (active.peer.name, passive.peer.name);
     say(format!("{from} connects to {to} [S-501, lnet-semantics 35]"));
     for barrier in all.barred(opener) {
-        say(format!("  {} [lnet-wire 31]; what follows is how it would be", barrier.text));
+        say(format!("  {} [lnet-wire 31]; the following ignores that", barrier.text));
     }
     for one in &all.directions[opener].tries {
         let asked = if one.depth < one.wanted {

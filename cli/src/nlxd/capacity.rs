@@ -10,9 +10,9 @@ use lnet_node::EngineLimits;
 use nix::sys::resource::{Resource as Limit, getrlimit};
 use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED};
 
-/// Mappings that are reserved for the process itself, in addition to a part of all: the allocator's,
-/// threads' stacks, libraries, mappings of devices, and pages that replace holes which clients have
-/// punched.
+/// Mappings that are reserved for the process itself, in addition to a part of all: the
+/// allocator's, threads' stacks, libraries, mappings of devices, and pages that replace holes which
+/// clients have punched.
 const MAPPINGS_KEPT: u64 = 4096;
 const MAPPINGS_KEPT_PART: u64 = 8;
 

@@ -149,8 +149,12 @@ fn default_path() -> Result<PathBuf, Failure> {
         return Ok(SOCKET_PATH.into());
     }
     let none = || {
-        Failure::at("listen", Errno::ENOENT, "there is no place for the socket: XDG_RUNTIME_DIR is not set")
-            .hint("name one with --socket")
+        Failure::at(
+            "listen",
+            Errno::ENOENT,
+            "there is no default path for the socket: XDG_RUNTIME_DIR is not set",
+        )
+        .hint("set one with --socket")
     };
     folder("XDG_RUNTIME_DIR").map(|folder| folder.join("nlx/nlxd.sock")).ok_or_else(none)
 }
@@ -163,7 +167,7 @@ fn make(folder: &Path) -> Result<(), Failure> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             let failure = refuse(folder, "cannot make the folder of the socket", errno_of(&error));
-            Err(failure.hint("name another place with --socket, or make the folder first"))
+            Err(failure.hint("set another path with --socket, or create the folder first"))
         }
         _ => Ok(()),
     }
@@ -201,7 +205,7 @@ impl Lock {
                 return Ok(Lock { path: lock_path, _held: held });
             }
         }
-        Err(refuse(&lock_path, "the lock comes and goes", Errno::EBUSY))
+        Err(refuse(&lock_path, "the lock file is removed and created repeatedly", Errno::EBUSY))
     }
 }
 
@@ -212,7 +216,7 @@ fn held_by(file: &mut File, path: &Path) -> Failure {
     let owner = owner.map_or_else(String::new, |pid| format!(" (pid {pid})"));
     let message = format!("{}: another nlxd{owner} serves this socket", path.display());
     Failure::at("listen", Errno::EADDRINUSE, message)
-        .hint("stop that one, or name another socket, and other NIDs, for this one")
+        .hint("stop it, or set another socket and other NIDs for this one")
 }
 
 /// Checks that only the socket of a killed helper is replaced.

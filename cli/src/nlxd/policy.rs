@@ -171,7 +171,7 @@ impl Subject {
         match self {
             Subject::User(uid) => format!("user {uid}"),
             Subject::Group(gid) => format!("group {gid}"),
-            Subject::Others => "all who are not named".to_string(),
+            Subject::Others => "all other users".to_string(),
         }
     }
 }

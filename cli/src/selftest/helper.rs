@@ -81,7 +81,7 @@ pub(super) fn domain(socket: &Path, spin: SpinArg) -> Result<Domain, Failure> {
     }
     Domain::through(&options).map_err(|error| {
         Failure::at("helper", error.errno(), format!("{}: {error}", socket.display()))
-            .hint("is nlxd running, with that socket, and does it let this user in? 'nlx status' shows it")
+            .hint("is nlxd running, with that socket, and does it admit this user? 'nlx status' shows it")
     })
 }
 

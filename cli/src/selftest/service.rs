@@ -68,7 +68,7 @@ impl<W: Work> Service<W> {
     /// Changes UNINITIALIZED to READY; EBUSY in other states, and the error of `make` if it fails.
     pub(super) fn init(&mut self, make: impl FnOnce() -> Result<W, Refusal>) -> Result<(), Refusal> {
         if self.state != State::Uninitialized {
-            return Err(Refusal::new(Errno::EBUSY, format!("a test is under way here: {:?}", self.state)));
+            return Err(Refusal::new(Errno::EBUSY, format!("a test is in progress here: {:?}", self.state)));
         }
         self.work = Some(make()?);
         self.state = State::Ready;
@@ -111,7 +111,7 @@ impl<W: Work> Service<W> {
         let refusal = match self.state {
             State::Ready => None,
             State::Failed => Some(Refusal::new(Errno::EIO, &self.reason)),
-            state => Some(Refusal::new(Errno::ESRCH, format!("no test is under way here: {state:?}"))),
+            state => Some(Refusal::new(Errno::ESRCH, format!("no test is in progress here: {state:?}"))),
         };
         match (refusal, &mut self.work) {
             (None, Some(work)) => Ok(work),

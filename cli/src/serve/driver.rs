@@ -35,10 +35,10 @@ pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 14] {
         ("replies to GETs refused as too short", "short_replies", rx.short_replies),
         ("timeouts", "timeouts", rx.timeouts),
         ("peers whose connections ended", "peers_lost", rx.peers_lost),
-        ("bytes written straight from their place", "bytes_written", tx.bytes_direct),
-        ("bytes that peers wrote to their place", "bytes_received_by_write", rx.bytes_direct),
+        ("bytes written without a copy", "bytes_written", tx.bytes_direct),
+        ("bytes received without a copy", "bytes_received_by_write", rx.bytes_direct),
         ("bytes copied with messages", "bytes_copied", tx.bytes_copied + rx.bytes_copied),
-        ("bytes by way of bounce buffers", "bytes_bounced", tx.bytes_bounced + rx.bytes_bounced),
+        ("bytes through bounce buffers", "bytes_bounced", tx.bytes_bounced + rx.bytes_bounced),
         ("empty messages sent", "noops", tx.noops),
     ]
 }

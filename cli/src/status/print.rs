@@ -106,7 +106,7 @@ impl NodeStatus {
         }
         nets.into_iter().filter(|(_, nis)| nis.len() > 1).map(|(net, nis)| {
             let (net, nis) = (printable(net), nis.len());
-            format!("{net} has {nis} NIs; a peer is sent to over the one that carried the first message to or from it")
+            format!("{net} has {nis} NIs; messages to a peer use the NI of the first message to or from it")
         })
     }
 
@@ -236,7 +236,7 @@ fn over_rdma(o2ib: &serde_json::Map<String, serde_json::Value>) -> String {
     let sum = |names: [&str; 2]| names.into_iter().map(count).fold(0, u64::saturating_add);
     let (all, peers) = (count("connections"), count("peers"));
     format!(
-        "over RDMA    {} to {}, port {}; bulk: {} written, {} received; {} copied, {} by way of bounce buffers",
+        "over RDMA    {} to {}, port {}; bulk: {} written, {} received; {} copied, {} through bounce buffers",
         counted(all, "connection"),
         counted(peers, "peer"),
         count("service"),

@@ -124,8 +124,8 @@ impl Party {
         self.buffer(MESSAGE)
     }
 
-    /// Waits for one event. `on_message` gets each message; the buffers of messages are reused. Returns
-    /// the buffer of a bulk operation that has ended.
+    /// Waits for one event. `on_message` gets each message; the buffers of messages are reused.
+    /// Returns the buffer of a bulk operation that has ended.
     pub(super) fn next(&mut self, on_message: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
         match self.tm.wait(Some(STEP_TIMEOUT)).map_err(BenchError::nlx("wait for an event"))? {
             Some(event) => self.handle(event, on_message),

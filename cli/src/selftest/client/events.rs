@@ -148,7 +148,7 @@ impl Client {
         let slot = &self.lanes[lane];
         match slot.outcome {
             Outcome::Right => self.counters.done(now.saturating_sub(slot.began), slot.length as u64),
-            Outcome::Wrong => self.counters.fail(|| "an operation went wrong".into()),
+            Outcome::Wrong => self.counters.fail(|| "an operation failed".into()),
             Outcome::Lost => {
                 self.counters.lost += 1;
                 let (sequence, kind, tries) = (slot.stamp.sequence, slot.kind, slot.tries);

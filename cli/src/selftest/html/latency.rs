@@ -28,7 +28,7 @@ const LEAST_HEIGHT: f64 = 1.5;
 pub(super) fn picture(figures: &Figures<'_>, latencies_ns: &Histogram<u64>) -> String {
     let label = format!("Latencies of {}: {}", figures.name(), in_words(figures));
     if latencies_ns.is_empty() {
-        return FRAME.nothing(label, "no operation came to its end");
+        return FRAME.nothing(label, "no operation completed");
     }
     let us = |nanoseconds: u64| nanoseconds as f64 / 1e3;
     let across =

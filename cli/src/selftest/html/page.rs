@@ -39,14 +39,12 @@ fn class(outcome: &Outcome) -> &'static str {
 /// Returns the result in a sentence.
 fn headline(outcome: &Outcome) -> String {
     match (&outcome.ending, outcome.errors()) {
-        _ if outcome.passed() && outcome.lost() > 0 => {
-            "Nothing was lost but what was dropped on purpose".into()
-        }
+        _ if outcome.passed() && outcome.lost() > 0 => "Only messages dropped on purpose were lost".into(),
         _ if outcome.passed() => "Every byte and every event was right".into(),
-        (Ending::Failed(_), _) => "It could not go on".into(),
+        (Ending::Failed(_), _) => "The test could not continue".into(),
         (Ending::Interrupted, 0) => "Ended early; until then everything was right".into(),
         (_, 1) => "One error".into(),
-        (_, 0) => "Something is missing".into(),
+        (_, 0) => "Results are missing".into(),
         (_, errors) => format!("{} errors", grouped(errors)),
     }
 }

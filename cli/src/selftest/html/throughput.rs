@@ -38,7 +38,7 @@ pub(super) fn picture(figures: &Figures<'_>, samples: &[Sample]) -> String {
     let label = format!("Throughput of {} over {:.1} s: {rate_text} {of}", figures.name(), figures.seconds);
     let spans = spans(samples, POINTS);
     if spans.len() < 2 {
-        return FRAME.nothing(label, "too short a time to draw a curve of it");
+        return FRAME.nothing(label, "too short for a curve");
     }
     let value = |span: &Span| if unit == "MB/s" { span.mb_per_s } else { span.operations_per_s };
     let upright = FRAME.upright(spans.iter().map(value).fold(mean, f64::max), STEPS);

@@ -31,7 +31,7 @@ impl fmt::Display for Text<'_> {
         if outcome.served.errors > 0 {
             writeln!(
                 f,
-                "the servers found {} in what they were sent",
+                "the servers found {} in the received data",
                 counted(outcome.served.errors, "error")
             )?;
         }
@@ -99,7 +99,7 @@ fn verdict(outcome: &Outcome) -> String {
 /// Returns the first address, and the number of others.
 fn nodes(addresses: &[String]) -> String {
     match addresses {
-        [] => "nobody".to_string(),
+        [] => "none".to_string(),
         [only] => printable(only),
         [first, others @ ..] => format!("{} and {} more", printable(first), others.len()),
     }
@@ -139,12 +139,12 @@ mod tests {
 
     #[test]
     fn a_test_that_never_began_says_why() {
-        let ending = Ending::Failed("nobody answered".into());
+        let ending = Ending::Failed("no node answered".into());
         let none =
             Outcome { phases: Vec::new(), clients: Vec::new(), servers: Vec::new(), ending, ..outcome() };
         let text = Text(&none).to_string();
         assert!(
-            text.starts_with("FAILED: nobody answered: 0 B verified, 0 errors, nobody ⇄ nobody"),
+            text.starts_with("FAILED: no node answered: 0 B verified, 0 errors, none ⇄ none"),
             "{text}"
         );
     }
