@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - One user alone can take `C / 2`; `k` users that grow at the same time get `C / (k + 1)` each.
-//! - A user that holds nothing can always take half of the free amount, and some is free as long as
+//! - A user that holds nothing can always take half of the free amount, and some is free while
 //!   fewer than `log2(C)` users have each taken all they can, one after the other.
 //! - Root may take everything that is free: the reserve, and the part that ordinary users leave.
 //! - Where the capacity is not known, only the caps of users and groups bound the charges.

@@ -51,8 +51,8 @@
 //!   submission ring ══════════  Consumer ─ Session
 //! ```
 //!
-//! A buffer and an MD hold clones of the region. So memory stays mapped as long as LNet may touch
-//! it, and that of the event queue as long as LNet may call back, whatever the client does. No
+//! A buffer and an MD hold clones of the region. So memory stays mapped while LNet may touch
+//! it, and that of the event queue while LNet may call back, whatever the client does. No
 //! client memory is touched before the client has sealed it. Nothing waits for the memory or frees
 //! it explicitly: it is freed with its last reference, and until then counted as left over
 //! ([`Leftovers`]). The address of such a transfer machine is not assigned again meanwhile.

@@ -77,15 +77,15 @@ pub(crate) use link::Link;
 /// delay the user's next request; each costs a process.
 pub const CARRIERS_PER_USER: usize = 16;
 
-/// Total of carriers without those that are a user's only one. A user has no more than are still
-/// free, so that other users find some.
+/// Maximum number of carriers beyond each user's first one, root's reserve included. A user has no
+/// more than are still free, so that other users find some.
 pub const CARRIERS_MAX: usize = 256;
 
-/// Additional carriers for users that have none: such a user still gets one when all others are
-/// taken.
+/// Maximum number of users' first carriers, in addition to [`CARRIERS_MAX`]: a user without a
+/// carrier still gets one when all of those are taken.
 pub const CARRIERS_FIRST: usize = 512;
 
-/// The part of these that is reserved for root.
+/// The part of [`CARRIERS_MAX`] that is reserved for root, and root's limit.
 pub const CARRIERS_ROOT: usize = 16;
 
 /// Sockets that one carrier closes at most; one message can carry 253.

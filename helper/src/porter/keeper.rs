@@ -310,7 +310,7 @@ impl Keeper {
         }
     }
 
-    /// Returns whether a user may have a further carrier: the first one as long as there are any;
+    /// Returns whether a user may have a further carrier: the first one if any is left;
     /// further ones up to [`CARRIERS_PER_USER`], and never more than are still free.
     fn may_start(&self, user: u32) -> bool {
         let own = self.users.get(&user).map_or(0, |user| user.busy);

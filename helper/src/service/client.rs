@@ -31,18 +31,18 @@ pub(super) struct Client {
     pub(super) user: UserKey,
     /// It waits for its user's turn, or is being served.
     pub(super) queued: bool,
-    pub(super) state: State,
+    pub(super) state: ClientState,
     /// Its place among the clients; `None` for one that was not admitted.
     pub(super) admission: Option<super::Admission>,
 }
 
 /// The state of a connection.
-pub(super) enum State {
+pub(super) enum ClientState {
     Served(Box<Served>),
     /// Its first packet is answered with this refusal; then the connection ends.
     Refused(Refusal),
     /// Its session is being closed. With `stays` it was cut off, and its socket stays until LNet
-    /// has released its memory; otherwise the socket is closed at once.
+    /// has released its memory; otherwise the socket is closed with the session.
     Departing {
         served: Box<Served>,
         stays: bool,
@@ -61,7 +61,7 @@ pub(super) struct Served {
     pub(super) session: Session,
     pub(super) request_state: RequestState,
     pub(super) rate: Rate,
-    pub(super) ring: Ring,
+    pub(super) ring: RingState,
     /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was being
     /// polled.
     pub(super) bell_muted: bool,
@@ -115,7 +115,7 @@ pub(super) enum RequestState {
 
 /// Whether its submission ring is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ring {
+pub(super) enum RingState {
     /// There is no ring before the hello.
     None,
     /// This thread polls it in each of its user's turns.
@@ -170,8 +170,8 @@ impl Clients {
     /// Returns a client with a session.
     pub(super) fn served(&mut self, slot: usize) -> Option<&mut Served> {
         match &mut self.get(slot)?.state {
-            State::Served(served) => Some(served),
-            State::Refused(_) | State::Departing { .. } | State::Departed { .. } => None,
+            ClientState::Served(served) => Some(served),
+            ClientState::Refused(_) | ClientState::Departing { .. } | ClientState::Departed { .. } => None,
         }
     }
 

@@ -11,7 +11,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nlx_driver_proto::{Reason, Refusal};
 
 use super::answers::Lingering;
-use super::client::{Client, RequestState, Ring, State};
+use super::client::{Client, ClientState, RequestState, RingState};
 use super::descriptors::{END, ROOM};
 use super::worker::{Worker, ns};
 use super::{DEPARTURE_LOOK, LEFTOVERS_SLICE, PLACES_SLICE, Phase, SWEEP, socket};
@@ -31,17 +31,17 @@ impl Worker {
     /// Closes the session; the socket stays until LNet has released its memory.
     pub(super) fn depart(&mut self, slot: usize) {
         match self.clients.get(slot).map(|client| &client.state) {
-            Some(State::Served(_)) => self.begin_departure(slot, true),
-            Some(State::Refused(_)) => self.remove(slot),
-            Some(State::Departed { .. }) => self.handle_one(slot, self.now_ns()),
-            Some(State::Departing { .. }) | None => {}
+            Some(ClientState::Served(_)) => self.begin_departure(slot, true),
+            Some(ClientState::Refused(_)) => self.remove(slot),
+            Some(ClientState::Departed { .. }) => self.handle_one(slot, self.now_ns()),
+            Some(ClientState::Departing { .. }) | None => {}
         }
     }
 
     /// Closes the session and the socket of a client that has gone, or needs no notification.
     pub(super) fn leave(&mut self, slot: usize) {
         match self.clients.get(slot).map(|client| &client.state) {
-            Some(State::Served(_)) => self.begin_departure(slot, false),
+            Some(ClientState::Served(_)) => self.begin_departure(slot, false),
             Some(_) => self.remove(slot),
             None => {}
         }
@@ -54,7 +54,7 @@ impl Worker {
         let Some(client) = self.clients.get(slot) else { return };
         let _ = self.epoll.delete(&client.socket);
         client.state = match mem::replace(&mut client.state, blank()) {
-            State::Served(served) => State::Departing { served, stays },
+            ClientState::Served(served) => ClientState::Departing { served, stays },
             other => other,
         };
         self.queue(slot);
@@ -81,7 +81,7 @@ impl Worker {
     /// Does a part of closing a client's session. Returns the units of work used.
     pub(super) fn tear_down(&mut self, slot: usize, budget: usize) -> usize {
         let Some(client) = self.clients.get(slot) else { return 0 };
-        let State::Departing { served, stays } = &mut client.state else { return 0 };
+        let ClientState::Departing { served, stays } = &mut client.state else { return 0 };
         let ((units, departure), stays) = (served.session.close_some(budget), *stays);
         let Some(departure) = departure else { return units };
         self.leftovers |= self.shared.host.has_leftovers();
@@ -92,7 +92,7 @@ impl Worker {
         let now_ns = self.now_ns();
         let until_ns = now_ns + ns(self.shared.config.quarantine);
         if let Some(client) = self.clients.get(slot) {
-            client.state = State::Departed { departure, until_ns, look_ns: ns(DEPARTURE_LOOK) };
+            client.state = ClientState::Departed { departure, until_ns, look_ns: ns(DEPARTURE_LOOK) };
         }
         self.check_departed(slot, now_ns);
         units
@@ -102,9 +102,9 @@ impl Worker {
     pub(super) fn check_departed(&mut self, slot: usize, now_ns: u64) {
         let stops = self.phase == Phase::Stopping;
         let Some(client) = self.clients.get(slot) else { return };
-        let State::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
+        let ClientState::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
         let is_late = *until_ns <= now_ns;
-        // The end of the stream would tell a client that is still connected that nothing writes
+        // A client that is still connected takes the end of the stream as a sign that nothing writes
         // into its memory any more.
         let may_go = stops || socket::is_hung_up(client.socket.as_fd());
         if departure.is_over() || is_late && may_go {
@@ -120,10 +120,10 @@ impl Worker {
     /// and may hold it open, so the descriptor does not leave the epoll by itself.
     fn forget_ring(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
-        if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != Ring::None) {
+        if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != RingState::None) {
             let _ = self.epoll.delete(doorbell);
         }
-        served.ring = Ring::None;
+        served.ring = RingState::None;
     }
 
     /// Starts to drain or stop the service, client by client ([`Worker::sweep_slice`]).
@@ -174,13 +174,13 @@ impl Worker {
     /// has not rung: a thread of the client may be stopped between the two.
     fn sweep(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
-        let stands_in_ring = served.ring == Ring::Asleep && !served.session.prepare_sleep();
+        let stands_in_ring = served.ring == RingState::Asleep && !served.session.prepare_sleep();
         served.session.trim();
         served.session.send_signals();
         let owed_ns = served.session.take_owed_ns();
         let checked = served.session.check();
         if stands_in_ring {
-            (served.ring, served.idle_rounds) = (Ring::Hot, 0);
+            (served.ring, served.idle_rounds) = (RingState::Hot, 0);
             self.queue(slot);
         }
         self.pay(slot, owed_ns);
@@ -199,7 +199,7 @@ impl Worker {
         let slots = served.session.quotas().ring_slots as usize;
         served.quiescing = Some(slots);
         self.quiescing += 1;
-        if served.ring == Ring::None {
+        if served.ring == RingState::None {
             return self.end_quiescing(slot);
         }
         self.wake(slot);
@@ -229,6 +229,6 @@ impl Worker {
 }
 
 /// Returns the placeholder state of a client while its state changes.
-fn blank() -> State {
-    State::Refused(Refusal::new(Errno::ESHUTDOWN, Reason::Ending))
+fn blank() -> ClientState {
+    ClientState::Refused(Refusal::new(Errno::ESHUTDOWN, Reason::Ending))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::epoll::{EpollFlags, EpollTimeout};
 
-use super::client::{RequestState, State};
+use super::client::{ClientState, RequestState};
 use super::worker::{Worker, ns};
 use super::{DUE_BUDGET, Phase, SWEEP, UNREAD_LOOK};
 
@@ -53,7 +53,7 @@ impl Worker {
     pub(super) fn handle_one(&mut self, slot: usize, now_ns: u64) {
         let Some(client) = self.clients.get(slot) else { return };
         match &mut client.state {
-            State::Served(served) => {
+            ClientState::Served(served) => {
                 match served.request_state {
                     RequestState::Throttled => {
                         served.request_state = RequestState::Reading;
@@ -77,9 +77,9 @@ impl Worker {
                     }
                 }
             }
-            State::Refused(_) => self.remove(slot),
-            State::Departing { .. } => {}
-            State::Departed { .. } => self.check_departed(slot, now_ns),
+            ClientState::Refused(_) => self.remove(slot),
+            ClientState::Departing { .. } => {}
+            ClientState::Departed { .. } => self.check_departed(slot, now_ns),
         }
     }
 

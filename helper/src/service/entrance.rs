@@ -8,7 +8,7 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
 use nlx_fallible::{NoMemory, try_box};
 
-use super::client::{Client, RequestState, Ring, Served, Source, State};
+use super::client::{Client, ClientState, RequestState, RingState, Served, Source};
 use super::descriptors::{LISTENER, REQUESTS};
 use super::rate::Rate;
 use super::schedule::REQUEST_UNITS;
@@ -180,11 +180,11 @@ impl Worker {
         };
         let admission = admission.ok();
         let state = match session {
-            Err(refusal) => State::Refused(refusal),
+            Err(refusal) => ClientState::Refused(refusal),
             Ok(session) => {
                 let rate = Rate::per_second(session.quotas().requests_per_second);
                 let (request_state, ring, greet_until_ns) =
-                    (RequestState::Reading, Ring::None, Some(greet_until_ns));
+                    (RequestState::Reading, RingState::None, Some(greet_until_ns));
                 let served = try_box(Served {
                     session,
                     request_state,
@@ -200,7 +200,10 @@ impl Worker {
                     idle_rounds: 0,
                     idle_since_ns: 0,
                 });
-                served.map_or(State::Refused(Refusal::new(Errno::ENOMEM, Reason::System)), State::Served)
+                served.map_or(
+                    ClientState::Refused(Refusal::new(Errno::ENOMEM, Reason::System)),
+                    ClientState::Served,
+                )
             }
         };
         let payer = self.shared.host.payer_of(&credentials);
@@ -236,7 +239,7 @@ impl Worker {
     /// Sends the refusal to a client that is not admitted, and ends the connection.
     pub(super) fn refuse(&mut self, slot: usize) {
         let Some(client) = self.clients.get(slot) else { return };
-        let State::Refused(refusal) = client.state else { return };
+        let ClientState::Refused(refusal) = client.state else { return };
         // A packet with descriptors is not received, and not answered.
         if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
             && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::client::{Pending, RequestState, Ring, Source, State};
+use super::client::{ClientState, Pending, RequestState, RingState, Source};
 use super::descriptors::{DOORBELL, END, ENDED, REQUESTS};
 use super::schedule::{REQUEST_UNITS, request_units};
 use super::socket::Received;
@@ -23,21 +23,21 @@ impl Worker {
         }
         let Some(client) = self.clients.get(slot) else { return };
         match &mut client.state {
-            State::Served(served) if matches!(served.request_state, RequestState::Answering { .. }) => {
+            ClientState::Served(served) if matches!(served.request_state, RequestState::Answering { .. }) => {
                 self.for_client(slot, Worker::answer_now);
             }
-            State::Served(served) if served.readable => {
+            ClientState::Served(served) if served.readable => {
                 // Reported again before the earlier requests were read: mute it until then.
                 if !mem::replace(&mut served.muted, true) {
                     self.watch(slot, END);
                 }
             }
-            State::Served(served) => {
+            ClientState::Served(served) => {
                 served.readable = true;
                 self.queue(slot);
             }
-            State::Refused(_) => self.queue(slot),
-            State::Departing { .. } | State::Departed { .. } => {}
+            ClientState::Refused(_) => self.queue(slot),
+            ClientState::Departing { .. } | ClientState::Departed { .. } => {}
         }
     }
 
@@ -46,7 +46,7 @@ impl Worker {
     pub(super) fn read_one(&mut self, slot: usize, budget: usize) -> usize {
         let now_ns = self.now_ns();
         let Some(client) = self.clients.get(slot) else { return 0 };
-        let State::Served(served) = &mut client.state else { return 0 };
+        let ClientState::Served(served) = &mut client.state else { return 0 };
         let mut rate = served.rate;
         let shared_rate = self.schedule.state(client.user).and_then(|user| user.requests.clone());
         if let Err(later_ns) = rate.take(now_ns) {
@@ -168,7 +168,7 @@ impl Worker {
             self.cut_off(slot, &violation);
             return units;
         }
-        if served.ring == Ring::None && !self.begin_ring(slot) {
+        if served.ring == RingState::None && !self.begin_ring(slot) {
             return units;
         }
         self.send_answer(slot);
@@ -181,7 +181,7 @@ impl Worker {
     pub(super) fn repay_sync(&mut self, slot: usize, length: usize) {
         let is_sync = kind_of(self.inbox.packet(length)) == Some(Kind::Sync as u16);
         let Some(client) = self.clients.get(slot).filter(|_| is_sync) else { return };
-        let State::Served(served) = &mut client.state else { return };
+        let ClientState::Served(served) = &mut client.state else { return };
         if served.entries < (served.session.quotas().ring_slots as usize / 2).max(1) {
             return;
         }
@@ -197,13 +197,13 @@ impl Worker {
     pub(super) fn begin_ring(&mut self, slot: usize) -> bool {
         let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(slot)));
         let Some(client) = self.clients.get(slot) else { return false };
-        let State::Served(served) = &mut client.state else { return false };
+        let ClientState::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };
         if let Err(errno) = self.epoll.add(doorbell, event) {
             self.cut_off(slot, &format_args!("its doorbell cannot be watched: {errno}"));
             return false;
         }
-        (served.ring, served.greet_until_ns) = (Ring::Hot, None);
+        (served.ring, served.greet_until_ns) = (RingState::Hot, None);
         self.queue(slot);
         self.set_due(slot, None);
         true

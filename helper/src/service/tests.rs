@@ -7,7 +7,7 @@ use lnet_fake::FakeLnet;
 use nix::sys::epoll::EpollFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
-use super::client::{RequestState, Ring};
+use super::client::{RequestState, RingState};
 use super::*;
 use crate::{Answer, HostConfig};
 
@@ -105,7 +105,7 @@ fn an_answer_that_has_waited_counts_for_its_user() {
 #[test]
 fn the_announcement_on_a_ring_counts_for_its_user() {
     let (mut worker, _client) = slow_worker();
-    worker.clients.served(PLACE).unwrap().ring = Ring::Hot;
+    worker.clients.served(PLACE).unwrap().ring = RingState::Hot;
     worker.queue(PLACE);
     worker.rest_round();
     assert_eq!((worker.rested(), worker.has_no_turns(PLACE)), (1, true));
@@ -130,7 +130,7 @@ fn rests_add_up() {
     let (mut worker, client) = slow_worker();
     worker.sweep_all();
     let (first_ns, number) = worker.resting.first().unwrap();
-    worker.clients.served(PLACE).unwrap().ring = Ring::Asleep;
+    worker.clients.served(PLACE).unwrap().ring = RingState::Asleep;
     worker.handle_doorbell(PLACE);
     assert_eq!(worker.resting.first(), Some((first_ns + REST_MAX.as_nanos() as u64, number)));
     drop(client);

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::client::{RequestState, Ring, Source, State};
+use super::client::{ClientState, RequestState, RingState, Source};
 use super::descriptors::DOORBELL;
 use super::patience::rest_for;
 use super::schedule::{REQUEST_UNITS, UserKey};
@@ -130,7 +130,7 @@ impl Worker {
             || served.readable && matches!(served.request_state, RequestState::Reading);
         if has_request
             || served.quiescing.is_some()
-            || served.ring != Ring::Hot
+            || served.ring != RingState::Hot
             || !self.prepare_ring_sleep(slot)
         {
             return false;
@@ -149,7 +149,7 @@ impl Worker {
         if !served.session.prepare_sleep() {
             return false;
         }
-        served.ring = Ring::Asleep;
+        served.ring = RingState::Asleep;
         if std::mem::take(&mut served.bell_muted)
             && let Some(bell) = served.session.doorbell()
         {
@@ -164,8 +164,8 @@ impl Worker {
     pub(super) fn handle_doorbell(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
         match served.ring {
-            Ring::Asleep => self.for_client(slot, Worker::wake),
-            Ring::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
+            RingState::Asleep => self.for_client(slot, Worker::wake),
+            RingState::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
                 // Muted: a doorbell that rings while its ring is polled could do so without end.
                 let mut nothing =
                     EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(slot)));
@@ -173,7 +173,7 @@ impl Worker {
                     let _ = self.epoll.modify(bell, &mut nothing);
                 }
             }
-            Ring::Hot | Ring::None => {}
+            RingState::Hot | RingState::None => {}
         }
     }
 
@@ -183,13 +183,13 @@ impl Worker {
         let Some(slot) = self.clients.named(name) else { return false };
         let Some(client) = self.clients.get(slot) else { return false };
         client.queued = match &client.state {
-            State::Served(served) => {
+            ClientState::Served(served) => {
                 let reads =
                     served.readable && matches!(served.request_state, RequestState::Reading) && serves;
-                served.ring == Ring::Hot || served.pending.is_some() && !served.is_answering() || reads
+                served.ring == RingState::Hot || served.pending.is_some() && !served.is_answering() || reads
             }
-            State::Departing { .. } => true,
-            State::Refused(_) | State::Departed { .. } => false,
+            ClientState::Departing { .. } => true,
+            ClientState::Refused(_) | ClientState::Departed { .. } => false,
         };
         client.queued
     }
@@ -197,13 +197,13 @@ impl Worker {
     /// Does the work of a client. Returns the units of work used.
     fn serve(&mut self, slot: usize, budget: usize) -> usize {
         match self.clients.get(slot).map(|client| &client.state) {
-            Some(State::Served(_)) => self.serve_client(slot, budget),
-            Some(State::Refused(_)) => {
+            Some(ClientState::Served(_)) => self.serve_client(slot, budget),
+            Some(ClientState::Refused(_)) => {
                 self.refuse(slot);
                 REQUEST_UNITS
             }
-            Some(State::Departing { .. }) => self.tear_down(slot, budget),
-            Some(State::Departed { .. }) | None => 0,
+            Some(ClientState::Departing { .. }) => self.tear_down(slot, budget),
+            Some(ClientState::Departed { .. }) | None => 0,
         }
     }
 
@@ -221,7 +221,7 @@ impl Worker {
                 && self.phase == Phase::Serving
             {
                 units += self.read_one(slot, left);
-            } else if served.ring == Ring::Hot {
+            } else if served.ring == RingState::Hot {
                 return units + self.drain(slot, left);
             } else {
                 break;
@@ -277,9 +277,9 @@ impl Worker {
     /// Starts to poll the ring.
     pub(super) fn wake(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
-        if served.ring == Ring::Asleep {
+        if served.ring == RingState::Asleep {
             served.session.finish_sleep();
-            (served.ring, served.idle_rounds) = (Ring::Hot, 0);
+            (served.ring, served.idle_rounds) = (RingState::Hot, 0);
             self.queue(slot);
         }
     }

@@ -9,7 +9,7 @@ use super::schedule::UserKey;
 use super::worker::{Worker, ns};
 use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
 use crate::accounts::UserId;
-use crate::service::client::{RequestState, State};
+use crate::service::client::{ClientState, RequestState};
 
 /// A user as a thread sees it.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Worker {
         let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
         let name = self.clients.name(slot);
         let Some(client) = self.clients.get(slot) else { return };
-        let State::Served(served) = &mut client.state else { return };
+        let ClientState::Served(served) = &mut client.state else { return };
         served.request_state = RequestState::Parked;
         self.shared.door.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let key = client.user;

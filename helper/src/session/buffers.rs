@@ -153,7 +153,7 @@ impl Session {
         })?;
         self.host.network.limits().check(&memory).map_err(|error| refusal_of(&error))?;
         let mut arenas = segments.iter().map(|segment| segment.arena);
-        // There is at least one segment: without any, `check` refuses the memory.
+        // There is at least one segment: `IoVec::new` refuses an empty list.
         let Some(arena) = arenas.next() else { return Err(wrong) };
         let others = collect(arenas.map(Ok))?;
         let buffer = TryArc::try_new(Buffer::new(handle, memory)).map_err(starved)?;

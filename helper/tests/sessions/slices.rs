@@ -32,7 +32,7 @@ fn slice(client: &mut Client) -> Drained {
     client.session.drain_slice(SHARE).unwrap()
 }
 
-/// An entry that moves a whole buffer is as much work as many small entries. Impossible lengths
+/// An entry that moves a whole buffer counts like many small entries. Impossible lengths
 /// count as the longest possible one.
 #[test]
 fn an_entry_is_as_much_work_as_the_bytes_that_it_moves() {

@@ -23,7 +23,7 @@ pub(crate) use engine::EngineWorld;
 pub(crate) use fake::FakeWorld;
 pub(crate) use pair::{Pair, Side};
 pub(crate) use signals::{Signals, asleep, until};
-pub(crate) use trace::{Told, Trace, expected};
+pub(crate) use trace::{ClientEvent, Trace, expected};
 pub(crate) use world::{Arriving, Body, Finish, Outgoing, World};
 
 pub(crate) const BUFFER_BYTES: usize = 8192;

@@ -37,11 +37,11 @@ fn play(bed: &Bed<FakeWorld>, kind: OperationKind, events: &[&ScriptedEvent]) {
     }
     assert!(!bed.world.fake.has_md(md));
     let trace: Vec<_> = bed.spy.take_events().into_iter().map(Trace::Said).collect();
-    let told: Vec<_> =
-        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| Told::by(&event)).collect();
+    let taken: Vec<_> =
+        std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|event| ClientEvent::by(&event)).collect();
     let (expected, faults) = expected(kind.queue(), &trace, &mut |_| ());
-    assert_eq!(told, expected, "{kind:?}: {trace:?}");
-    assert_eq!(told.iter().filter(|told| told.last).count(), 1);
+    assert_eq!(taken, expected, "{kind:?}: {trace:?}");
+    assert_eq!(taken.iter().filter(|event| event.last).count(), 1);
     let now = bed.core.faults();
     assert_eq!((now.unexpected - before.unexpected, now.stale - before.stale, now.overruns), (faults, 0, 0));
     assert_eq!(bed.tm.needed(), 0);
@@ -86,9 +86,9 @@ fn messages_beyond_the_most_are_counted_and_leave_room_for_the_last() {
         bed.world.fake.inject(md, ScriptedEvent::put().length(1).not_last().impossible());
     }
     bed.world.fake.inject(md, ScriptedEvent::put().length(2).last().impossible());
-    let told: Vec<_> =
+    let taken: Vec<_> =
         std::iter::from_fn(|| bed.tm.event_get().unwrap()).map(|e| (e.length, e.unlinked())).collect();
-    assert_eq!(told, [(1, false), (1, false), (2, true)]);
+    assert_eq!(taken, [(1, false), (1, false), (2, true)]);
     let faults = bed.core.faults();
     assert_eq!((faults.unexpected, faults.stale, faults.overruns), (3, 0, 0));
     bed.assert_idle();
@@ -130,8 +130,10 @@ fn what_never_left_is_unlinked_and_ends_with_its_own_status() {
 #[test]
 fn what_is_cancelled_in_flight_ends_as_lnet_says() {
     let cancelled = Err(Errno::ECANCELED);
-    let ways = [(false, cancelled), (true, Ok(()))];
-    for (kind, (wins, status)) in every_operation().into_iter().flat_map(|kind| ways.map(|way| (kind, way))) {
+    let outcomes = [(false, cancelled), (true, Ok(()))];
+    for (kind, (wins, status)) in
+        every_operation().into_iter().flat_map(|kind| outcomes.map(|outcome| (kind, outcome)))
+    {
         let bed = bed().started(kind);
         let md = bed.spy.last_md();
         bed.world.fake.set_busy(true);

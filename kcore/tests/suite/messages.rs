@@ -87,12 +87,12 @@ fn a_message_that_is_too_long_is_not_taken() {
 // Covers: MT-245
 #[test]
 fn a_message_without_header_data_has_no_sender() {
-    for nobody in [HdrData::NONE, HdrData { tmid: 0, portal: 31 }.encode()] {
+    for no_sender in [HdrData::NONE, HdrData { tmid: 0, portal: 31 }.encode()] {
         let bed = bed().started(RECEIVE);
         // The buffer ends with it.
         let mut message = bed.message(&peer(), LENGTH);
         let Body::Put { hdr_data, .. } = &mut message.body else { unreachable!() };
-        *hdr_data = nobody;
+        *hdr_data = no_sender;
         bed.receive(&message);
         assert_eq!(bed.only_event().sender(), None);
     }

@@ -41,7 +41,7 @@ struct Course<'a, W: World> {
     acks: u32,
     cancels: u32,
     trace: Vec<Trace>,
-    told: Vec<Told>,
+    events: Vec<ClientEvent>,
 }
 
 impl<'a, W: World> Course<'a, W> {
@@ -58,12 +58,12 @@ impl<'a, W: World> Course<'a, W> {
             acks: 0,
             cancels: 0,
             trace: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 
     fn has_ended(&self) -> bool {
-        self.told.last().is_some_and(|told| told.last)
+        self.events.last().is_some_and(|event| event.last)
     }
 
     fn choices(&self) -> Vec<Step> {
@@ -121,8 +121,9 @@ impl<'a, W: World> Course<'a, W> {
             }
         }
         self.trace.extend(self.bed.spy.take_events().into_iter().map(Trace::Said));
-        self.told
-            .extend(std::iter::from_fn(|| self.bed.tm.event_get().unwrap()).map(|event| Told::by(&event)));
+        self.events.extend(
+            std::iter::from_fn(|| self.bed.tm.event_get().unwrap()).map(|event| ClientEvent::by(&event)),
+        );
     }
 
     /// Checks the client's events and the reserved room.
@@ -130,8 +131,8 @@ impl<'a, W: World> Course<'a, W> {
         let mut note = |row| {
             hit.insert(row);
         };
-        let (told, faults) = expected(self.kind.queue(), &self.trace, &mut note);
-        assert_eq!((&self.told, 0), (&told, faults), "{:?}", self.trace);
+        let (wanted, faults) = expected(self.kind.queue(), &self.trace, &mut note);
+        assert_eq!((&self.events, 0), (&wanted, faults), "{:?}", self.trace);
         let reserved = if self.has_ended() { 0 } else { self.kind.events_max() as usize };
         assert_eq!(self.bed.tm.needed(), reserved);
     }
@@ -148,7 +149,7 @@ impl<'a, W: World> Course<'a, W> {
             self.step(Step::Leave(Ok(())));
         }
         self.check(hit);
-        assert_eq!(self.told.iter().filter(|told| told.last).count(), 1, "{:?}", self.trace);
+        assert_eq!(self.events.iter().filter(|event| event.last).count(), 1, "{:?}", self.trace);
         assert!(self.has_ended());
     }
 }

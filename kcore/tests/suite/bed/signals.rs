@@ -78,12 +78,12 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     wait: impl FnOnce() -> T + Send + 'scope,
 ) -> (ScopedJoinHandle<'scope, T>, Target) {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let waiter = scope.spawn(move || {
-        tell.send(Target::this()).unwrap();
+        sender.send(Target::this()).unwrap();
         wait()
     });
-    let target: Target = told.recv().unwrap();
+    let target: Target = receiver.recv().unwrap();
     until(|| target.sleeps() || waiter.is_finished());
     (waiter, target)
 }

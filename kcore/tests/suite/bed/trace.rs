@@ -15,26 +15,26 @@ pub(crate) enum Trace {
 
 /// An event of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct ClientEvent {
     pub(crate) status: Result<(), Errno>,
     pub(crate) length: u64,
     pub(crate) offset: u64,
     pub(crate) last: bool,
 }
 
-impl Told {
-    pub(crate) fn by(event: &BufferEvent) -> Told {
+impl ClientEvent {
+    pub(crate) fn by(event: &BufferEvent) -> ClientEvent {
         let BufferEvent { length, offset, .. } = *event;
-        Told { status: event.status(), length, offset, last: event.unlinked() }
+        ClientEvent { status: event.status(), length, offset, last: event.unlinked() }
     }
 
-    fn of(event: &Event) -> Told {
+    fn of(event: &Event) -> ClientEvent {
         let (length, offset) = (u64::from(event.mlength), event.offset);
-        Told { status: event.status, length, offset, last: event.unlinked }
+        ClientEvent { status: event.status, length, offset, last: event.unlinked }
     }
 
-    fn failure(errno: Errno) -> Told {
-        Told { status: Err(errno), length: 0, offset: 0, last: true }
+    fn failure(errno: Errno) -> ClientEvent {
+        ClientEvent { status: Err(errno), length: 0, offset: 0, last: true }
     }
 }
 
@@ -44,11 +44,11 @@ pub(crate) fn expected(
     queue: Queue,
     course: &[Trace],
     hit: &mut dyn FnMut(&'static str),
-) -> (Vec<Told>, u64) {
+) -> (Vec<ClientEvent>, u64) {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
-    let (mut told, mut faults) = (Vec::new(), 0);
+    let (mut events, mut faults) = (Vec::new(), 0);
     // The table's flag `ooo`, and the outcome saved with it.
-    let mut saved: Option<Told> = None;
+    let mut saved: Option<ClientEvent> = None;
     // Not in the table: the SEND of a message that never left does not end its MD in every LNet
     // (lnet-semantics 8).
     let mut never_left: Option<Errno> = None;
@@ -71,74 +71,78 @@ pub(crate) fn expected(
         let is_get = queue == Queue::ActiveBulkReceive;
         let is_put = matches!(queue, Queue::MessageSend | Queue::ActiveBulkSend);
         let is_acked = queue == Queue::ActiveBulkSend;
-        let (row, tell) = match (event.kind, event.unlinked) {
+        let (row, made) = match (event.kind, event.unlinked) {
             (Send, false) if is_get && event.status.is_ok() => ("GET: SEND, more to come", None),
             (Send, false) if is_get || (is_put && event.status.is_err()) => {
                 never_left = event.status.err();
                 ("never left, more to come", None)
             }
             (Send, true) if is_get => match (event.status, saved) {
-                (Err(errno), _) => ("GET: SEND failed", Some(Told { status: Err(errno), ..Told::of(event) })),
-                (Ok(()), None) => ("GET: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
-                (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(Told { last: true, ..reply })),
+                (Err(errno), _) => {
+                    ("GET: SEND failed", Some(ClientEvent { status: Err(errno), ..ClientEvent::of(event) }))
+                }
+                (Ok(()), None) => ("GET: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
+                (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(ClientEvent { last: true, ..reply })),
             },
             // Not in the table: an active send is over when it has left and is acknowledged. Its
             // length is that of the SEND.
             (Send, false) if is_acked => {
-                saved = Some(Told::of(event));
+                saved = Some(ClientEvent::of(event));
                 ("PUT: SEND, more to come", None)
             }
             (Send, true) if is_acked => match (event.status, saved) {
-                (Err(_), _) => ("PUT: SEND failed", Some(Told::of(event))),
-                (Ok(()), None) => ("PUT: unlink rides on SEND", Some(Told::failure(Errno::ECANCELED))),
-                (Ok(()), Some(Told { status: Err(errno), .. })) => {
-                    ("PUT: SEND after ACK", Some(Told::failure(errno)))
+                (Err(_), _) => ("PUT: SEND failed", Some(ClientEvent::of(event))),
+                (Ok(()), None) => ("PUT: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
+                (Ok(()), Some(ClientEvent { status: Err(errno), .. })) => {
+                    ("PUT: SEND after ACK", Some(ClientEvent::failure(errno)))
                 }
-                (Ok(()), Some(_)) => ("PUT: SEND after ACK", Some(Told::of(event))),
+                (Ok(()), Some(_)) => ("PUT: SEND after ACK", Some(ClientEvent::of(event))),
             },
             (Ack, false) if is_acked => {
-                saved = Some(Told::of(event));
+                saved = Some(ClientEvent::of(event));
                 ("PUT: ACK, more to come", None)
             }
             (Ack, true) if is_acked => {
-                let told = match event.status {
-                    Ok(()) => Told { last: true, ..saved.unwrap_or_else(|| Told::of(event)) },
-                    Err(errno) => Told::failure(errno),
+                let made = match event.status {
+                    Ok(()) => ClientEvent { last: true, ..saved.unwrap_or_else(|| ClientEvent::of(event)) },
+                    Err(errno) => ClientEvent::failure(errno),
                 };
-                ("PUT: ACK", Some(told))
+                ("PUT: ACK", Some(made))
             }
             (Reply, false) if is_get => {
-                saved = Some(Told::of(event));
+                saved = Some(ClientEvent::of(event));
                 ("GET: REPLY, more to come", None)
             }
-            (Reply, true) if is_get => ("GET: REPLY", Some(Told::of(event))),
+            (Reply, true) if is_get => ("GET: REPLY", Some(ClientEvent::of(event))),
             (Unlink, true) => {
                 let before = never_left.or(saved.and_then(|reply| reply.status.err()));
                 let errno = before.or(event.status.err()).unwrap_or(Errno::ECANCELED);
-                ("UNLINK", Some(Told::failure(errno)))
+                ("UNLINK", Some(ClientEvent::failure(errno)))
             }
             (Put, last) if queue == Queue::MessageReceive => {
-                (if last { "receive: PUT, last" } else { "receive: PUT" }, Some(Told::of(event)))
+                (if last { "receive: PUT, last" } else { "receive: PUT" }, Some(ClientEvent::of(event)))
             }
-            (Send, true) if is_put => ("PUT: SEND", Some(Told::of(event))),
+            (Send, true) if is_put => ("PUT: SEND", Some(ClientEvent::of(event))),
             (Put, true) if queue == Queue::PassiveBulkReceive => {
-                ("passive receive: PUT", Some(Told::of(event)))
+                ("passive receive: PUT", Some(ClientEvent::of(event)))
             }
-            (Get, true) if queue == Queue::PassiveBulkSend => ("passive send: GET", Some(Told::of(event))),
+            (Get, true) if queue == Queue::PassiveBulkSend => {
+                ("passive send: GET", Some(ClientEvent::of(event)))
+            }
             // An assertion in the table; K4 counts it. The operation ends if it must, but with an
             // error.
             (_, last) => {
                 faults += 1;
                 let errno = event.status.err().unwrap_or(Errno::EIO);
-                ("anything else", last.then(|| Told::failure(errno)))
+                ("anything else", last.then(|| ClientEvent::failure(errno)))
             }
         };
         hit(row);
-        told.extend(tell.map(|told| match told.status {
+        events.extend(made.map(|made| match made.status {
             // LNet's status of an operation that was unlinked in flight.
-            Err(Errno::ETIMEDOUT) if cancelled => Told { status: Err(Errno::ECANCELED), ..told },
-            _ => told,
+            Err(Errno::ETIMEDOUT) if cancelled => ClientEvent { status: Err(Errno::ECANCELED), ..made },
+            _ => made,
         }));
     }
-    (told, faults)
+    (events, faults)
 }
