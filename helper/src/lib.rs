@@ -47,15 +47,15 @@
 //! ```text
 //!   client                      helper                                         LNet
 //!   arena  ═══════════════════  Region ── Buffer (client's name) ── MD ───────▶ clone of the Region
-//!   event queue ══════════════  Producer ─ ClientSink (wakers, counts) ─ Shared ──▶ EQ
+//!   event queue ══════════════  Producer ─ ClientSink ─ TmShared ─────────────▶ EQ
 //!   submission ring ══════════  Consumer ─ Session
 //! ```
 //!
-//! A buffer and an MD hold clones of the region. So memory stays mapped while LNet may touch
-//! it, and that of the event queue while LNet may call back, whatever the client does. No
-//! client memory is touched before the client has sealed it. Nothing waits for the memory or frees
-//! it explicitly: it is freed with its last reference, and until then counted as left over
-//! ([`Leftovers`]). The address of such a transfer machine is not assigned again meanwhile.
+//! A buffer and an MD hold clones of the region. So memory stays mapped while LNet may touch it,
+//! and that of the event queue while LNet may call back, whatever the client does. No client memory
+//! is touched before the client has sealed it. Nothing waits for the memory or frees it explicitly:
+//! it is freed with its last reference, and until then counted as left over ([`Leftovers`]). The
+//! address of such a transfer machine is not assigned again meanwhile.
 //!
 //! # Faults done better
 //!

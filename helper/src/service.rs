@@ -48,10 +48,10 @@
 //! ([`Violation`](super::Violation)) is cut off. Either way its session is closed, in slices
 //! ([`Session::close_some`](super::Session::close_some)). The socket of a client that is cut off
 //! stays open, unread and with its place among the clients, until LNet has released the client's
-//! memory: so the client knows at the end of the stream that nothing writes there any more. Once the
-//! client has hung up, the helper waits for no longer than [`ServiceConfig::quarantine`]; memory
-//! that LNet still holds then is quarantined without the client. A helper that stops does not wait
-//! longer for any client: after its end it writes nowhere.
+//! memory: so the client knows at the end of the stream that nothing writes there any more. Once
+//! the client has hung up, the helper waits for no longer than [`ServiceConfig::quarantine`];
+//! memory that LNet still holds then is quarantined without the client. A helper that stops does
+//! not wait longer for any client: after its end it writes nowhere.
 //!
 //! The porter closes the socket, and the client's place is free again once it has: a client whose
 //! descriptors cannot be closed keeps its place.

@@ -35,6 +35,6 @@ impl WatchedQueue {
 
 /// Returns the size of an ordinary page. Every system reports it.
 fn page_bytes() -> usize {
-    let told = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
-    told.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(4096)
+    let reported = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
+    reported.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(4096)
 }

@@ -53,10 +53,10 @@ fn measured<R>(work: impl FnOnce() -> R) -> (u64, R) {
 
 /// Checks that the charge is sufficient, and at most 40 times the measured bytes.
 #[track_caller]
-fn within(what: &str, count: u64, bytes: u64, each: u64) {
+fn within(kind: &str, count: u64, bytes: u64, each: u64) {
     let charged = count * each;
-    assert!(bytes <= charged, "{count} {what} take {bytes} bytes, {charged} are charged");
-    assert!(charged <= 40 * bytes, "{count} {what} take {bytes} bytes, and {charged} are charged");
+    assert!(bytes <= charged, "{count} {kind} take {bytes} bytes, {charged} are charged");
+    assert!(charged <= 40 * bytes, "{count} {kind} take {bytes} bytes, and {charged} are charged");
 }
 
 struct Client {

@@ -95,7 +95,8 @@ impl<T: EventSink> TmShared<T> {
     }
 
     /// Enters an operation: associates its buffer and, if it is passive, chooses its match bits.
-    /// From here on its events may come; the event that ends it may come before [`TmShared::set_md`].
+    /// From here on its events may come; the event that ends it may come before
+    /// [`TmShared::set_md`].
     pub(crate) fn enter(
         &self,
         operation: &Operation,

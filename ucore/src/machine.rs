@@ -40,8 +40,8 @@ pub(crate) struct Machine {
     /// The source of match bits of passive buffers, if not `counters`.
     random: Option<Random>,
     consumer_state: Mutex<ConsumerState>,
-    /// No operation can start any more. Changed under the lock of [`ConsumerState`], while nothing is in
-    /// flight.
+    /// No operation can start any more. Changed under the lock of [`ConsumerState`], while nothing
+    /// is in flight.
     stopped: AtomicBool,
     /// The memory of the event queue.
     queue: SharedMemory,

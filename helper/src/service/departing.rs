@@ -104,8 +104,8 @@ impl Worker {
         let Some(client) = self.clients.get(slot) else { return };
         let ClientState::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
         let is_late = *until_ns <= now_ns;
-        // A client that is still connected takes the end of the stream as a sign that nothing writes
-        // into its memory any more.
+        // A client that is still connected takes the end of the stream as a sign that nothing
+        // writes into its memory any more.
         let may_go = stops || socket::is_hung_up(client.socket.as_fd());
         if departure.is_over() || is_late && may_go {
             return self.remove(slot);

@@ -86,12 +86,12 @@ fn the_look_at_a_client_counts_for_its_user() {
 
 #[test]
 fn an_answer_that_has_waited_counts_for_its_user() {
-    for told in [true, false] {
+    for is_reported in [true, false] {
         let (mut worker, _client) = slow_worker();
         let served = worker.clients.served(PLACE).unwrap();
         served.request_state =
             RequestState::Answering { answer: Answer::default(), until_ns: u64::MAX, crowded: true };
-        if told {
+        if is_reported {
             worker.handle_client_event(PLACE, EpollFlags::EPOLLOUT);
         } else {
             worker.set_due(PLACE, Some(0));

@@ -222,7 +222,7 @@ impl Client {
 /// trace of it.
 #[test]
 fn every_failure_of_the_service_is_the_clients_own() {
-    let mut told = 0;
+    let mut noticed_count = 0;
     let mut number = 0;
     loop {
         // A new service each time: the next client would find objects that the previous one has
@@ -246,9 +246,9 @@ fn every_failure_of_the_service_is_the_clients_own() {
             assert!(!noticed, "there was memory for all");
             break;
         }
-        told += usize::from(noticed);
+        noticed_count += usize::from(noticed);
         number += 1;
     }
     assert!(number > 60, "only {number} allocations could fail");
-    assert!(2 * told > number, "{told} of {number} failures were told to the client");
+    assert!(2 * noticed_count > number, "{noticed_count} of {number} failures were told to the client");
 }

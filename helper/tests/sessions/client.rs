@@ -61,8 +61,8 @@ pub(crate) fn ask(session: &mut Session, request: &Request) -> Outcome {
 }
 
 impl Client {
-    pub(crate) fn connect(host: &Arc<Host>, who: Credentials) -> Client {
-        let mut session = Session::new(host, who).unwrap();
+    pub(crate) fn connect(host: &Arc<Host>, credentials: Credentials) -> Client {
+        let mut session = Session::new(host, credentials).unwrap();
         let (reply, fds) = ask(&mut session, &Request::Hello(Hello::new("test"))).unwrap();
         let Reply::Welcome(welcome) = reply else { panic!("{reply:?}") };
         let [ring, doorbell] = fds.try_into().unwrap();

@@ -75,8 +75,8 @@ fn every_wrong_field_is_refused_without_a_trace() {
     let before = state(&host);
     let count = cases.len() as u64;
     for (request, errno, reason) in cases {
-        let Refusal { errno: found, reason: why, .. } = client.refused(&request);
-        assert_eq!((found, why), (errno, reason), "{request:?}");
+        let Refusal { errno: found, reason: found_reason, .. } = client.refused(&request);
+        assert_eq!((found, found_reason), (errno, reason), "{request:?}");
         assert_eq!(state(&host), before, "{request:?}");
         client.done(&Request::Sync);
     }
@@ -106,9 +106,9 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
         let whole = packet.len() - 8;
         for length in (0..=packet.len()).filter(|&length| length != whole) {
             let before = state(&host);
-            let told = client.session.request(&packet[..length], &mut answer);
-            assert_eq!(told.is_err(), length < Header::LEN, "{length} bytes of {request:?}");
-            if told.is_ok() {
+            let outcome = client.session.request(&packet[..length], &mut answer);
+            assert_eq!(outcome.is_err(), length < Header::LEN, "{length} bytes of {request:?}");
+            if outcome.is_ok() {
                 let (id, reply) = Reply::read(&answer.packet).unwrap();
                 let Reply::Refused(refusal) = reply else { panic!("{reply:?}") };
                 assert_eq!((id, refusal.errno), (9, Errno::ENOTTY));

@@ -161,10 +161,10 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
 #[test]
 fn a_welcome_tells_the_limits() {
     let (_lnet, _host, mut client) = scripted_client(USER);
-    let (quotas, told) = (client.session.quotas(), &client.welcome);
-    assert_eq!(told.limits.buffers_max, quotas.buffers as usize);
-    assert_eq!((told.tms_max, told.arenas_max), (quotas.tms, quotas.arenas));
-    assert_eq!(told.client, client.session.client());
+    let (quotas, welcome) = (client.session.quotas(), &client.welcome);
+    assert_eq!(welcome.limits.buffers_max, quotas.buffers as usize);
+    assert_eq!((welcome.tms_max, welcome.arenas_max), (quotas.tms, quotas.arenas));
+    assert_eq!(welcome.client, client.session.client());
     let (reply, _) = client.ask(&Request::Nids).unwrap();
     assert_eq!(reply, Reply::Nids(vec!["10.0.0.1@tcp".parse().unwrap(), "0@lo".parse().unwrap()]));
 }

@@ -21,9 +21,9 @@ fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
         quotas.events = 5;
     }));
     let mut client = Client::connect(&host, USER);
-    let told = &client.welcome;
-    assert_eq!((told.tms_max, told.operations_max, told.events_max), (2, 2, 5));
-    assert_eq!((told.arenas_max, told.bytes_max, told.limits.buffers_max), (2, 10_000, 3));
+    let welcome = &client.welcome;
+    assert_eq!((welcome.tms_max, welcome.operations_max, welcome.events_max), (2, 2, 5));
+    assert_eq!((welcome.arenas_max, welcome.bytes_max, welcome.limits.buffers_max), (2, 10_000, 3));
     let limit = |client: &mut Client, request: Request, reason| {
         let refusal = client.refused(&request);
         assert_eq!((refusal.errno, refusal.reason), (Errno::ENOMEM, reason), "{request:?}");

@@ -18,8 +18,8 @@ fn capacity(resource: Resource, capacity: u64) -> HostConfig {
     HostConfig { accounts, ..HostConfig::default() }
 }
 
-fn held(host: &Host, who: Credentials, resource: Resource) -> u64 {
-    host.accounts().held_by(UserId(who.uid)).of(resource)
+fn held(host: &Host, credentials: Credentials, resource: Resource) -> u64 {
+    host.accounts().held_by(UserId(credentials.uid)).of(resource)
 }
 
 /// Starts operations that wait, until one is refused.
@@ -173,7 +173,7 @@ fn subordinate_uids_of_root_are_not_root() {
     let owners = Owners::parse("root:1000000:65536\n", UserId::ROOT, |_| Some(0));
     let (_lnet, host) = scripted_with(HostConfig { owners, ..capacity(Resource::Machines, 80) });
     let inside = [1_000_000, 1_000_999].map(|uid| Credentials { uid, ..USER });
-    let mut clients = inside.map(|who| Client::connect(&host, who));
+    let mut clients = inside.map(|credentials| Client::connect(&host, credentials));
     let mut started = 0;
     for client in &mut clients {
         while client.try_start(ADDRESS, 1).is_ok() {

@@ -32,16 +32,16 @@ pub(crate) fn scripted_with(config: HostConfig) -> (Arc<FakeLnet>, Arc<Host>) {
 }
 
 /// A client of a node that has only `0@lo`.
-pub(crate) fn loopback_client(who: Credentials) -> (Arc<Host>, Client) {
+pub(crate) fn loopback_client(credentials: Credentials) -> (Arc<Host>, Client) {
     let host = loopback();
-    let client = Client::connect(&host, who);
+    let client = Client::connect(&host, credentials);
     (host, client)
 }
 
 /// A client above a scripted LNet.
-pub(crate) fn scripted_client(who: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Client) {
+pub(crate) fn scripted_client(credentials: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Client) {
     let (lnet, host) = scripted();
-    let client = Client::connect(&host, who);
+    let client = Client::connect(&host, credentials);
     (lnet, host, client)
 }
 
