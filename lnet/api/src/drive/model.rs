@@ -129,7 +129,7 @@ impl System {
     fn sleep(&self, number: usize, bed: Bed) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
         kernel.beds[number] = Some(bed);
-        while !kernel.rouses(number, bed, self.now_ns()) {
+        while !kernel.ends_sleep(number, bed, self.now_ns()) {
             if let Some(now_ns) = kernel.pass_time(self.now_ns(), self.threads()) {
                 self.set_time(now_ns);
             } else {
@@ -170,7 +170,7 @@ impl Kernel {
     }
 
     /// Whether a sleep is over.
-    fn rouses(&self, number: usize, bed: Bed, now_ns: u64) -> bool {
+    fn ends_sleep(&self, number: usize, bed: Bed, now_ns: u64) -> bool {
         let is_late = bed.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
         self.woken[number] > 0
             || self.readable(bed.mask) != 0
@@ -184,7 +184,7 @@ impl Kernel {
     fn pass_time(&mut self, now_ns: u64, threads: usize) -> Option<u64> {
         let asleep = || self.beds.iter().enumerate().filter_map(|(number, bed)| Some((number, (*bed)?)));
         let all_asleep = asleep().count() == threads;
-        if !all_asleep || asleep().any(|(number, bed)| self.rouses(number, bed, now_ns)) {
+        if !all_asleep || asleep().any(|(number, bed)| self.ends_sleep(number, bed, now_ns)) {
             return None;
         }
         let due = self.due.iter().map(|(at_ns, ..)| *at_ns);
@@ -410,7 +410,7 @@ fn two_shards_and_two_waiters() {
     end(&net, waiters, []);
 }
 
-fn one_waiter_and_its_steward() {
+fn one_waiter_and_its_sched_thread() {
     let net = Net::new(1);
     let (sched_thread, waiter) = (sched_thread(&net, 0), waiter(&net, 0));
     net.arrive(0, 0);
@@ -418,7 +418,7 @@ fn one_waiter_and_its_steward() {
 }
 
 /// Two scheduler threads serve a shard each, and leave them to a waiter.
-fn one_waiter_and_two_stewards() {
+fn one_waiter_and_two_sched_threads() {
     let net = Net::new(2);
     let (sched_threads, waiter) = ([0, 1].map(|shard| sched_thread(&net, shard)), waiter(&net, 0));
     net.arrive(1, 0);
@@ -426,7 +426,7 @@ fn one_waiter_and_two_stewards() {
 }
 
 /// Two waiters want the shard of one scheduler thread: the one that it wakes passes the shard on.
-fn two_waiters_and_a_steward() {
+fn two_waiters_and_a_sched_thread() {
     let net = Net::new(1);
     let sched_thread = sched_thread(&net, 0);
     let waiters = [0, 1].map(|number| waiter(&net, number));
@@ -469,21 +469,21 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
 /// A waiter takes a shard from its scheduler thread, or is woken by it; no thread sleeps for ever
 /// on a shard without a driver.
 #[test]
-fn a_waiter_and_a_steward_take_turns() {
-    check(2, one_waiter_and_its_steward);
+fn a_waiter_and_a_sched_thread_take_turns() {
+    check(2, one_waiter_and_its_sched_thread);
 }
 
 /// A single scheduler thread is checked above with more preemptions; for two together one
 /// preemption is enough: the other thread continues at any point at which the first is stopped.
 // Covers: S-203
 #[test]
-fn a_waiter_takes_turns_with_two_stewards() {
-    check(1, one_waiter_and_two_stewards);
+fn a_waiter_takes_turns_with_two_sched_threads() {
+    check(1, one_waiter_and_two_sched_threads);
 }
 
 #[test]
-fn two_waiters_call_a_steward_off() {
-    check(2, two_waiters_and_a_steward);
+fn two_waiters_call_a_sched_thread_off() {
+    check(2, two_waiters_and_a_sched_thread);
 }
 
 /// The two waiters never drive it at the same time.

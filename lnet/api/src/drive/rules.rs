@@ -66,4 +66,4 @@ pub(crate) const LISTENERS: Rule = Rule::new("tokens.listeners");
 
 /// SYNC tokens.sched_thread: a waiter that joins the list calls off the scheduler threads on duty.
 /// Either it sees the scheduler thread on duty, or that scheduler thread sees the waiter.
-pub(crate) const STEWARD: Rule = Rule::new("tokens.sched_thread");
+pub(crate) const SCHED_THREAD: Rule = Rule::new("tokens.sched_thread");

@@ -56,7 +56,7 @@ impl Holder {
         Holder(std::ptr::from_ref(mark).addr() as u64)
     }
 
-    pub(crate) fn of_steward(sleeper: &Arc<Sleeper>) -> Holder {
+    pub(crate) fn of_sched_thread(sleeper: &Arc<Sleeper>) -> Holder {
         Holder(Arc::as_ptr(sleeper).addr() as u64)
     }
 }
@@ -83,9 +83,9 @@ pub(crate) struct Token {
     /// exact moment at which a token is taken makes no difference between interleavings.
     left_ns: std::sync::atomic::AtomicU64,
     /// The shard's scheduler thread drives, or is about to.
-    pub(super) steward_on_duty: AtomicBool,
+    pub(super) on_duty: AtomicBool,
     /// A polling thread found the scheduler thread on duty and wants to drive instead.
-    pub(super) steward_unwanted: AtomicBool,
+    pub(super) unwanted: AtomicBool,
     pub(super) sched_thread: OnceLock<Arc<Sleeper>>,
 }
 
@@ -94,8 +94,8 @@ impl Token {
         Token {
             word: AtomicU64::new(FREE),
             left_ns: std::sync::atomic::AtomicU64::new(0),
-            steward_on_duty: AtomicBool::new(false),
-            steward_unwanted: AtomicBool::new(false),
+            on_duty: AtomicBool::new(false),
+            unwanted: AtomicBool::new(false),
             sched_thread: OnceLock::new(),
         }
     }
@@ -122,7 +122,7 @@ impl Token {
 
     /// Replaces the word `from` by `to` in one step. In a model that breaks the step's rule,
     /// another thread may run between the check and the change.
-    fn turn(&self, step: Rule, from: u64, to: u64) -> bool {
+    fn exchange(&self, step: Rule, from: u64, to: u64) -> bool {
         rule!(
             step,
             self.word.compare_exchange(from, to, HAND_OVER.chain(), Ordering::Relaxed).is_ok(),
@@ -154,18 +154,18 @@ impl Token {
 
     pub(super) fn claim(&self) -> bool {
         // The cache line stays shared while another thread holds the token.
-        self.newest() == FREE && self.turn(CLAIM, FREE, HELD)
+        self.newest() == FREE && self.exchange(CLAIM, FREE, HELD)
     }
 
     /// As [`Token::claim`], also from a waiter that has not polled the shard for a while.
     pub(super) fn claim_left(&self, now_ns: u64) -> bool {
         let word = self.newest();
-        self.can_be_taken(word, now_ns) && self.turn(CLAIM, word, HELD)
+        self.can_be_taken(word, now_ns) && self.exchange(CLAIM, word, HELD)
     }
 
     /// As [`Token::claim`], if it was given to this scheduler thread.
     pub(super) fn claim_given(&self, sched_thread: Holder) -> bool {
-        self.is_parked_by(sched_thread) && self.turn(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
+        self.is_parked_by(sched_thread) && self.exchange(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
     }
 
     pub(super) fn is_parked_by(&self, holder: Holder) -> bool {
@@ -182,7 +182,7 @@ impl Token {
     /// while.
     pub(super) fn take(&self, waiter: Holder, now_ns: u64) -> bool {
         let word = self.newest();
-        let taken = self.can_be_taken(word, now_ns) && self.turn(TAKE, word, waiter.0 | PARKED);
+        let taken = self.can_be_taken(word, now_ns) && self.exchange(TAKE, word, waiter.0 | PARKED);
         if taken {
             self.left_ns.store(now_ns, Relaxed);
         }
@@ -192,7 +192,7 @@ impl Token {
     /// Marks the shard as polled by a waiter that has taken it; false if another thread has taken
     /// it since.
     pub(super) fn begin(&self, waiter: Holder) -> bool {
-        self.turn(BEGIN, waiter.0 | PARKED, waiter.0 | POLLED)
+        self.exchange(BEGIN, waiter.0 | PARKED, waiter.0 | POLLED)
     }
 
     /// Marks the end of the waiter's poll or sleep.
@@ -203,7 +203,7 @@ impl Token {
 
     /// Marks the waiter as asleep on the shard; false if another thread has taken the token.
     pub(super) fn doze(&self, waiter: Holder) -> bool {
-        self.turn(DOZE, waiter.0 | PARKED, waiter.0 | WATCHED)
+        self.exchange(DOZE, waiter.0 | PARKED, waiter.0 | WATCHED)
     }
 
     /// Releases the waiter's token, in any state; false if another thread has taken it.
@@ -213,7 +213,7 @@ impl Token {
         if is_its_own {
             self.left_ns.store(now_ns, Relaxed);
         }
-        is_its_own && self.turn(DROP, word, FREE)
+        is_its_own && self.exchange(DROP, word, FREE)
     }
 
     /// Gives a waiter's token to the shard's scheduler thread, if there is one, and wakes that
@@ -221,24 +221,25 @@ impl Token {
     pub(super) fn give(&self, waiter: Holder, now_ns: u64) -> bool {
         let Some(sched_thread) = self.sched_thread.get() else { return false };
         self.left_ns.store(now_ns, Relaxed);
-        let turn = || self.turn(GIVE, waiter.0 | PARKED, Holder::of_steward(sched_thread).0 | PARKED);
+        let give =
+            || self.exchange(GIVE, waiter.0 | PARKED, Holder::of_sched_thread(sched_thread).0 | PARKED);
         rule!(
             CALL,
-            turn().then(|| sched_thread.wake()).is_some(),
+            give().then(|| sched_thread.wake()).is_some(),
             broken = {
                 sched_thread.wake();
-                turn()
+                give()
             }
         )
     }
 
-    pub(super) fn call_off_steward(&self) {
-        if self.steward_on_duty.load(Ordering::Relaxed) {
-            self.wake_steward();
+    pub(super) fn call_off(&self) {
+        if self.on_duty.load(Ordering::Relaxed) {
+            self.wake_sched_thread();
         }
     }
 
-    pub(super) fn wake_steward(&self) {
+    pub(super) fn wake_sched_thread(&self) {
         if let Some(sched_thread) = self.sched_thread.get() {
             sched_thread.wake();
         }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::token::{FREE, Holder, Token, is_attended};
 use super::{MAX_SHARDS, Sleeper, shards_of};
-use crate::drive::rules::{LISTENERS, PASS_ON, RELEASE, ROUSE, STEWARD, WAITERS, WAKE};
+use crate::drive::rules::{LISTENERS, PASS_ON, RELEASE, ROUSE, SCHED_THREAD, WAITERS, WAKE};
 use crate::drive::sync::{AtomicUsize, Mutex, Ordering, fence};
 
 /// Capacity for shards; a model checker gets no more tokens than its models use.
@@ -87,7 +87,7 @@ impl Tokens {
 
     /// As [`Tokens::claim`], if a waiter has given the token to this scheduler thread.
     pub(crate) fn claim_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
-        self.shards[shard].claim_given(Holder::of_steward(sched_thread))
+        self.shards[shard].claim_given(Holder::of_sched_thread(sched_thread))
     }
 
     /// Releases a token, and wakes a waiter that lacks one, if there is one: it will drive.
@@ -171,7 +171,7 @@ impl Tokens {
 
     /// Whether a token was given to this scheduler thread.
     pub(crate) fn is_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
-        self.shards[shard].is_parked_by(Holder::of_steward(sched_thread))
+        self.shards[shard].is_parked_by(Holder::of_sched_thread(sched_thread))
     }
 
     /// Whether no shard needs a keeper: each holder notices events, because it sleeps on the shard,
@@ -205,7 +205,7 @@ impl Tokens {
     fn wake_keeper(&self) {
         let keeper = self.keeper.load(Ordering::Relaxed);
         if keeper != NO_KEEPER {
-            self.shards[keeper].wake_steward();
+            self.shards[keeper].wake_sched_thread();
         }
     }
 
@@ -228,9 +228,9 @@ impl Tokens {
             waiting.push_back(sleeper.clone());
             self.waiters.store(waiting.len(), Ordering::SeqCst);
         }
-        // This is also the fence of `STEWARD`.
+        // This is also the fence of `SCHED_THREAD`.
         rule!(WAITERS, fence(Ordering::SeqCst));
-        rule!(STEWARD, self.present().for_each(Token::call_off_steward));
+        rule!(SCHED_THREAD, self.present().for_each(Token::call_off));
     }
 
     /// Removes a waiter from the list. If a token is free, the next waiter is woken: a wake-up that
@@ -292,37 +292,35 @@ impl Tokens {
     }
 
     /// Wakes a shard's scheduler thread, if it sleeps.
-    pub(crate) fn wake_steward(&self, shard: usize) {
-        self.shards[shard].wake_steward();
+    pub(crate) fn wake_sched_thread(&self, shard: usize) {
+        self.shards[shard].wake_sched_thread();
     }
 
     /// Marks a scheduler thread as on duty; from now on waiters call it off.
-    pub(crate) fn steward_begins(&self, shard: usize) {
+    pub(crate) fn sched_thread_begins(&self, shard: usize) {
         let token = &self.shards[shard];
-        token.steward_unwanted.store(false, Ordering::Relaxed);
+        token.unwanted.store(false, Ordering::Relaxed);
         // The announcement of its sleep is the barrier between this store and its last check
         // whether it is called off.
-        token.steward_on_duty.store(true, Ordering::Relaxed);
+        token.on_duty.store(true, Ordering::Relaxed);
     }
 
     /// Whether a scheduler thread should stop.
-    pub(crate) fn steward_called_off(&self, shard: usize) -> bool {
-        self.wanted() || self.shards[shard].steward_unwanted.load(Ordering::Relaxed)
+    pub(crate) fn is_called_off(&self, shard: usize) -> bool {
+        self.wanted() || self.shards[shard].unwanted.load(Ordering::Relaxed)
     }
 
     /// Marks a scheduler thread as off duty, after it has released its token.
-    pub(crate) fn steward_ends(&self, shard: usize) {
-        self.shards[shard].steward_on_duty.store(false, Ordering::Relaxed);
+    pub(crate) fn sched_thread_ends(&self, shard: usize) {
+        self.shards[shard].on_duty.store(false, Ordering::Relaxed);
     }
 
     /// Asks a shard's scheduler thread, if it drives, to leave the shard to polling threads. Each
     /// poll asks again.
     pub fn ask_steward(&self, shard: usize) {
         let token = &self.shards[shard];
-        if token.steward_on_duty.load(Ordering::Relaxed)
-            && !token.steward_unwanted.swap(true, Ordering::Relaxed)
-        {
-            token.call_off_steward();
+        if token.on_duty.load(Ordering::Relaxed) && !token.unwanted.swap(true, Ordering::Relaxed) {
+            token.call_off();
         }
     }
 

@@ -68,7 +68,7 @@ impl Watch {
     /// Ends the watch, and every scheduler thread of the node.
     pub fn end(&self, drive: &dyn Drive) {
         self.ended.store(true, Ordering::Release);
-        (0..drive.shards()).for_each(|shard| drive.tokens().wake_steward(shard));
+        (0..drive.shards()).for_each(|shard| drive.tokens().wake_sched_thread(shard));
     }
 
     fn has_ended(&self) -> bool {
@@ -128,7 +128,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         fence(Ordering::SeqCst);
         let next = shards_of(watch.resting.load(Ordering::Relaxed)).next();
         if let Some(next) = next {
-            rule!(LEAVE, self.drive.tokens().wake_steward(next));
+            rule!(LEAVE, self.drive.tokens().wake_sched_thread(next));
         }
         true
     }
@@ -153,7 +153,9 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
             neglected.take(1).for_each(|_| tokens.offer());
         } else {
             let resting = self.watch.resting.load(Ordering::Relaxed);
-            neglected.filter(|shard| resting >> shard & 1 != 0).for_each(|shard| tokens.wake_steward(shard));
+            neglected
+                .filter(|shard| resting >> shard & 1 != 0)
+                .for_each(|shard| tokens.wake_sched_thread(shard));
         }
     }
 
@@ -196,7 +198,7 @@ pub(crate) fn drive_shard_with(
     if !duty.has_token {
         return;
     }
-    let stop = || over() || tokens.steward_called_off(shard);
+    let stop = || over() || tokens.is_called_off(shard);
     let mut spinning = sleeper.spin_wait();
     while !stop() {
         let polled = drive.poll(shard, POLL_BUDGET);
@@ -227,7 +229,7 @@ struct Duty<'a> {
 impl Duty<'_> {
     fn begin<'a>(drive: &'a dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) -> Duty<'a> {
         let tokens = drive.tokens();
-        tokens.steward_begins(shard);
+        tokens.sched_thread_begins(shard);
         let has_token = tokens.claim_given(shard, sleeper) || tokens.claim_left(shard, drive.now_ns());
         Duty { drive, shard, has_token }
     }
@@ -238,6 +240,6 @@ impl Drop for Duty<'_> {
         if self.has_token {
             self.drive.tokens().release(self.shard, self.drive.now_ns());
         }
-        self.drive.tokens().steward_ends(self.shard);
+        self.drive.tokens().sched_thread_ends(self.shard);
     }
 }

@@ -5,10 +5,12 @@ use nlx_sync::{End, broken, weakened};
 
 use super::event_loop_handle::{a_listener_and_a_waiter, two_listeners};
 use super::*;
-use crate::drive::rules::{BEGIN, CLAIM, DOZE, HAND_OVER, LISTENERS, PASS_ON, STEWARD, TAKE, WAITERS, WAKE};
+use crate::drive::rules::{
+    BEGIN, CLAIM, DOZE, HAND_OVER, LISTENERS, PASS_ON, SCHED_THREAD, TAKE, WAITERS, WAKE,
+};
 
 /// A scheduler thread that drives leaves its shard to a waiter although no message comes.
-fn a_steward_that_is_called_off() {
+fn a_sched_thread_that_is_called_off() {
     let net = Net::new(1);
     let (sched_thread, waiter) = (sched_thread(&net, 0), waiter(&net, 0));
     until_gone(&net, Part::SchedThread);
@@ -17,8 +19,8 @@ fn a_steward_that_is_called_off() {
 }
 
 #[test]
-fn a_steward_that_drives_leaves_its_shard_to_a_waiter() {
-    check(3, a_steward_that_is_called_off);
+fn a_sched_thread_that_drives_leaves_its_shard_to_a_waiter() {
+    check(3, a_sched_thread_that_is_called_off);
 }
 
 #[test]
@@ -78,12 +80,12 @@ fn without_its_barrier_a_listener_sees_no_free_shard() {
 
 #[test]
 #[should_panic(expected = "everybody sleeps")]
-fn not_called_off_a_steward_keeps_its_shard() {
-    broken(STEWARD, || check(2, a_steward_that_is_called_off));
+fn not_called_off_a_sched_thread_keeps_its_shard() {
+    broken(SCHED_THREAD, || check(2, a_sched_thread_that_is_called_off));
 }
 
 #[test]
 #[should_panic(expected = "everybody sleeps")]
 fn not_passed_on_a_wake_up_is_lost() {
-    broken(PASS_ON, || check(2, two_waiters_and_a_steward));
+    broken(PASS_ON, || check(2, two_waiters_and_a_sched_thread));
 }

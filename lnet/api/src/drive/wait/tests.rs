@@ -60,10 +60,10 @@ impl Noted {
     /// Claims all free tokens, and on behalf of the scheduler threads the tokens given to them.
     fn take_given(&self) -> u64 {
         let tokens = &self.tokens;
-        let by_steward = |shard| {
+        let by_sched_thread = |shard| {
             tokens.sched_thread(shard).is_some_and(|sched_thread| tokens.claim_given(shard, &sched_thread))
         };
-        let given = (0..tokens.count()).filter(|&shard| tokens.claim(shard) || by_steward(shard));
+        let given = (0..tokens.count()).filter(|&shard| tokens.claim(shard) || by_sched_thread(shard));
         given.fold(0, |given, shard| given | 1 << shard)
     }
 }
@@ -227,7 +227,7 @@ fn an_event_that_comes_soon_needs_no_sleep() {
 }
 
 #[test]
-fn a_steward_spins_before_it_sleeps_too() {
+fn a_sched_thread_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
     let sched_thread = spinning();
     without_sleep(20, |over, slept| {
@@ -261,7 +261,7 @@ fn shards_may_come_while_somebody_waits() {
 
 /// A scheduler thread gives its shard to a polling thread, and also to a waiting one.
 #[test]
-fn a_steward_gives_its_shard_to_whoever_wants_it() {
+fn a_sched_thread_gives_its_shard_to_whoever_wants_it() {
     let net = Arc::new(Noted::new(2));
     let sched_thread = sleeper();
     net.tokens.set_steward(1, sched_thread.clone());
@@ -356,7 +356,7 @@ fn given_after_rounds(net: &Noted, sleeper: &Arc<Sleeper>, rounds: usize) -> Vec
     given
 }
 
-fn with_stewards(net: Noted) -> Noted {
+fn with_sched_threads(net: Noted) -> Noted {
     (0..net.shards()).for_each(|shard| net.tokens.set_steward(shard, sleeper()));
     net
 }
@@ -379,7 +379,7 @@ fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
     const ALL: u64 = (1 << SHARDS) - 1;
     const ROUND_NS: u64 = SHARED_AFTER_NS / 2;
     for (fed, near) in (0..=ALL).flat_map(|fed| (0..=ALL).map(move |near| (fed, near))) {
-        let net = with_stewards(Noted::loaded(SHARDS, ROUND_NS / SHARDS as u64));
+        let net = with_sched_threads(Noted::loaded(SHARDS, ROUND_NS / SHARDS as u64));
         net.near.store(near, Relaxed);
         let sleeper = sleeper();
         sleeper.set_memo(fed);
@@ -397,7 +397,7 @@ fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
 /// the load.
 #[test]
 fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
-    let net = with_stewards(Noted::new(2));
+    let net = with_sched_threads(Noted::new(2));
     net.busy_ns.store(SHARED_AFTER_NS / 3, Relaxed);
     let rounds = Cell::new(0);
     let ready = || {
@@ -441,7 +441,7 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
 fn nothing_is_given_where_no_thread_could_drive_it() {
     let net = Noted::loaded(2, SHARED_AFTER_NS);
     assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "there are no sched_threads");
-    let net = Noted { has_spare: false, ..with_stewards(Noted::loaded(2, SHARED_AFTER_NS)) };
+    let net = Noted { has_spare: false, ..with_sched_threads(Noted::loaded(2, SHARED_AFTER_NS)) };
     assert_eq!(given_after_rounds(&net, &sleeper(), 3), [0; 3], "they would find no processor");
     net.tokens.join(&sleeper());
     assert_eq!(given_after_rounds(&net, &sleeper(), 1), [0b01], "one that waits has one");
