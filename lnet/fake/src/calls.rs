@@ -11,14 +11,14 @@ use lnet_region::{ReadVec, RegionError};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::descriptor::Descriptor;
-use crate::fake::{State, assert_outside};
+use crate::fake::{FakeState, assert_outside};
 use crate::queue::Queue;
 use crate::tables::Tables;
 use crate::{Call, CallKind, FakeLnet, ScriptedEvent, rules};
 
 impl FakeLnet {
     /// Records a call; returns its number, and the locked state.
-    fn enter(&self, call: Call) -> Result<(u64, MutexGuard<'_, State>), LNetError> {
+    fn enter(&self, call: Call) -> Result<(u64, MutexGuard<'_, FakeState>), LNetError> {
         assert_outside();
         let mut state = self.state.lock();
         let number = state.script.enter(call)?;
@@ -197,7 +197,7 @@ impl LNet for FakeLnet {
         let (call, put, md) = Call::bind_put(put);
         let (put, inside, payload, gate) = {
             let (number, mut state) = self.enter(call)?;
-            let State { tables, script } = &mut *state;
+            let FakeState { tables, script } = &mut *state;
             let begin = |tables: &mut Tables, md| self.begin_put(tables, &Put { md, ..put });
             let (made, payload) = tables.bind_for(md, number, begin)?;
             script.set_made(made);
@@ -212,7 +212,7 @@ impl LNet for FakeLnet {
         let (call, get, md) = Call::bind_get(get);
         let (get, inside, gate) = {
             let (number, mut state) = self.enter(call)?;
-            let State { tables, script } = &mut *state;
+            let FakeState { tables, script } = &mut *state;
             let begin = |tables: &mut Tables, md| self.begin_get(tables, &Get { md, ..get });
             let (made, ()) = tables.bind_for(md, number, begin)?;
             script.set_made(made);

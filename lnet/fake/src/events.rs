@@ -89,12 +89,12 @@ impl EventHandler for EventLog {
     }
 }
 
-struct Does<E, W> {
+struct ClosureHandler<E, W> {
     event: E,
     wake: W,
 }
 
-impl<E: Fn(&Event) + Send + Sync, W: Fn() + Send + Sync> EventHandler for Does<E, W> {
+impl<E: Fn(&Event) + Send + Sync, W: Fn() + Send + Sync> EventHandler for ClosureHandler<E, W> {
     fn event(&self, event: &Event) {
         (self.event)(event);
     }
@@ -109,7 +109,7 @@ pub fn on_both(
     event: impl Fn(&Event) + Send + Sync + 'static,
     wake: impl Fn() + Send + Sync + 'static,
 ) -> Arc<dyn EventHandler> {
-    Arc::new(Does { event, wake })
+    Arc::new(ClosureHandler { event, wake })
 }
 
 /// Makes a handler that calls this for each event.

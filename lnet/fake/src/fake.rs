@@ -43,12 +43,12 @@ pub struct FakeLnet {
     pub(crate) own: Vec<ProcessId>,
     pub(crate) partitions: Partitions,
     pub(crate) watcher: OnceLock<Arc<dyn DropWatcher>>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<FakeState>,
     pub(crate) on_put: Mutex<Option<OnPut>>,
     pub(crate) on_get: Mutex<Option<OnGet>>,
 }
 
-pub(crate) struct State {
+pub(crate) struct FakeState {
     pub(crate) script: Script,
     pub(crate) tables: Tables,
 }
@@ -82,7 +82,7 @@ impl FakeLnet {
             Ok(nid) => ProcessId::lnet(nid),
             Err(error) => panic!("{text:?} is no NID: {error}"),
         });
-        let state = State { script: Script::default(), tables: Tables::new() };
+        let state = FakeState { script: Script::default(), tables: Tables::new() };
         Arc::new(FakeLnet {
             own: own.collect(),
             partitions,
@@ -342,7 +342,7 @@ impl FakeLnet {
     #[track_caller]
     pub fn assert_quiet(&self) {
         let left: Vec<String> = {
-            let State { tables, script } = &*self.state.lock();
+            let FakeState { tables, script } = &*self.state.lock();
             tables.leftovers().chain(script.open()).collect()
         };
         assert!(left.is_empty(), "the program left this behind:\n  {}", left.join("\n  "));
@@ -426,7 +426,7 @@ fn gone(tables: &Tables, md: MdHandle) -> String {
 }
 
 /// Runs a callback of the program, which must not call LNet meanwhile.
-pub(crate) fn inside(told: impl FnOnce()) {
+pub(crate) fn inside(callback: impl FnOnce()) {
     /// Clears the flag, also when the handler panics.
     struct Mark;
     impl Drop for Mark {
@@ -436,7 +436,7 @@ pub(crate) fn inside(told: impl FnOnce()) {
     }
     IN_EVENT.set(true);
     let _mark = Mark;
-    told();
+    callback();
 }
 
 /// Writes a payload to the place that its event names.

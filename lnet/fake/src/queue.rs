@@ -7,13 +7,13 @@ use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, Handler, LNetError, Polled};
 /// An event queue: with a callback, polled, or both.
 pub(crate) struct Queue {
     pub(crate) handler: Option<Handler>,
-    ring: Option<Ring>,
+    ring: Option<EventRing>,
     /// The number of the call that made it.
     pub(crate) made_by: u64,
 }
 
 /// The newest events of a polled queue.
-struct Ring {
+struct EventRing {
     capacity: usize,
     events: VecDeque<Event>,
     missed: u64,
@@ -29,7 +29,7 @@ impl Queue {
             let rule = "a polled queue keeps 1 to 65536 events";
             return Err(LNetError::Invalid { field: "count", value: count as u64, rule });
         }
-        let ring = Ring { capacity: count.next_power_of_two(), events: VecDeque::new(), missed: 0 };
+        let ring = EventRing { capacity: count.next_power_of_two(), events: VecDeque::new(), missed: 0 };
         Ok(Queue { handler, ring: Some(ring), made_by })
     }
 

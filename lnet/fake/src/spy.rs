@@ -32,12 +32,12 @@ use crate::{Call, CallKind};
 pub struct Spy {
     lnet: Arc<dyn LNet>,
     script: Mutex<Script>,
-    heard: Arc<Mutex<Heard>>,
+    record: Arc<Mutex<SpyRecord>>,
 }
 
 /// The record of events and objects of the LNet below.
 #[derive(Default)]
-struct Heard {
+struct SpyRecord {
     events: Vec<Event>,
     mds_made: usize,
     mds_ended: usize,
@@ -46,18 +46,18 @@ struct Heard {
 }
 
 /// A wrapper of the program's handler that records events first.
-struct Overheard {
+struct RecordingHandler {
     handler: Handler,
-    heard: Arc<Mutex<Heard>>,
+    record: Arc<Mutex<SpyRecord>>,
 }
 
-impl EventHandler for Overheard {
+impl EventHandler for RecordingHandler {
     fn event(&self, event: &Event) {
         {
-            let heard = &mut *self.heard.lock();
-            assert!(heard.events.len() < CALLS_MAX, "{CALLS_MAX} events were noted, and none was taken");
-            heard.events.push(*event);
-            heard.mds_ended += usize::from(event.unlinked);
+            let record = &mut *self.record.lock();
+            assert!(record.events.len() < CALLS_MAX, "{CALLS_MAX} events were noted, and none was taken");
+            record.events.push(*event);
+            record.mds_ended += usize::from(event.unlinked);
         }
         self.handler.event(event);
     }
@@ -70,7 +70,7 @@ impl EventHandler for Overheard {
 impl Spy {
     /// Makes a recorder above this LNet.
     pub fn new(lnet: Arc<dyn LNet>) -> Arc<Spy> {
-        Arc::new(Spy { lnet, script: Mutex::default(), heard: Arc::default() })
+        Arc::new(Spy { lnet, script: Mutex::default(), record: Arc::default() })
     }
 
     /// Returns and removes the calls since they were last taken, in order, including refused ones.
@@ -88,7 +88,7 @@ impl Spy {
     /// Returns and removes the events passed to handlers since they were last taken, each recorded
     /// before its handler sees it. Events that are only polled are not included.
     pub fn take_events(&self) -> Vec<Event> {
-        std::mem::take(&mut self.heard.lock().events)
+        std::mem::take(&mut self.record.lock().events)
     }
 
     /// Refuses the next call of this kind with an errno, and does not pass it to the LNet below. A
@@ -104,8 +104,8 @@ impl Spy {
     /// Returns the number of MDs whose last event has not been passed to a handler. MDs without a
     /// handler count for ever.
     pub fn mds(&self) -> usize {
-        let heard = self.heard.lock();
-        heard.mds_made.saturating_sub(heard.mds_ended)
+        let record = self.record.lock();
+        record.mds_made.saturating_sub(record.mds_ended)
     }
 
     /// Returns the newest MD of those that have not ended inside the call that made them.
@@ -113,7 +113,7 @@ impl Spy {
     /// # Panics
     /// If there was none.
     pub fn last_md(&self) -> MdHandle {
-        self.heard.lock().last_md.expect("an MD was made")
+        self.record.lock().last_md.expect("an MD was made")
     }
 
     /// Returns the newest event queue.
@@ -121,7 +121,7 @@ impl Spy {
     /// # Panics
     /// If none was made.
     pub fn last_eq(&self) -> EqHandle {
-        self.heard.lock().last_eq.expect("an event queue was made")
+        self.record.lock().last_eq.expect("an event queue was made")
     }
 
     /// Records a call, and refuses it if the test has planned that.
@@ -129,12 +129,12 @@ impl Spy {
         self.script.lock().enter(call).map(drop)
     }
 
-    fn overhear(&self, handler: Handler) -> Arc<dyn EventHandler> {
-        Arc::new(Overheard { handler, heard: self.heard.clone() })
+    fn recording(&self, handler: Handler) -> Arc<dyn EventHandler> {
+        Arc::new(RecordingHandler { handler, record: self.record.clone() })
     }
 
     fn made_eq(&self, eq: EqHandle) -> EqHandle {
-        self.heard.lock().last_eq = Some(eq);
+        self.record.lock().last_eq = Some(eq);
         eq
     }
 
@@ -152,16 +152,16 @@ impl Spy {
     }
 
     fn count_md(&self, md: Option<MdHandle>) {
-        let heard = &mut *self.heard.lock();
-        heard.mds_made += 1;
-        heard.last_md = md.or(heard.last_md);
+        let record = &mut *self.record.lock();
+        record.mds_made += 1;
+        record.last_md = md.or(record.last_md);
     }
 }
 
 impl LNet for Spy {
     fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         self.enter(Call::EqAlloc)?;
-        self.lnet.eq_alloc(self.overhear(handler)).map(|eq| self.made_eq(eq))
+        self.lnet.eq_alloc(self.recording(handler)).map(|eq| self.made_eq(eq))
     }
 
     fn eq_alloc_polled(
@@ -170,7 +170,7 @@ impl LNet for Spy {
         handler: Option<Arc<dyn EventHandler>>,
     ) -> Result<EqHandle, LNetError> {
         self.enter(Call::EqAllocPolled { count, handler: handler.is_some() })?;
-        let handler = handler.map(|handler| self.overhear(Handler::Shared(handler)));
+        let handler = handler.map(|handler| self.recording(Handler::Shared(handler)));
         self.lnet.eq_alloc_polled(count, handler).map(|eq| self.made_eq(eq))
     }
 

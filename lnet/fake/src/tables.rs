@@ -16,7 +16,7 @@ use crate::rules::{self, PortalType};
 pub(crate) struct Tables {
     handles: u64,
     pub(crate) eqs: BTreeMap<EqHandle, Queue>,
-    mes: BTreeMap<MeHandle, Entry>,
+    mes: BTreeMap<MeHandle, MatchEntry>,
     pub(crate) mds: BTreeMap<MdHandle, Descriptor>,
     portals: [PortalState; Portal::COUNT],
     pub(crate) lenient: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Tables {
     pub(crate) busy: bool,
 }
 
-struct Entry {
+struct MatchEntry {
     spec: MeSpec,
     md: Option<MdHandle>,
     made_by: u64,
@@ -108,11 +108,11 @@ impl Tables {
             (_, Some(at)) => order.insert(at + 1, handle),
             (_, None) => order.push(handle),
         }
-        self.mes.insert(handle, Entry { spec: *me, md: None, made_by });
+        self.mes.insert(handle, MatchEntry { spec: *me, md: None, made_by });
         Ok(handle)
     }
 
-    fn me(&self, me: MeHandle) -> Result<&Entry, LNetError> {
+    fn me(&self, me: MeHandle) -> Result<&MatchEntry, LNetError> {
         self.mes.get(&me).ok_or(LNetError::NoSuch { object: "ME", handle: me.0 })
     }
 

@@ -73,7 +73,7 @@ fn messages_are_packed_into_a_buffer_until_too_little_is_left() {
     assert_eq!((first.initiator, first.source, first.sender), (peer(), peer(), peer().nid));
     assert_eq!((first.portal, first.match_bits, first.hdr_data), (30, BITS, 3));
     assert_eq!((first.target.nid.to_string(), first.user_ptr), ("10.0.0.1@tcp".into(), USER));
-    assert_cannot(&rig.unheard(), md, ScriptedEvent::put().length(21), "takes 20 bytes");
+    assert_cannot(&rig.with_empty_log(), md, ScriptedEvent::put().length(21), "takes 20 bytes");
     rig.lnet.inject(md, &message);
     // With the length that the MD has left, from the default peer.
     let third = rig.lnet.inject(md, ScriptedEvent::put());
@@ -169,7 +169,7 @@ fn a_response_that_is_late_can_end_its_md() {
 fn what_lnet_would_not_do_is_refused_with_the_reason() {
     let rig = Rig::new();
     let (bound, attached) = (rig.bind(3), rig.expect(MdOptions::OP_PUT, 2));
-    let cannot = |md, scripted_event, why| assert_cannot(&rig, md, scripted_event, why);
+    let cannot = |md, scripted_event, reason| assert_cannot(&rig, md, scripted_event, reason);
     cannot(bound, ScriptedEvent::send(), "no PUT or GET of it is still to be sent");
     cannot(bound, ScriptedEvent::ack(), "no PUT of it waits for an ACK");
     cannot(bound, ScriptedEvent::reply(), "no GET of it waits for a REPLY");
@@ -218,7 +218,7 @@ fn the_impossible_happens_when_it_is_called_so() {
     assert_eq!((event.portal, event.user_ptr, event.unlinked), (70, 1, false));
     rig.lnet.inject(md, ScriptedEvent::put().bytes("too long to fit").mlength(500).last());
     assert_eq!(rig.lnet.objects().mds, 0);
-    assert_cannot(&rig.unheard(), md, ScriptedEvent::send().impossible(), "last event");
+    assert_cannot(&rig.with_empty_log(), md, ScriptedEvent::send().impossible(), "last event");
     let stray = rig.lnet.inject_stray(rig.eq, ScriptedEvent::send().user_ptr(u64::MAX).last());
     assert_eq!((stray.md, stray.user_ptr, stray.unlinked), (MdHandle(0), u64::MAX, true));
     assert_eq!(rig.log.take().len(), 3);

@@ -88,7 +88,7 @@ impl Rig {
     }
 
     /// Returns a rig with the same LNet and an empty log.
-    fn unheard(&self) -> Rig {
+    fn with_empty_log(&self) -> Rig {
         Rig { lnet: self.lnet.clone(), log: EventLog::new(), eq: self.eq }
     }
 
@@ -149,8 +149,8 @@ fn panic_of<T>(what: impl FnOnce() -> T) -> String {
 }
 
 /// Checks that injecting the event is refused with this reason.
-fn assert_cannot(rig: &Rig, md: MdHandle, scripted_event: lnet_fake::ScriptedEvent, why: &str) {
+fn assert_cannot(rig: &Rig, md: MdHandle, scripted_event: lnet_fake::ScriptedEvent, reason: &str) {
     let text = panic_of(|| rig.lnet.inject(md, scripted_event));
-    assert!(text.contains(why), "{text:?} does not say {why:?}");
+    assert!(text.contains(reason), "{text:?} does not say {reason:?}");
     assert_eq!(rig.log.take(), []);
 }
