@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 
 /// The system's heap, with a counter.
-pub(crate) struct Counting;
+pub(crate) struct CountingHeap;
 
 /// Returns the number of bytes allocated now.
 pub(crate) fn live_bytes() -> isize {
@@ -16,7 +16,7 @@ pub(crate) fn live_bytes() -> isize {
 
 // SAFETY: every call is passed on to the system's heap as it is; counting touches no memory of the
 // caller's.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
         // SAFETY: the caller keeps `GlobalAlloc::alloc`'s contract, which is `System`'s.

@@ -16,7 +16,7 @@ mod peers;
 
 /// Counts the bytes on the program's heap.
 #[global_allocator]
-static HEAP: heap::Counting = heap::Counting;
+static HEAP: heap::CountingHeap = heap::CountingHeap;
 
 /// Runs worlds of LNet nodes over a simulated network and compares each step with a plain model.
 #[derive(Parser)]

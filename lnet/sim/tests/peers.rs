@@ -6,7 +6,7 @@ mod heap;
 mod peers;
 
 #[global_allocator]
-static HEAP: heap::Counting = heap::Counting;
+static HEAP: heap::CountingHeap = heap::CountingHeap;
 
 /// As `lnet-sim peers`, which prints the result.
 #[test]

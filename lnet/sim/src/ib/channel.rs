@@ -9,17 +9,17 @@ use lnet_o2iblnd::fabric::{
 };
 use nlx_sync::Bell;
 
-use super::asking::{SimListener, SimRequest};
 use super::device::NAME;
 use super::endpoint::SimEndpoint;
 use super::habits::IbFault;
 use super::host::SimFabric;
+use super::requests::{SimListener, SimRequest};
 use super::state::Queue;
 
 /// The network's state of a channel.
-pub(super) struct Hearing {
+pub(super) struct ChannelState {
     pub(super) host: usize,
-    pub(super) heard: Queue<Heard>,
+    pub(super) events: Queue<ChannelEvent>,
     pub(super) rung: bool,
     /// For threads that sleep in real time.
     pub(super) bell: Arc<Bell>,
@@ -27,14 +27,14 @@ pub(super) struct Hearing {
     pub(super) watched: bool,
 }
 
-impl Hearing {
+impl ChannelState {
     /// Whether a thread that sleeps on it is to be woken.
     pub(super) fn is_ready(&self) -> bool {
-        self.rung || !self.heard.is_empty()
+        self.rung || !self.events.is_empty()
     }
 
-    pub(super) fn hear(&mut self, heard: Heard) {
-        self.heard.push_back(heard);
+    pub(super) fn push(&mut self, event: ChannelEvent) {
+        self.events.push_back(event);
         self.wake();
     }
 
@@ -61,7 +61,7 @@ impl Hearing {
 
 /// An event of a channel.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ChannelEvent {
     Request { listener: Token, request: u64 },
     Resolved(Token),
     Accepted(Token, PrivateData),
@@ -83,11 +83,11 @@ pub(super) struct SimChannel {
 impl Channel for SimChannel {
     /// For threads in real time, while another thread runs the network.
     fn fd(&self) -> BorrowedFd<'_> {
-        if let Some(hearing) = self.fabric.net.lock().own.channels.get_mut(&self.id)
-            && !std::mem::replace(&mut hearing.watched, true)
-            && hearing.is_ready()
+        if let Some(channel_state) = self.fabric.net.lock().own.channels.get_mut(&self.id)
+            && !std::mem::replace(&mut channel_state.watched, true)
+            && channel_state.is_ready()
         {
-            hearing.wake();
+            channel_state.wake();
         }
         self.bell.as_fd()
     }
@@ -96,34 +96,34 @@ impl Channel for SimChannel {
         let mut guard = self.fabric.net.lock();
         let state = &mut *guard;
         let lost = state.habits.strikes(IbFault::LosesRing, &mut state.rng);
-        if let Some(hearing) = state.own.channels.get_mut(&self.id).filter(|_| !lost) {
-            hearing.ring();
+        if let Some(channel_state) = state.own.channels.get_mut(&self.id).filter(|_| !lost) {
+            channel_state.ring();
         }
     }
 
     fn next(&self) -> Option<CmEvent> {
-        let heard = {
+        let event = {
             let mut state = self.fabric.net.lock();
-            let hearing = state.own.channels.get_mut(&self.id)?;
-            let heard = hearing.heard.pop_front();
-            if heard.is_none() {
-                hearing.silence();
+            let channel_state = state.own.channels.get_mut(&self.id)?;
+            let event = channel_state.events.pop_front();
+            if event.is_none() {
+                channel_state.silence();
             }
-            heard?
+            event?
         };
-        Some(match heard {
-            Heard::Request { listener, request } => {
+        Some(match event {
+            ChannelEvent::Request { listener, request } => {
                 let request = SimRequest::new(self.fabric.clone(), request);
                 CmEvent::Request { listener, request: Box::new(request) }
             }
-            Heard::Resolved(token) => CmEvent::Resolved(token),
-            Heard::Accepted(token, private_data) => CmEvent::Accepted(token, private_data),
-            Heard::Established(token) => CmEvent::Established(token),
-            Heard::Rejected(token, rejected) => CmEvent::Rejected(token, rejected),
-            Heard::Failed(token, errno) => CmEvent::Failed(token, errno),
-            Heard::Disconnected(token) => CmEvent::Disconnected(token),
-            Heard::Ready(token) => CmEvent::Ready(token),
-            Heard::Device(change) => CmEvent::Device { name: Arc::from(NAME), change },
+            ChannelEvent::Resolved(token) => CmEvent::Resolved(token),
+            ChannelEvent::Accepted(token, private_data) => CmEvent::Accepted(token, private_data),
+            ChannelEvent::Established(token) => CmEvent::Established(token),
+            ChannelEvent::Rejected(token, rejected) => CmEvent::Rejected(token, rejected),
+            ChannelEvent::Failed(token, errno) => CmEvent::Failed(token, errno),
+            ChannelEvent::Disconnected(token) => CmEvent::Disconnected(token),
+            ChannelEvent::Ready(token) => CmEvent::Ready(token),
+            ChannelEvent::Device(change) => CmEvent::Device { name: Arc::from(NAME), change },
         })
     }
 

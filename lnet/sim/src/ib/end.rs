@@ -8,9 +8,9 @@ use lnet_o2iblnd::fabric::{
     ReceiveWork, Rejected, SendKind, SendWork, Token, WorkError,
 };
 
-use super::asking::WITHOUT_REASON;
-use super::channel::Heard;
+use super::channel::ChannelEvent;
 use super::habits::IbFault;
+use super::requests::WITHOUT_REASON;
 use super::state::{Answer, Event, Queue, State, Status};
 
 /// How long a peer without an answer is retried: seven retries of half a second.
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     /// The route is being resolved or is known, or the peer was asked; or it is the passive side
     /// that has not accepted.
     Beginning,
-    /// The connection is established.
+    /// The peer has accepted this side, or this side the peer.
     Standing,
     /// The connection has ended.
     Broken,
@@ -129,7 +129,7 @@ impl State {
     pub(super) fn resolve(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
-        self.tell(channel, Heard::Resolved(token));
+        self.tell(channel, ChannelEvent::Resolved(token));
     }
 
     /// Fails an end that is being connected.
@@ -140,7 +140,7 @@ impl State {
         end.phase = Phase::Broken;
         let (channel, token) = (end.channel, end.token);
         self.seen.given_up += 1;
-        self.tell(channel, Heard::Failed(token, errno));
+        self.tell(channel, ChannelEvent::Failed(token, errno));
     }
 
     pub(super) fn make_queues(&mut self, id: u64, sizes: &QueueSizes) -> Result<QueueSizes, Errno> {
@@ -207,7 +207,7 @@ impl State {
             Answer::Accepted { passive, private_data } => {
                 end.peer = Some(passive);
                 end.phase = Phase::Standing;
-                self.tell(channel, Heard::Accepted(token, private_data));
+                self.tell(channel, ChannelEvent::Accepted(token, private_data));
             }
             // The peer accepted, and gave up before it learnt that the connection is established.
             Answer::Rejected(_) if end.established => self.hang_up(id),
@@ -215,7 +215,7 @@ impl State {
             Answer::Rejected(rejected) => {
                 end.phase = Phase::Broken;
                 self.log(|_| format!("network: rejected: {rejected:?}"));
-                self.tell(channel, Heard::Rejected(token, rejected));
+                self.tell(channel, ChannelEvent::Rejected(token, rejected));
             }
         }
     }
@@ -238,7 +238,7 @@ impl State {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.phase == Phase::Standing) else { return };
         end.half_open = false;
         let (channel, token) = (end.channel, end.token);
-        self.tell(channel, Heard::Established(token));
+        self.tell(channel, ChannelEvent::Established(token));
     }
 
     /// Disconnects this side. For a half-open connection the connection manager sends nothing
@@ -248,11 +248,11 @@ impl State {
         if end.half_open {
             return self.break_end(id);
         }
-        let told = std::mem::replace(&mut end.hung_up, true);
+        let already_sent = std::mem::replace(&mut end.hung_up, true);
         let (here, peer) = (end.host, end.peer);
         self.break_end(id);
         let there = peer.and_then(|peer| Some((peer, self.own.ends.get(&peer)?.host)));
-        if let Some((peer, there)) = there.filter(|_| !told) {
+        if let Some((peer, there)) = there.filter(|_| !already_sent) {
             self.launch((here, there), Event::HangUp { end: peer });
         }
     }
@@ -274,7 +274,7 @@ impl State {
         let (channel, token) = (end.channel, end.token);
         self.seen.hang_ups += 1;
         self.break_end(id);
-        self.tell(channel, Heard::Disconnected(token));
+        self.tell(channel, ChannelEvent::Disconnected(token));
     }
 
     /// Ends an end whose device is gone, and notifies it.
@@ -283,7 +283,7 @@ impl State {
         end.hung_up = true;
         let (channel, token) = (end.channel, end.token);
         self.break_end(id);
-        self.tell(channel, Heard::Disconnected(token));
+        self.tell(channel, ChannelEvent::Disconnected(token));
     }
 
     /// Stops the queues: all work requests in them are flushed.
@@ -565,7 +565,7 @@ impl State {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
         self.seen.interrupts += 1;
-        self.tell(channel, Heard::Ready(token));
+        self.tell(channel, ChannelEvent::Ready(token));
     }
 
     pub(super) fn poll(&mut self, id: u64, done: &mut Completions) -> Result<(), Errno> {

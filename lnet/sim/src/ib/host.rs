@@ -7,10 +7,10 @@ use lnet_o2iblnd::fabric::{Channel, Device, DeviceLimits, DialOptions, Fabric, F
 use lnet_proto::ib::PRIVILEGED_PORT_MAX;
 use nlx_sync::Bell;
 
-use super::asking::{Listening, SimRequest};
-use super::channel::{Hearing, SimChannel};
+use super::channel::{ChannelState, SimChannel};
 use super::device::{NAME, SimDevice};
 use super::end::End;
+use super::requests::{Listening, SimRequest};
 use super::state::{Event, IbWire, State};
 use crate::kit::{Host, HostHandle};
 
@@ -97,15 +97,15 @@ impl SimFabric {
         let mut guard = self.lock();
         let state = &mut *guard;
         self.check_alive(state, "adopt")?;
-        let asking = state.own.requests.remove(&id).ok_or(refused("adopt", Errno::ECONNABORTED))?;
+        let pending = state.own.requests.remove(&id).ok_or(refused("adopt", Errno::ECONNABORTED))?;
         let host = &state.hosts[self.host].own;
         let opened = host.opened.as_ref().and_then(Weak::upgrade);
         let (Some(number), Some(device)) = (host.device, opened) else {
             return Err(refused("adopt", Errno::ENODEV));
         };
         let id = state.id();
-        let mut end = End::new((self.host, number), channel, token, (asking.target, asking.source));
-        end.peer = Some(asking.end);
+        let mut end = End::new((self.host, number), channel, token, (pending.target, pending.source));
+        end.peer = Some(pending.end);
         state.own.ends.insert(id, end);
         Ok((id, device))
     }
@@ -148,8 +148,11 @@ impl Fabric for SimFabric {
         let mut state = self.lock();
         self.check_alive(&state, "channel")?;
         let id = state.id();
-        let (host, heard, bell_of) = (self.host, Default::default(), bell.clone());
-        state.own.channels.insert(id, Hearing { host, heard, rung: false, bell: bell_of, watched: false });
+        let (host, events, bell_of) = (self.host, Default::default(), bell.clone());
+        state
+            .own
+            .channels
+            .insert(id, ChannelState { host, events, rung: false, bell: bell_of, watched: false });
         drop(state);
         self.pollers.lock().push(id);
         Ok(Arc::new(SimChannel { fabric: self.clone(), id, bell }))

@@ -5,7 +5,6 @@
 //! devices of one start of one host, in place of this host's RDMA devices
 //! ([`lnet_o2iblnd::fabric`]). [`run`] makes a world from a seed, as in [`tcp`](crate::tcp).
 
-mod asking;
 mod channel;
 mod device;
 mod end;
@@ -15,6 +14,7 @@ mod host;
 #[allow(unsafe_code, reason = "a device reads and writes memory by number")]
 mod memory;
 mod net;
+mod requests;
 mod scenario;
 mod seen;
 mod state;

@@ -7,12 +7,12 @@ use std::sync::Weak;
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{DeviceChange, PrivateData, Rejected};
 
-use super::asking::{Asking, Listening};
-use super::channel::{Heard, Hearing};
+use super::channel::{ChannelEvent, ChannelState};
 use super::device::SimDevice;
 use super::end::{End, Phase};
 use super::habits::{IbDevice, IbHabits};
 use super::memory::Registered;
+use super::requests::{Listening, PendingRequest};
 use super::seen::IbSeen;
 use crate::kit::{self, Host, Wire};
 
@@ -48,7 +48,7 @@ pub enum Answer {
 }
 
 /// The state of a host on an RDMA network: one device with one port.
-pub struct Card {
+pub struct HostDevice {
     pub(super) limits: IbDevice,
     /// The device's id, if it is plugged in; each time a new one.
     pub(super) device: Option<u64>,
@@ -61,8 +61,8 @@ pub struct Card {
 pub struct IbWire {
     pub(super) ends: BTreeMap<u64, End>,
     pub(super) listeners: BTreeMap<u64, Listening>,
-    pub(super) requests: BTreeMap<u64, Asking>,
-    pub(super) channels: BTreeMap<u64, Hearing>,
+    pub(super) requests: BTreeMap<u64, PendingRequest>,
+    pub(super) channels: BTreeMap<u64, ChannelState>,
     pub(super) memory: BTreeMap<u32, Registered>,
     /// A driver's violation of the rules.
     pub(super) wrong: Option<String>,
@@ -72,13 +72,13 @@ pub(super) type State = kit::State<IbWire>;
 
 impl Wire for IbWire {
     type Event = Event;
-    type OfHost = Card;
+    type OfHost = HostDevice;
     type Habits = IbHabits;
     type Seen = IbSeen;
 
-    fn of_host(state: &mut State) -> Card {
+    fn of_host(state: &mut State) -> HostDevice {
         let limits = state.rng.pick(&state.habits.devices);
-        Card { limits, device: Some(state.id()), opened: None, port_up: true }
+        HostDevice { limits, device: Some(state.id()), opened: None, port_up: true }
     }
 
     fn delays_ns(habits: &IbHabits) -> [(u64, u64); 2] {
@@ -108,13 +108,13 @@ impl Wire for IbWire {
         }
         let own = &mut state.own;
         own.listeners.retain(|_, listening| listening.host != host);
-        own.requests.retain(|_, asking| asking.host != host);
-        own.channels.retain(|_, hearing| hearing.host != host);
+        own.requests.retain(|_, pending| pending.host != host);
+        own.channels.retain(|_, channel_state| channel_state.host != host);
         let old = state.hosts[host].own.device;
         own.memory.retain(|_, registered| Some(registered.device) != old);
         let device = Some(state.id());
         let card = &mut state.hosts[host].own;
-        *card = Card { limits: card.limits, device, opened: None, port_up: true };
+        *card = HostDevice { limits: card.limits, device, opened: None, port_up: true };
     }
 
     /// Only an established connection can break: the connection manager reports failures of an
@@ -136,7 +136,7 @@ impl Wire for IbWire {
     }
 
     fn is_ready(&self, channel: u64) -> bool {
-        self.channels.get(&channel).is_some_and(Hearing::is_ready)
+        self.channels.get(&channel).is_some_and(ChannelState::is_ready)
     }
 
     fn wrong(&self) -> Option<String> {
@@ -152,8 +152,8 @@ impl State {
 
     /// Whether messages of one host reach the other at the moment.
     pub(super) fn reaches(&mut self, hosts: (usize, usize)) -> bool {
-        let works = |host: &Host<Card>| host.up && host.own.port_up && host.own.device.is_some();
-        works(&self.hosts[hosts.0]) && works(&self.hosts[hosts.1]) && self.way(hosts).cut.is_none()
+        let works = |host: &Host<HostDevice>| host.up && host.own.port_up && host.own.device.is_some();
+        works(&self.hosts[hosts.0]) && works(&self.hosts[hosts.1]) && self.direction(hosts).cut.is_none()
     }
 
     /// Sends a message of the connection manager.
@@ -163,16 +163,17 @@ impl State {
     }
 
     /// Queues an event on a channel.
-    pub(super) fn tell(&mut self, channel: u64, heard: Heard) {
-        if let Some(hearing) = self.own.channels.get_mut(&channel) {
-            hearing.hear(heard);
+    pub(super) fn tell(&mut self, channel: u64, event: ChannelEvent) {
+        if let Some(channel_state) = self.own.channels.get_mut(&channel) {
+            channel_state.push(event);
         }
     }
 
     /// Queues an event for a change of a host's device on all its channels.
     pub(super) fn tell_all(&mut self, host: usize, change: DeviceChange) {
-        for hearing in self.own.channels.values_mut().filter(|hearing| hearing.host == host) {
-            hearing.hear(Heard::Device(change));
+        for channel_state in self.own.channels.values_mut().filter(|channel_state| channel_state.host == host)
+        {
+            channel_state.push(ChannelEvent::Device(change));
         }
     }
 }

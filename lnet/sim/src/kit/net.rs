@@ -108,7 +108,7 @@ impl<H> Host<H> {
 
 /// One direction between two hosts.
 #[derive(Default)]
-pub(crate) struct Way {
+pub(crate) struct Direction {
     pub(crate) latency_ns: u64,
     /// The number and the start time of the current outage.
     pub(crate) cut: Option<(u64, u64)>,
@@ -122,7 +122,7 @@ pub struct State<W: Wire> {
     queue: EventQueue<Event<W::Event>>,
     next_id: u64,
     pub(crate) hosts: Vec<Host<W::OfHost>>,
-    ways: BTreeMap<(usize, usize), Way>,
+    directions: BTreeMap<(usize, usize), Direction>,
     pub(crate) seen: W::Seen,
     /// The log since it was last taken; `None` while logging is off.
     log: Option<Vec<String>>,
@@ -161,22 +161,24 @@ impl<W: Wire> State<W> {
         self.hosts.iter().position(|host| host.addresses.contains(&ip))
     }
 
-    pub(crate) fn way(&mut self, hosts: (usize, usize)) -> &mut Way {
+    pub(crate) fn direction(&mut self, hosts: (usize, usize)) -> &mut Direction {
         let [latency_ns, _] = W::delays_ns(&self.habits);
         let rng = &mut self.rng;
-        self.ways.entry(hosts).or_insert_with(|| Way { latency_ns: rng.between(latency_ns), cut: None })
+        self.directions
+            .entry(hosts)
+            .or_insert_with(|| Direction { latency_ns: rng.between(latency_ns), cut: None })
     }
 
     /// Returns the current delay of a packet.
     pub(crate) fn delay_ns(&mut self, hosts: (usize, usize)) -> u64 {
         let [_, jitter_ns] = W::delays_ns(&self.habits);
-        self.way(hosts).latency_ns + self.rng.between(jitter_ns)
+        self.direction(hosts).latency_ns + self.rng.between(jitter_ns)
     }
 
     fn cut(&mut self, hosts: (usize, usize), until_ns: Option<u64>) {
         let cut = self.id();
         let now_ns = self.now_ns;
-        self.way(hosts).cut.get_or_insert((cut, now_ns)).0 = cut;
+        self.direction(hosts).cut.get_or_insert((cut, now_ns)).0 = cut;
         self.log(|_| format!("network: nothing gets from host {} to host {}", hosts.0, hosts.1));
         if let Some(until_ns) = until_ns {
             self.queue.schedule(until_ns, Event::Heal { hosts, cut });
@@ -185,8 +187,8 @@ impl<W: Wire> State<W> {
 
     /// Ends an outage, if it is still the current one.
     fn heal(&mut self, hosts: (usize, usize), cut: Option<u64>) {
-        let way = self.way(hosts);
-        let present = way.cut.take_if(|(number, _)| cut.is_none_or(|cut| cut == *number));
+        let direction = self.direction(hosts);
+        let present = direction.cut.take_if(|(number, _)| cut.is_none_or(|cut| cut == *number));
         let Some((_, since_ns)) = present else { return };
         self.log(|_| format!("network: host {} reaches host {} again", hosts.0, hosts.1));
         W::healed(self, hosts, since_ns);
@@ -261,7 +263,7 @@ impl<W: Wire> Net<W> {
             queue: EventQueue::new(),
             next_id: 1,
             hosts: Vec::new(),
-            ways: BTreeMap::new(),
+            directions: BTreeMap::new(),
             seen: W::Seen::default(),
             log: None,
             own: W::default(),
@@ -382,8 +384,8 @@ impl<W: Wire> Net<W> {
     pub fn calm(&self) {
         let mut state = self.lock();
         W::calm(&mut state);
-        let ways: Vec<(usize, usize)> = state.ways.keys().copied().collect();
-        ways.into_iter().for_each(|hosts| state.heal(hosts, None));
+        let directions: Vec<(usize, usize)> = state.directions.keys().copied().collect();
+        directions.into_iter().for_each(|hosts| state.heal(hosts, None));
     }
 
     /// Returns the counts of events so far.

@@ -8,7 +8,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 
 use super::Model;
-use super::node::{Lease, Listed, Md as MdModel, Me, Ni, Node, Out, OutKind, Response};
+use super::node::{Lease, Md as MdModel, Me, Ni, Node, Out, OutKind, PortalEntry, Response};
 use crate::Rng;
 
 /// The model's id of a match entry.
@@ -81,7 +81,7 @@ impl Model {
             // The partition of a transfer machine.
             _ => (index + (spec.match_bits.0 >> 52) as usize) % partitions,
         };
-        let in_owner_process = |listed: &Listed| listed.partition == partition;
+        let in_owner_process = |listed: &PortalEntry| listed.partition == partition;
         let place = match spec.position {
             Position::Before => 0,
             Position::After => portal.list.len(),
@@ -90,7 +90,7 @@ impl Model {
                 portal.list.iter().rposition(in_owner_process).map_or(portal.list.len(), |at| at + 1)
             }
         };
-        portal.list.insert(place, Listed { me: id, partition });
+        portal.list.insert(place, PortalEntry { me: id, partition });
         portal.tables[partition].local |= !unique && partitions > 1 && spec.position == Position::Local;
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
@@ -114,7 +114,7 @@ impl Model {
         }
         let after = usize::from(spec.position != Position::Before);
         let partition = portal.list[place].partition;
-        portal.list.insert(place + after, Listed { me: id, partition });
+        portal.list.insert(place + after, PortalEntry { me: id, partition });
         node.mes.insert(id, Me { spec: *spec, handle: None, md: None });
         Ok(id)
     }

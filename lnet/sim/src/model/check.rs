@@ -24,7 +24,7 @@ impl Model {
         if let Some(due) = node.due.first() {
             return Err(format!("an event has not come: {due:?}"));
         }
-        if !node.resumes.is_empty() || node.fate.is_some() {
+        if !node.resumes.is_empty() || node.handling.is_some() {
             return Err(format!("delayed messages {:?} were not resumed", node.resumes));
         }
         if let Some((ni, peer, _)) = node.losing.take()

@@ -160,7 +160,7 @@ pub(super) struct Due {
 
 /// The expected handling of an arrived header.
 #[derive(Debug, Clone)]
-pub(super) enum Fate {
+pub(super) enum Handling {
     Deliver(Box<In>),
     Done,
     Discard,
@@ -188,7 +188,7 @@ pub(super) struct Table {
 
 /// An entry in the list of its portal.
 #[derive(Clone, Copy)]
-pub(super) struct Listed {
+pub(super) struct PortalEntry {
     pub(super) me: u64,
     pub(super) partition: usize,
 }
@@ -198,7 +198,7 @@ pub(super) struct Portal {
     pub(super) unique: Option<bool>,
     /// The entries, including removed ones: later ones may be posted behind their positions.
     /// Entries of a unique portal have no order; here they are all in the first partition.
-    pub(super) list: Vec<Listed>,
+    pub(super) list: Vec<PortalEntry>,
     /// By partition.
     pub(super) tables: Vec<Table>,
     /// The partition at which the next message of a round-robin begins.
@@ -247,8 +247,8 @@ pub(super) struct Node {
     pub(super) waiting: Vec<Waiting>,
     pub(super) responses: Vec<Response>,
     pub(super) due: Vec<Due>,
-    pub(super) resumes: Vec<(u64, Fate)>,
-    pub(super) fate: Option<(u64, Fate)>,
+    pub(super) resumes: Vec<(u64, Handling)>,
+    pub(super) handling: Option<(u64, Handling)>,
     /// A peer whose answers fail in this step.
     pub(super) losing: Option<(Nid, Nid, Errno)>,
     /// Memory that must be free when the step is over.
@@ -276,7 +276,7 @@ impl Node {
             responses: Vec::new(),
             due: Vec::new(),
             resumes: Vec::new(),
-            fate: None,
+            handling: None,
             losing: None,
             ended: Vec::new(),
             written: Vec::new(),
@@ -327,7 +327,7 @@ impl Node {
         let gone = self.mes.remove(&me)?;
         let portal = gone.spec.portal.index();
         let listed = self.portals[portal].list.iter().find(|listed| listed.me == me);
-        if let Some(&Listed { partition, .. }) = listed
+        if let Some(&PortalEntry { partition, .. }) = listed
             && !self.portals[portal].tables[partition].active
         {
             self.notice_local(portal, partition);

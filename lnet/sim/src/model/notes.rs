@@ -7,7 +7,7 @@ use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, Header};
 
 use super::Model;
-use super::node::{Due, Fate, From, Out, OutKind};
+use super::node::{Due, From, Handling, Out, OutKind};
 use crate::net::{Judgement, Lane, Note};
 
 impl Model {
@@ -42,8 +42,8 @@ impl Model {
                 self.check_lane(*lane);
                 self.check_content(header, payload);
                 let from = From { ni: Some(ni), peer: *from, rx: rx.0 };
-                let fate = self.receive(node, from, header, payload);
-                self.nodes[node].fate = Some((rx.0, fate));
+                let handling = self.receive(node, from, header, payload);
+                self.nodes[node].handling = Some((rx.0, handling));
             }
             Note::Judged { rx, judgement, .. } => self.judged(node, rx.0, *judgement),
             Note::FinalizeRx { token, result, written, .. } => match self.nodes[node].ins.remove(&token.0) {
@@ -57,11 +57,11 @@ impl Model {
                 let Some(place) = resumes.iter().position(|(waiting, _)| *waiting == rx.0) else {
                     return self.fail(|| format!("node {node}: resumed without reason: {note:?}"));
                 };
-                let (_, fate) = resumes.remove(place);
+                let (_, handling) = resumes.remove(place);
                 let judgement =
                     delivery.map_or(Judgement::Discard, |(token, sink)| Judgement::Deliver(token, sink));
-                let fate = if matches!(fate, Fate::Done) { Fate::Discard } else { fate };
-                self.compare(node, fate, judgement);
+                let handling = if matches!(handling, Handling::Done) { Handling::Discard } else { handling };
+                self.compare(node, handling, judgement);
             }
             Note::Forgotten { rx, forgotten, .. } => self.forgotten(node, rx.0, *forgotten),
             Note::PeerLost { peer, reason, .. } => {
@@ -178,24 +178,24 @@ impl Model {
     }
 
     fn judged(&mut self, node: usize, rx: u64, judgement: Judgement) {
-        match self.nodes[node].fate.take() {
-            Some((expected, fate)) if expected == rx => self.compare(node, fate, judgement),
+        match self.nodes[node].handling.take() {
+            Some((expected, handling)) if expected == rx => self.compare(node, handling, judgement),
             _ => self.fail(|| format!("node {node}: a judgement of {rx}, which did not arrive")),
         }
     }
 
     /// Compares the engine's verdict on a message with the expected one.
-    fn compare(&mut self, node: usize, fate: Fate, judgement: Judgement) {
-        let agrees = match (&fate, judgement) {
-            (Fate::Deliver(message), Judgement::Deliver(_, sink)) => message.payload.len() == sink,
-            (Fate::Done, Judgement::Done) | (Fate::Discard, Judgement::Discard) => true,
-            (Fate::Delay, Judgement::Delay(_)) => true,
+    fn compare(&mut self, node: usize, handling: Handling, judgement: Judgement) {
+        let agrees = match (&handling, judgement) {
+            (Handling::Deliver(message), Judgement::Deliver(_, sink)) => message.payload.len() == sink,
+            (Handling::Done, Judgement::Done) | (Handling::Discard, Judgement::Discard) => true,
+            (Handling::Delay, Judgement::Delay(_)) => true,
             _ => false,
         };
         if !agrees {
-            return self.fail(|| format!("node {node}: {judgement:?} instead of {fate:?}"));
+            return self.fail(|| format!("node {node}: {judgement:?} instead of {handling:?}"));
         }
-        if let (Fate::Deliver(message), Judgement::Deliver(token, _)) = (fate, judgement) {
+        if let (Handling::Deliver(message), Judgement::Deliver(token, _)) = (handling, judgement) {
             self.nodes[node].ins.insert(token.0, *message);
         }
     }

@@ -7,12 +7,18 @@ use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 
 use super::Model;
-use super::node::{Due, Fate, From, In, Node, Out, OutKind, Waiting};
+use super::node::{Due, From, Handling, In, Node, Out, OutKind, Waiting};
 use super::search::{Found, Search, Wanted};
 
 impl Model {
-    pub(super) fn receive(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
-        let fate = match header.body {
+    pub(super) fn receive(
+        &mut self,
+        node: usize,
+        from: From,
+        header: &Header,
+        payload: &Arc<[u8]>,
+    ) -> Handling {
+        let handling = match header.body {
             Body::Put { .. } => self.receive_put(node, from, header, payload),
             Body::Get { .. } => self.receive_get(node, from, header),
             Body::Ack { dst_wmd, match_bits, mlength } => {
@@ -20,14 +26,14 @@ impl Model {
             }
             Body::Reply { dst_wmd } => self.receive_reply(node, from, header, dst_wmd, payload),
         };
-        if matches!(fate, Fate::Discard) {
+        if matches!(handling, Handling::Discard) {
             self.nodes[node].counts.dropped += 1;
         }
-        fate
+        handling
     }
 
-    fn receive_put(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Fate {
-        let Body::Put { portal, .. } = header.body else { return Fate::Discard };
+    fn receive_put(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Handling {
+        let Body::Put { portal, .. } = header.body else { return Handling::Discard };
         let found = self.search(node, portal, from, header, &Wanted::put(header));
         self.take_put(node, from, header, payload, found)
     }
@@ -40,23 +46,23 @@ impl Model {
         header: &Header,
         payload: &Arc<[u8]>,
         found: Search,
-    ) -> Fate {
+    ) -> Handling {
         let Body::Put { ack_wmd, match_bits, hdr_data, portal, .. } = header.body else {
-            return Fate::Discard;
+            return Handling::Discard;
         };
         let length = u64::from(header.payload_length);
         let found = match found {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;
-                return Fate::Discard;
+                return Handling::Discard;
             }
             Search::Nothing => return self.wait_or_drop(node, from, header, payload, portal),
         };
         let range = (found.offset, found.offset + found.mlength);
         if !self.nodes[node].md(found.md).is_free(range, true) {
             self.seen.in_use += 1;
-            return Fate::Discard;
+            return Handling::Discard;
         }
         self.take(node, &found);
         self.seen.puts_matched += 1;
@@ -77,9 +83,9 @@ impl Model {
         self.deliver(node, In { md: found.md, event, payload, ack, from })
     }
 
-    fn receive_get(&mut self, node: usize, from: From, header: &Header) -> Fate {
+    fn receive_get(&mut self, node: usize, from: From, header: &Header) -> Handling {
         let Body::Get { return_wmd, match_bits, portal, src_offset, sink_length } = header.body else {
-            return Fate::Discard;
+            return Handling::Discard;
         };
         let (op, length) = (MdOptions::OP_GET, u64::from(sink_length));
         let wanted = Wanted { op, bits: match_bits, source: header.src, length, offset: src_offset };
@@ -87,17 +93,17 @@ impl Model {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;
-                return Fate::Discard;
+                return Handling::Discard;
             }
             Search::Nothing => {
                 self.seen.unmatched += 1;
-                return Fate::Discard;
+                return Handling::Discard;
             }
         };
         let range = (found.offset, found.offset + found.mlength);
         if !self.nodes[node].md(found.md).is_free(range, false) {
             self.seen.in_use += 1;
-            return Fate::Discard;
+            return Handling::Discard;
         }
         self.take(node, &found);
         self.seen.gets_matched += 1;
@@ -129,7 +135,7 @@ impl Model {
             token: None,
         };
         self.push(node, out);
-        Fate::Done
+        Handling::Done
     }
 
     fn receive_ack(
@@ -140,10 +146,10 @@ impl Model {
         wmd: WireHandle,
         match_bits: MatchBits,
         mlength: u32,
-    ) -> Fate {
+    ) -> Handling {
         let Some((md, response)) = self.expected(node, wmd, EventKind::Ack, header.src.nid) else {
             self.seen.stale_answers += 1;
-            return Fate::Discard;
+            return Handling::Discard;
         };
         self.seen.acks += 1;
         let node = &mut self.nodes[node];
@@ -153,7 +159,7 @@ impl Model {
         node.counts.received += 1;
         let event = Event { match_bits, mlength, ..arrival(node, EventKind::Ack, from, header) };
         node.due.push(Due { md, event, status: Ok(()), content: None, last: false });
-        Fate::Done
+        Handling::Done
     }
 
     fn receive_reply(
@@ -163,10 +169,10 @@ impl Model {
         header: &Header,
         wmd: WireHandle,
         payload: &Arc<[u8]>,
-    ) -> Fate {
+    ) -> Handling {
         let Some((md, response)) = self.expected(node, wmd, EventKind::Reply, header.src.nid) else {
             self.seen.stale_answers += 1;
-            return Fate::Discard;
+            return Handling::Discard;
         };
         let node_ = &mut self.nodes[node];
         let sink = node_.md(md);
@@ -174,7 +180,7 @@ impl Model {
         let mlength = rlength.min(sink.len());
         let cut = mlength < rlength && !sink.options.contains(MdOptions::TRUNCATE);
         if cut {
-            return Fate::Discard;
+            return Handling::Discard;
         }
         if !sink.is_free((0, mlength), true) {
             self.seen.in_use += 1;
@@ -185,7 +191,7 @@ impl Model {
                 let (event, status) = (node_.response_event(&lost), Err(Errno::EBUSY));
                 node_.due.push(Due { md, event, status, content: None, last: false });
             }
-            return Fate::Discard;
+            return Handling::Discard;
         }
         sink.consume();
         sink.busy += 1;
@@ -213,12 +219,12 @@ impl Model {
         responses.find(fits).map(|response| (id, response.id))
     }
 
-    fn deliver(&mut self, node: usize, message: In) -> Fate {
+    fn deliver(&mut self, node: usize, message: In) -> Handling {
         if message.event.rlength == 0 {
             self.complete_in(node, message, Ok(()), 0);
-            return Fate::Done;
+            return Handling::Done;
         }
-        Fate::Deliver(Box::new(message))
+        Handling::Deliver(Box::new(message))
     }
 
     /// Completes a received message, or fails it after `written` bytes.
@@ -263,15 +269,15 @@ impl Model {
         header: &Header,
         payload: &Arc<[u8]>,
         portal: u32,
-    ) -> Fate {
+    ) -> Handling {
         if !self.nodes[node].portals.get(portal as usize).is_some_and(|portal| portal.lazy) {
             self.seen.unmatched += 1;
-            return Fate::Discard;
+            return Handling::Discard;
         }
         self.seen.delayed += 1;
         let waiting = Waiting { portal, header: *header, payload: payload.clone(), from, local: None };
         self.nodes[node].waiting.push(waiting);
-        Fate::Delay
+        Handling::Delay
     }
 
     fn take(&mut self, node: usize, found: &Found) {

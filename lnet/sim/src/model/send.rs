@@ -2,7 +2,7 @@
 
 use lnet_api::{Errno, EventKind};
 
-use super::node::{Due, Fate, From, Out, OutKind};
+use super::node::{Due, From, Handling, Out, OutKind};
 use super::search::{Search, Wanted};
 use super::{Model, Mutant};
 
@@ -28,13 +28,13 @@ impl Model {
         let from = From { ni: None, peer: out.header.src, rx: 0 };
         let payload = self.nodes[node].payload(&out);
         match self.receive(node, from, &out.header, &payload) {
-            Fate::Done | Fate::Discard => self.complete_out(node, out, Ok(())),
-            Fate::Delay => {
+            Handling::Done | Handling::Discard => self.complete_out(node, out, Ok(())),
+            Handling::Delay => {
                 if let Some(waiting) = self.nodes[node].waiting.last_mut() {
                     waiting.local = Some(out);
                 }
             }
-            Fate::Deliver(message) => {
+            Handling::Deliver(message) => {
                 self.complete_out(node, out, Ok(()));
                 let length = message.payload.len();
                 self.complete_in(node, *message, Ok(()), length);
@@ -86,10 +86,10 @@ impl Model {
                 Some(out) => self.nodes[node].payload(out),
                 None => waiting.payload,
             };
-            let fate = self.take_put(node, waiting.from, &waiting.header, &payload, found);
-            self.nodes[node].counts.dropped += u64::from(matches!(fate, Fate::Discard));
+            let handling = self.take_put(node, waiting.from, &waiting.header, &payload, found);
+            self.nodes[node].counts.dropped += u64::from(matches!(handling, Handling::Discard));
             self.seen.resumed += 1;
-            self.go_on(node, waiting.from.rx, waiting.local, fate);
+            self.go_on(node, waiting.from.rx, waiting.local, handling);
         }
     }
 
@@ -101,7 +101,7 @@ impl Model {
         for waiting in gone {
             self.nodes[node].counts.dropped += 1;
             self.seen.given_up += 1;
-            self.go_on(node, waiting.from.rx, waiting.local, Fate::Discard);
+            self.go_on(node, waiting.from.rx, waiting.local, Handling::Discard);
         }
     }
 
@@ -119,13 +119,13 @@ impl Model {
         self.seen.forgotten += 1;
     }
 
-    fn go_on(&mut self, node: usize, rx: u64, local: Option<Out>, fate: Fate) {
+    fn go_on(&mut self, node: usize, rx: u64, local: Option<Out>, handling: Handling) {
         let Some(out) = local else {
-            self.nodes[node].resumes.push((rx, fate));
+            self.nodes[node].resumes.push((rx, handling));
             return;
         };
         self.complete_out(node, out, Ok(()));
-        if let Fate::Deliver(message) = fate {
+        if let Handling::Deliver(message) = handling {
             let length = message.payload.len();
             self.complete_in(node, *message, Ok(()), length);
         }

@@ -9,7 +9,7 @@ use lnet_proto::{Body, Header};
 use super::SimNet;
 use super::link::{DEFECT_CHANCE, Defect, LinkModel};
 use super::note::Note;
-use super::state::{Event, Held, Packet, State};
+use super::state::{Event, Packet, PendingTx, State};
 
 /// The factor of a slow message's delay.
 const SLOW_FACTOR: u64 = 100;
@@ -62,7 +62,7 @@ impl SimNet {
         let state = &mut *state;
         let link = state.link(tx.ni);
         let is_direct_get = sink.is_some();
-        let held = Held {
+        let held = PendingTx {
             ni: tx.ni,
             peer: tx.peer.nid,
             life: port.life,
@@ -120,12 +120,12 @@ fn emit(header: &Header, large: bool) -> Vec<u8> {
 
 impl State {
     /// Stores a message until it is finalised.
-    fn hold(&mut self, held: Held, link: &LinkModel, conn: Option<(u64, usize)>) -> Sent {
+    fn hold(&mut self, held: PendingTx, link: &LinkModel, conn: Option<(u64, usize)>) -> Sent {
         let id = self.id();
         self.hold_as(id, held, link, conn)
     }
 
-    fn hold_as(&mut self, id: u64, held: Held, link: &LinkModel, conn: Option<(u64, usize)>) -> Sent {
+    fn hold_as(&mut self, id: u64, held: PendingTx, link: &LinkModel, conn: Option<(u64, usize)>) -> Sent {
         if !held.is_direct_get && self.rng.chance(link.sent_now) {
             return Sent::Now(Ok(()));
         }
@@ -138,11 +138,11 @@ impl State {
             let at = self.now_ns + self.rng.between(link.hold_ns);
             self.schedule(at, Event::Finalize { tx: id });
         }
-        self.held.insert(id, Held { conn, ..held });
+        self.held.insert(id, PendingTx { conn, ..held });
         Sent::Later
     }
 
-    fn fail_later(&mut self, held: Held, at_ns: u64, errno: Errno) -> Sent {
+    fn fail_later(&mut self, held: PendingTx, at_ns: u64, errno: Errno) -> Sent {
         let id = self.id();
         self.schedule(at_ns, Event::Fail { tx: id, errno });
         self.held.insert(id, held);

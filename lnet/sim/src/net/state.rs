@@ -102,7 +102,7 @@ pub(super) struct Conn {
 }
 
 /// A message that has not been finalised at its engine.
-pub(super) struct Held {
+pub(super) struct PendingTx {
     pub(super) ni: Nid,
     pub(super) peer: Nid,
     pub(super) life: u64,
@@ -124,7 +124,7 @@ pub(super) struct State {
     pub(super) conns: BTreeMap<u64, Conn>,
     /// The connections an end has to a peer.
     pub(super) ends: BTreeMap<(Nid, Nid), Vec<u64>>,
-    pub(super) held: BTreeMap<u64, Held>,
+    pub(super) held: BTreeMap<u64, PendingTx>,
     pub(super) delayed: BTreeMap<u64, Delayed>,
     /// GETs that have arrived and wait for their answer, with their senders' ids.
     pub(super) direct: BTreeMap<u64, u64>,

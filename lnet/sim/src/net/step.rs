@@ -7,7 +7,7 @@ use lnet_nid::{Nid, ProcessId};
 
 use super::SimNet;
 use super::note::Note;
-use super::state::{Event, Held, Receiving};
+use super::state::{Event, PendingTx, Receiving};
 
 impl SimNet {
     pub(super) fn happen(&self, event: Event) {
@@ -40,8 +40,8 @@ impl SimNet {
         }
     }
 
-    fn finalize_tx(&self, held: Held, result: Result<(), Errno>) {
-        let Held { ni, peer, life, token, payload, .. } = held;
+    fn finalize_tx(&self, held: PendingTx, result: Result<(), Errno>) {
+        let PendingTx { ni, peer, life, token, payload, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
         // The lease first: the engine may notify the memory's owner.
         drop(payload);
@@ -60,8 +60,8 @@ impl SimNet {
         self.finalize_get(held, result);
     }
 
-    fn finalize_get(&self, held: Held, result: Result<Arc<[u8]>, Errno>) {
-        let Held { ni, peer, life, token, sink, .. } = held;
+    fn finalize_get(&self, held: PendingTx, result: Result<Arc<[u8]>, Errno>) {
+        let PendingTx { ni, peer, life, token, sink, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
         if let (Some(mut sink), Ok(bytes)) = (sink, &result) {
             let length = bytes.len().min(sink.len());

@@ -398,7 +398,7 @@ impl State {
         let (host, remote) = self.own.ends.get(&id).filter(is_open).map(|end| (end.host, end.remote))?;
         let reached = self.host_of(remote.ip()).is_some_and(|there| {
             self.hosts[there].up
-                && [(host, there), (there, host)].into_iter().all(|hosts| self.way(hosts).cut.is_none())
+                && [(host, there), (there, host)].into_iter().all(|hosts| self.direction(hosts).cut.is_none())
         });
         let end = self.own.ends.get(&id)?;
         let repeated = end.unacked > 0 && self.now_ns >= end.sent_ns + REPEAT_NS;
@@ -445,7 +445,7 @@ impl State {
         }
         let Some(there) = self.host_of(remote.ip()) else { return };
         let reached = self.hosts[there].up
-            && [(host, there), (there, host)].into_iter().all(|hosts| self.way(hosts).cut.is_none());
+            && [(host, there), (there, host)].into_iter().all(|hosts| self.direction(hosts).cut.is_none());
         self.seen.probes += 1;
         if reached && !peer.is_some_and(|peer| self.own.ends.contains_key(&peer)) {
             return self.reset(id, Errno::ECONNRESET);

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 
 use super::state::TcpWire;
-use super::tap::Held;
+use super::tap::HeldConn;
 use super::traffic::Traffic;
 use crate::kit::Net;
 
@@ -30,7 +30,7 @@ impl TcpNet {
         self.lock().own.tap.forget(ip);
     }
 
-    pub(super) fn held(&self, host: usize) -> Vec<Held> {
+    pub(super) fn held(&self, host: usize) -> Vec<HeldConn> {
         self.lock().own.tap.held(host)
     }
 

@@ -155,7 +155,7 @@ impl Wire for TcpWire {
             let Some(from) = sender(&event) else { continue };
             let rng = &mut state.rng;
             let delay_ns = *delays.entry(from).or_insert_with(|| rng.between((0, longest_ns)));
-            let at_ns = now_ns + delay_ns + state.way(hosts).latency_ns;
+            let at_ns = now_ns + delay_ns + state.direction(hosts).latency_ns;
             if let Some(end) = state.own.ends.get_mut(&from) {
                 end.last_arrival_ns = end.last_arrival_ns.max(at_ns);
             }
@@ -206,7 +206,7 @@ impl State {
     }
 
     fn arrive(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
-        if self.way(hosts).cut.is_some() {
+        if self.direction(hosts).cut.is_some() {
             match packet {
                 // TCP repeats it at its own intervals, independent of the end of the outage.
                 Packet::Syn { .. } => self.syn_lost(hosts, from, packet),

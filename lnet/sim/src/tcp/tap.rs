@@ -57,7 +57,7 @@ struct Wire {
 
 /// A connection in the view of one of its two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Held {
+pub(super) struct HeldConn {
     /// This side's and the peer's address.
     pub(super) pair: (IpAddr, IpAddr),
     /// 0, or the port by which the peer is identified, if it is not privileged.
@@ -236,8 +236,8 @@ impl Tap {
     }
 
     /// Returns the connections of a host, sorted.
-    pub(super) fn held(&self, host: usize) -> Vec<Held> {
-        let mut held: Vec<Held> = self
+    pub(super) fn held(&self, host: usize) -> Vec<HeldConn> {
+        let mut held: Vec<HeldConn> = self
             .wires
             .values()
             .flat_map(|wire| (0..2).filter_map(|place| wire.held(place)))
@@ -284,7 +284,7 @@ impl Wire {
         Some((reply.version, greeting.saturating_sub(before as usize).min(count)))
     }
 
-    fn held(&self, place: usize) -> Option<(usize, Held)> {
+    fn held(&self, place: usize) -> Option<(usize, HeldConn)> {
         let (hello, reply) = (self.hello?, self.reply?);
         if !self.is_known(place) {
             return None;
@@ -294,7 +294,7 @@ impl Wire {
         let port = if place == 1 && peer.port() > PRIVILEGED_MAX { peer.port() } else { 0 };
         let said = [&hello, &reply];
         let (own_hello, other_hello) = (said[place], said[1 - place]);
-        let held = Held {
+        let held = HeldConn {
             pair: (own.address?.ip(), peer.ip()),
             port,
             conn_type: own_hello.conn_type,

@@ -8,7 +8,7 @@ use lnet_socklnd::SockConfig;
 use lnet_socklnd::sys::{Net, Options, Stream};
 
 use super::scenario::{Tcp, TcpMutant};
-use super::tap::{BULK_IN, BULK_OUT, CONTROL, Held};
+use super::tap::{BULK_IN, BULK_OUT, CONTROL, HeldConn};
 use crate::kit::World;
 use crate::kit::world::{LOOK, Later};
 
@@ -103,7 +103,7 @@ impl World<Tcp> {
         let most = if mutant { most - 1 } else { most };
         let held = self.net.held(self.nodes[node].host);
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-        let mut lives: BTreeMap<_, Held> = BTreeMap::new();
+        let mut lives: BTreeMap<_, HeldConn> = BTreeMap::new();
         for one in held {
             let peer = (one.pair, one.port);
             let count = counts.entry((peer, one.conn_type)).or_default();
@@ -199,7 +199,7 @@ impl World<Tcp> {
     fn compare_sides(&self) -> Result<(), String> {
         let mut sides: BTreeMap<_, Vec<(u16, i32, u64, u64)>> = BTreeMap::new();
         for node in &self.nodes {
-            for Held { pair, port, conn_type, lives } in self.net.held(node.host) {
+            for HeldConn { pair, port, conn_type, lives } in self.net.held(node.host) {
                 sides.entry(pair).or_default().push((port, conn_type, lives.0, lives.1));
             }
         }

@@ -12,13 +12,13 @@ use crate::model::{NewMd, NewMe};
 const PORTALS: [u32; 3] = [10, 11, 34];
 
 /// The limit for leases of programs at a time.
-const LOOKS: usize = 6;
+const LEASES_MAX: usize = 6;
 
 /// The number of different match bits; few, so that messages meet buffers.
 const BITS: u64 = 4;
 
 /// A lease of a program on bytes of an MD.
-pub(super) struct Look {
+pub(super) struct ProgramLease {
     pub(super) node: usize,
     md: NewMd,
     name: u64,
@@ -339,9 +339,9 @@ impl World {
 
     /// Begins a program's lease for reading or writing an MD's memory, or ends one.
     fn look(&mut self, node: usize) {
-        if self.looks.len() == LOOKS || self.rng.chance(3_000) {
-            let at = self.rng.index(self.looks.len().max(1));
-            return self.looked(|index, _| index == at);
+        if self.leases.len() == LEASES_MAX || self.rng.chance(3_000) {
+            let at = self.rng.index(self.leases.len().max(1));
+            return self.end_leases(|index, _| index == at);
         }
         let mds = self.watch.model.lock().mds(node);
         let Some(&(md, _)) = mds.get(self.rng.index(mds.len().max(1))) else { return };
@@ -356,17 +356,17 @@ impl World {
             false => memory.read(range.clone()).map(Slice::Read),
         };
         if let Ok(lease) = lease {
-            self.trace(|| format!("node {node}: looks at {range:?} of MD {md}, writes: {write}"));
+            self.trace(|| format!("node {node}: leases at {range:?} of MD {md}, writes: {write}"));
             let name = self.watch.model.lock().lease(node, md, (range.start as u64, range.end as u64), write);
-            self.looks.push(Look { node, md, name, _lease: lease });
+            self.leases.push(ProgramLease { node, md, name, _lease: lease });
         }
     }
 
     /// Ends programs' leases.
-    pub(super) fn looked(&mut self, which: impl Fn(usize, &Look) -> bool) {
+    pub(super) fn end_leases(&mut self, which: impl Fn(usize, &ProgramLease) -> bool) {
         let mut model = self.watch.model.lock();
         let mut at = 0;
-        self.looks.retain(|look| {
+        self.leases.retain(|look| {
             let ends = which(at, look);
             at += 1;
             if ends {

@@ -40,7 +40,7 @@ pub(crate) struct World {
     lnds: Vec<Arc<dyn Lnd>>,
     watch: Arc<Watch>,
     nodes: Vec<WorldNode>,
-    looks: Vec<actions::Look>,
+    leases: Vec<actions::ProgramLease>,
     /// Number of the last PUT.
     puts: u64,
     /// Time that has passed in addition to the network's.
@@ -69,7 +69,7 @@ impl World {
             lnds,
             watch,
             nodes: Vec::new(),
-            looks: Vec::new(),
+            leases: Vec::new(),
             puts: 0,
             extra_ns: 0,
             settling: false,

@@ -127,10 +127,10 @@ impl World {
     pub(super) fn poll(&mut self, index: usize) -> Result<(), String> {
         let node = &self.nodes[index];
         for PolledQueue { eq, log } in &node.polled {
-            let told = std::mem::take(&mut *log.lock());
-            let mut missed = (told.len() as u64).saturating_sub(POLLED_COUNT as u64);
+            let events = std::mem::take(&mut *log.lock());
+            let mut missed = (events.len() as u64).saturating_sub(POLLED_COUNT as u64);
             self.seen.missed += missed;
-            for event in told.into_iter().skip(missed as usize) {
+            for event in events.into_iter().skip(missed as usize) {
                 self.seen.polled += 1;
                 let polled = node.engine.eq_poll(&[*eq]).map_err(|error| format!("node {index}: {error}"))?;
                 let expected = Polled { eq: *eq, event, missed: std::mem::take(&mut missed) };
@@ -159,7 +159,7 @@ impl World {
 
     /// Kills a node: all that it had is released. A new, empty engine takes its place.
     pub(super) fn kill(&mut self, index: usize) -> Result<(), String> {
-        self.looked(|_, look| look.node == index);
+        self.end_leases(|_, lease| lease.node == index);
         for nid in self.nodes[index].nids.clone() {
             self.net.crash(nid);
         }

@@ -17,7 +17,7 @@ impl World {
     pub(super) fn end_all(&mut self) -> Result<(), String> {
         self.settling = true;
         self.net.calm();
-        self.looked(|_, _| true);
+        self.end_leases(|_, _| true);
         for node in 0..self.nodes.len() {
             for portal in World::portals() {
                 self.set_lazy(node, portal, false);

@@ -3,7 +3,7 @@
 use lnet_api::Errno;
 use lnet_socklnd::SockConfig;
 
-use super::raw::{House, Manner};
+use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{PEER, Stage};
 use super::{MS, NETWORK_NS, S, assert_fires, watched_ns};
 
@@ -57,15 +57,15 @@ fn it_doubles_up_to_the_longest_and_is_forgotten_after_success() {
         check_doubling(&mut stage, pauses, 9);
         // The current back-off passes, then there is a listener.
         stage.run_for(u64::from(pauses.1) * MS);
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let put = stage.put(PEER, 100);
-        let end = stage.end_of(put, S, |_| house.serve());
+        let end = stage.end_of(put, S, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
         stage.until(10 * S, |_| {
-            house.serve();
+            scripted.serve();
             None::<()>
         });
-        drop(house);
+        drop(scripted);
         stage.run_for(S);
         assert_eq!(next_attempt(&mut stage, S), Some(0), "its connections have lasted: there is no pause");
         check_doubling(&mut stage, pauses, 3);
@@ -79,13 +79,13 @@ fn none_is_followed_by_a_pause_and_three_of_them_by_failure() {
     for pauses in pauses() {
         let pause_ns = u64::from(pauses.0) * MS;
         let mut stage = stage(pauses);
-        let mut house = House::open(&stage, Manner::Refuses);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Refuses);
         let put = stage.put(PEER, 100);
         let mut attempts = stage.net.seen().connects;
         for _ in 0..4 {
             let begun_ns = stage.now_ns();
             let after_ns = stage.until(watched_ns(pause_ns), |stage| {
-                house.serve();
+                scripted.serve();
                 (stage.net.seen().connects > attempts).then(|| stage.now_ns() - begun_ns)
             });
             attempts += 1;
@@ -95,18 +95,18 @@ fn none_is_followed_by_a_pause_and_three_of_them_by_failure() {
             }
             assert_eq!(stage.result(put), None, "it waits");
         }
-        let end = stage.end_of(put, pause_ns, |_| house.serve());
+        let end = stage.end_of(put, pause_ns, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::EALREADY)));
         assert!(end.is_some_and(|(ns, _)| ns <= MS), "it fails with the fourth NONE");
         let put = stage.put(PEER, 100);
-        let end = stage.end_of(put, S, |_| house.serve());
+        let end = stage.end_of(put, S, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::EHOSTUNREACH)), "back-off has begun");
         assert_eq!(stage.net.seen().connects, attempts);
         // After the pause there is a listener.
-        house.manner = Manner::Welcomes;
+        scripted.behaviour = Behaviour::Welcomes;
         stage.run_for(pause_ns);
         let put = stage.put(PEER, 100);
-        let end = stage.end_of(put, S, |_| house.serve());
+        let end = stage.end_of(put, S, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
     }
 }

@@ -4,7 +4,7 @@
 use lnet_api::Errno;
 use lnet_socklnd::{SockConfig, Step};
 
-use super::raw::{House, Manner};
+use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{OTHER, PEER, Stage, nid};
 use super::{S, assert_fires, watched_ns};
 
@@ -14,13 +14,14 @@ fn timeouts() -> [u32; 2] {
     [50, 12]
 }
 
-fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<House>) {
+fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<ScriptedPeer>) {
     for seconds in timeouts() {
         let mut stage = Stage::new(&SockConfig { timeout_s: seconds, ..SockConfig::default() });
-        let mut house = prepare(&stage);
+        let mut scripted = prepare(&stage);
         let timer_ns = u64::from(seconds) * S;
         let put = stage.put(PEER, 100);
-        let end = stage.end_of(put, watched_ns(timer_ns), |_| house.iter_mut().for_each(House::serve));
+        let end =
+            stage.end_of(put, watched_ns(timer_ns), |_| scripted.iter_mut().for_each(ScriptedPeer::serve));
         assert_fires(what, end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)), "{what}");
         let failure = stage.lnd.last_failure(nid(PEER)).expect("a reason");
@@ -38,7 +39,7 @@ fn nobody_answers_the_first_segment() {
 
 #[test]
 fn somebody_accepts_and_does_not_say_hello() {
-    check("no hello", Step::Handshake, |stage| Some(House::open(stage, Manner::Silent)));
+    check("no hello", Step::Handshake, |stage| Some(ScriptedPeer::open(stage, Behaviour::Silent)));
 }
 
 /// One attempt at a time: the second message's peer has its turn when the first attempt is over,

@@ -3,7 +3,7 @@
 
 use lnet_socklnd::SockConfig;
 
-use super::raw::{House, Manner, Wire};
+use super::raw::{Behaviour, ScriptedPeer, Wire};
 use super::stage::{PEER, Stage};
 use super::{MS, NETWORK_NS, S};
 
@@ -21,10 +21,10 @@ fn cut(stage: &Stage, duration_ns: u64) {
 }
 
 /// Sends one message after the other, until one leaves; returns when.
-fn traffic_resumes(stage: &mut Stage, house: &mut House) -> u64 {
+fn traffic_resumes(stage: &mut Stage, scripted: &mut ScriptedPeer) -> u64 {
     for _ in 0..1_000 {
         let put = stage.put(PEER, 100);
-        let (_, result) = stage.end_of(put, 2 * OUTAGE_NS, |_| house.serve()).expect("it ends");
+        let (_, result) = stage.end_of(put, 2 * OUTAGE_NS, |_| scripted.serve()).expect("it ends");
         if result.is_ok() {
             return stage.now_ns();
         }
@@ -39,11 +39,11 @@ fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
     // When the first attempt begins: TCP's repetitions are at different times then.
     for begun_s in [0, 5, 20, 33, 40, 57] {
         let mut stage = Stage::new(&SockConfig::default());
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let healed_ns = stage.now_ns() + OUTAGE_NS;
         cut(&stage, OUTAGE_NS);
         stage.run_for(begun_s * S);
-        let resumed_ns = traffic_resumes(&mut stage, &mut house);
+        let resumed_ns = traffic_resumes(&mut stage, &mut scripted);
         // After a failure, LNet's own pause and the time between two messages come first.
         let latest_ns = healed_ns + GAP_NS + NETWORK_NS;
         assert!(
@@ -59,8 +59,8 @@ fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
 #[test]
 fn connections_that_an_outage_has_ended_are_there_again_soon() {
     let mut stage = Stage::new(&SockConfig::default());
-    let mut house = House::open(&stage, Manner::Welcomes);
-    traffic_resumes(&mut stage, &mut house);
+    let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
+    traffic_resumes(&mut stage, &mut scripted);
     stage.run_for(S);
     let healed_ns = stage.now_ns() + OUTAGE_NS;
     cut(&stage, OUTAGE_NS);
@@ -69,7 +69,7 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
     stage.put(PEER, 100);
     let peers_lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
     stage.until(OUTAGE_NS, peers_lost).expect("the connections end");
-    let resumed_ns = traffic_resumes(&mut stage, &mut house);
+    let resumed_ns = traffic_resumes(&mut stage, &mut scripted);
     assert!((healed_ns..=healed_ns + GAP_NS + NETWORK_NS).contains(&resumed_ns));
 }
 
@@ -79,7 +79,7 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
 #[test]
 fn an_attempt_begins_anew_when_the_peer_is_heard() {
     let mut stage = Stage::new(&SockConfig { min_reconnect_ms: 30_000, ..SockConfig::default() });
-    let mut house = House::open(&stage, Manner::Welcomes);
+    let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
     // First segments leave at 0, 1, 3, 7 and 15 s.
     cut(&stage, 8 * S);
     let put = stage.put(PEER, 100);
@@ -89,7 +89,7 @@ fn an_attempt_begins_anew_when_the_peer_is_heard() {
     // It is answered NONE.
     Wire::greet(&mut stage, 3);
     assert_eq!(stage.lnd.counters().rx.refusals, 1);
-    let end = stage.end_of(put, 10 * S, |_| house.serve());
+    let end = stage.end_of(put, 10 * S, |_| scripted.serve());
     assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
     let took_ns = stage.now_ns() - heard_ns;
     assert!(took_ns <= 2 * NETWORK_NS, "{} ms after the peer was heard", took_ns / MS);

@@ -5,7 +5,7 @@ use lnet_api::Errno;
 use lnet_sim::tcp::TcpHabits;
 use lnet_socklnd::{SockConfig, Step};
 
-use super::raw::{House, Manner, Wire, noop, put};
+use super::raw::{Behaviour, ScriptedPeer, Wire, noop, put};
 use super::stage::{OTHER, PEER, Stage, nid};
 use super::{MS, S, assert_fires, watched_ns};
 
@@ -100,9 +100,9 @@ fn narrow((seconds, keepalive_s): (u32, u32)) -> (Stage, u64) {
 fn a_peer_never_reads() {
     for times in TIMES_S {
         let (mut stage, timer_ns) = narrow(times);
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let put = stage.put(PEER, 100_000);
-        let end = stage.end_of(put, watched_ns(timer_ns), |_| house.serve());
+        let end = stage.end_of(put, watched_ns(timer_ns), |_| scripted.serve());
         assert_fires("nothing is taken", end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
         assert_timed_out(&stage);
@@ -123,9 +123,9 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
             ..SockConfig::default()
         };
         let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let (silent, waiting) = (stage.put(PEER, 100_000), stage.put(OTHER, 10));
-        let end = stage.end_of(silent, timer_ns, |_| house.serve());
+        let end = stage.end_of(silent, timer_ns, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
         // A quarter of the timeout after the first pass that finds it full; there are at least four
         // passes in a timeout.
@@ -139,15 +139,15 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
 }
 
 /// Fills both sockets of a connection, with nothing else to be sent.
-fn fill(stage: &mut Stage, house: &mut House) {
+fn fill(stage: &mut Stage, scripted: &mut ScriptedPeer) {
     // One message makes the connections; the other fits into both buffers exactly: 8 KiB with
     // prefix and header.
     for size in [10, (8 << 10) - 96] {
         let put = stage.put(PEER, size);
-        let end = stage.end_of(put, S, |_| house.serve());
+        let end = stage.end_of(put, S, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
         stage.until(100 * MS, |_| {
-            house.serve();
+            scripted.serve();
             None::<()>
         });
     }
@@ -158,11 +158,11 @@ fn fill(stage: &mut Stage, house: &mut House) {
 fn a_peer_stops_reading_when_all_has_left() {
     for times in TIMES_S {
         let (mut stage, timer_ns) = narrow(times);
-        let mut house = House::open(&stage, Manner::Welcomes);
-        fill(&mut stage, &mut house);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
+        fill(&mut stage, &mut scripted);
         let begun_ns = stage.now_ns() - 100 * MS;
         let ended = stage.until(watched_ns(timer_ns), |stage| {
-            house.serve();
+            scripted.serve();
             (stage.lnd.counters().rx.closes > 0).then(|| stage.now_ns() - begun_ns)
         });
         assert_fires("nothing is taken", ended, timer_ns);
@@ -176,14 +176,14 @@ fn a_peer_stops_reading_when_all_has_left() {
 fn a_peer_reads_too_slowly() {
     for times in TIMES_S {
         let (mut stage, timer_ns) = narrow(times);
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let mut read_ns = 0;
         let mut script = move |stage: &mut Stage| {
-            house.serve();
+            scripted.serve();
             if stage.now_ns() >= read_ns {
                 read_ns = stage.now_ns() + timer_ns / 5;
                 stage.net.at(read_ns, 0);
-                house.wires.iter_mut().for_each(|wire| _ = wire.read(3_000));
+                scripted.wires.iter_mut().for_each(|wire| _ = wire.read(3_000));
             }
         };
         let (begun, behind) = (stage.put(PEER, 1 << 20), stage.put(PEER, 2_000));
@@ -200,14 +200,14 @@ fn a_peer_reads_too_slowly() {
 }
 
 /// Lets the peer send a keepalive on one of its connections each second, while it reads nothing.
-fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
+fn lives(scripted: &mut ScriptedPeer) -> impl FnMut(&mut Stage) + '_ {
     let mut said_ns = 0;
     move |stage| {
-        house.serve();
+        scripted.serve();
         if stage.now_ns() >= said_ns {
             said_ns = stage.now_ns() + S;
             stage.net.at(said_ns, 0);
-            if let Some(wire) = house.wires.iter().find(|wire| wire.wanted == 1) {
+            if let Some(wire) = scripted.wires.iter().find(|wire| wire.wanted == 1) {
                 wire.send(&noop(1));
             }
         }
@@ -223,14 +223,14 @@ fn lives(house: &mut House) -> impl FnMut(&mut Stage) + '_ {
 fn a_peer_holds_what_it_was_sent() {
     for times in TIMES_S {
         let (mut stage, timer_ns) = narrow(times);
-        let mut house = House::open(&stage, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let (begun, behind) = (stage.put(PEER, 100_000), stage.put(PEER, 2_000));
-        let end = stage.end_of(behind, watched_ns(timer_ns), lives(&mut house));
+        let end = stage.end_of(behind, watched_ns(timer_ns), lives(&mut scripted));
         assert_fires("a message behind it", end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
-        assert_eq!(stage.end_of(begun, 20 * timer_ns, lives(&mut house)), None, "it lives");
+        assert_eq!(stage.end_of(begun, 20 * timer_ns, lives(&mut scripted)), None, "it lives");
         assert_eq!(stage.lnd.counters().rx.closes, 0);
-        let end = stage.end_of(begun, watched_ns(timer_ns), |_| house.serve());
+        let end = stage.end_of(begun, watched_ns(timer_ns), |_| scripted.serve());
         // It has sent something within the second before.
         let end = end.map(|(ns, result)| (ns + S, result));
         assert_fires("silence", end.map(|(ns, _)| ns), timer_ns);
@@ -246,10 +246,10 @@ fn a_peer_holds_what_it_was_sent() {
 fn a_peer_holds_what_is_in_the_socket() {
     for times in TIMES_S {
         let (mut stage, timer_ns) = narrow(times);
-        let mut house = House::open(&stage, Manner::Welcomes);
-        fill(&mut stage, &mut house);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
+        fill(&mut stage, &mut scripted);
         let closed = |stage: &mut Stage| (stage.lnd.counters().rx.closes > 0).then_some(());
-        let mut script = lives(&mut house);
+        let mut script = lives(&mut scripted);
         let ended = stage.until(20 * timer_ns, |stage| {
             script(stage);
             closed(stage)
@@ -257,7 +257,7 @@ fn a_peer_holds_what_is_in_the_socket() {
         drop(script);
         assert_eq!((ended, stage.net.seen().user_timeouts), (None, 0), "it lives");
         let ended = stage.until(watched_ns(timer_ns), |stage| {
-            house.serve();
+            scripted.serve();
             closed(stage)
         });
         assert_eq!(ended, Some(()), "it is silent");
@@ -280,11 +280,11 @@ fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
             ..SockConfig::default()
         };
         let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
-        let mut house = House::open(&stage, Manner::Welcomes);
-        let mut other = House::at(&stage, OTHER, Manner::Welcomes);
+        let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
+        let mut other = ScriptedPeer::at(&stage, OTHER, Behaviour::Welcomes);
         let (begun, behind) = (stage.put(PEER, 100_000), stage.put(PEER, 2_000));
         let waiting = stage.put(OTHER, 10);
-        let mut script = lives(&mut house);
+        let mut script = lives(&mut scripted);
         let mut script = |stage: &mut Stage| {
             script(stage);
             other.serve();
@@ -304,10 +304,10 @@ fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
 #[test]
 fn who_waits_for_a_peer_leaves_the_keepalive_to_it() {
     let (mut stage, timer_ns) = narrow((50, 10));
-    let mut house = House::open(&stage, Manner::Welcomes);
+    let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
     let put = stage.put(PEER, 100_000);
-    assert_eq!(stage.end_of(put, 4 * timer_ns, lives(&mut house)), None);
+    assert_eq!(stage.end_of(put, 4 * timer_ns, lives(&mut scripted)), None);
     // It is silent for longer than that, but not for too long.
-    assert_eq!(stage.end_of(put, 3 * timer_ns / 5, |_| house.serve()), None);
+    assert_eq!(stage.end_of(put, 3 * timer_ns / 5, |_| scripted.serve()), None);
     assert_eq!(stage.lnd.counters().tx.keepalives, 0);
 }

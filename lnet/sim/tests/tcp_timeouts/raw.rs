@@ -139,7 +139,7 @@ impl Wire {
 
 /// The peer's treatment of nodes that connect to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Behaviour {
     /// Accepts, and sends nothing.
     Silent,
     /// Sends a hello with NONE.
@@ -149,21 +149,21 @@ pub(crate) enum Manner {
 }
 
 /// The peer's listener, and all accepted connections.
-pub(crate) struct House {
+pub(crate) struct ScriptedPeer {
     listener: Box<dyn Listener>,
     from: Ipv4Addr,
-    pub(crate) manner: Manner,
+    pub(crate) behaviour: Behaviour,
     pub(crate) wires: Vec<Wire>,
 }
 
-impl House {
-    pub(crate) fn open(stage: &Stage, manner: Manner) -> House {
-        House::at(stage, PEER, manner)
+impl ScriptedPeer {
+    pub(crate) fn open(stage: &Stage, behaviour: Behaviour) -> ScriptedPeer {
+        ScriptedPeer::at(stage, PEER, behaviour)
     }
 
-    pub(crate) fn at(stage: &Stage, ip: Ipv4Addr, manner: Manner) -> House {
+    pub(crate) fn at(stage: &Stage, ip: Ipv4Addr, behaviour: Behaviour) -> ScriptedPeer {
         let listener = stage.peer.listen(SocketAddr::new(ip.into(), PORT), 127, &OPTIONS).unwrap();
-        House { listener, from: ip, manner, wires: Vec::new() }
+        ScriptedPeer { listener, from: ip, behaviour, wires: Vec::new() }
     }
 
     /// Accepts connections, and answers hellos. Nothing is read beyond them.
@@ -171,7 +171,7 @@ impl House {
         while let Accepted::Connection(stream, _) = self.listener.accept() {
             self.wires.push(Wire::new(stream));
         }
-        if self.manner == Manner::Silent {
+        if self.behaviour == Behaviour::Silent {
             return;
         }
         for wire in self.wires.iter_mut().filter(|wire| !wire.answered) {
@@ -180,13 +180,16 @@ impl House {
                 let wanted = wire.bytes[REQUEST_LEN + 48];
                 wire.wanted = wanted;
                 // IN at the node is OUT here.
-                let own =
-                    if self.manner == Manner::Refuses { NONE } else { [0, 1, 3, 2][usize::from(wanted)] };
+                let own = if self.behaviour == Behaviour::Refuses {
+                    NONE
+                } else {
+                    [0, 1, 3, 2][usize::from(wanted)]
+                };
                 wire.send(&hello(3, self.from, own));
                 wire.bytes.clear();
             }
         }
-        if self.manner == Manner::Refuses {
+        if self.behaviour == Behaviour::Refuses {
             self.wires.retain(|wire| !wire.answered);
         }
     }

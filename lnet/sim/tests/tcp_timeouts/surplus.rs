@@ -6,7 +6,7 @@ use lnet_api::Errno;
 use lnet_sim::tcp::TcpHabits;
 use lnet_socklnd::SockConfig;
 
-use super::raw::{House, Manner};
+use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{PEER, Stage};
 use super::{S, assert_fires, watched_ns};
 
@@ -15,18 +15,18 @@ const ALL: usize = 5;
 const BULK_OUT: u8 = 3;
 
 /// Makes a node and a peer with all connections that the node wants.
-fn connected(habits: TcpHabits) -> (Stage, House) {
+fn connected(habits: TcpHabits) -> (Stage, ScriptedPeer) {
     let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, habits);
-    let mut house = House::open(&stage, Manner::Welcomes);
+    let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
     let put = stage.put(PEER, 100);
     let all = |stage: &mut Stage| {
-        house.serve();
+        scripted.serve();
         (stage.lnd.counters().rx.connects == ALL as u64).then_some(())
     };
     stage.until(S, all).expect("the set is complete");
     assert_eq!(stage.result(put), Some(Ok(())));
-    assert_eq!(house.wires.last().map(|wire| wire.wanted), Some(BULK_OUT));
-    (stage, house)
+    assert_eq!(scripted.wires.last().map(|wire| wire.wanted), Some(BULK_OUT));
+    (stage, scripted)
 }
 
 // Covers: S-208
@@ -34,26 +34,26 @@ fn connected(habits: TcpHabits) -> (Stage, House) {
 fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
     let pause_ns = u64::from(SockConfig::default().max_reconnect_ms) * 1_000_000;
     assert_eq!(pause_ns, 60 * S);
-    let (mut stage, mut house) = connected(TcpHabits::reliable());
+    let (mut stage, mut scripted) = connected(TcpHabits::reliable());
     for _ in 0..3 {
-        drop(house.wires.pop());
+        drop(scripted.wires.pop());
         let begun_ns = stage.now_ns();
         let after_ns = stage.until(watched_ns(pause_ns), |stage| {
-            house.serve();
-            let surplus = house.wires.get(ALL - 1).filter(|wire| wire.wanted == BULK_OUT);
+            scripted.serve();
+            let surplus = scripted.wires.get(ALL - 1).filter(|wire| wire.wanted == BULK_OUT);
             surplus.map(|_| stage.now_ns() - begun_ns)
         });
         assert_fires("the pause after a surplus connection", after_ns, pause_ns);
         // The hello reaches the node.
         stage.run_for(S / 10);
     }
-    drop(house.wires.pop());
+    drop(scripted.wires.pop());
     for size in [100, 5_000] {
         let put = stage.put(PEER, size);
         assert_eq!(stage.end_of(put, S, |_| {}).map(|(_, result)| result), Some(Ok(())));
     }
     stage.run_for(S);
-    for wire in &mut house.wires {
+    for wire in &mut scripted.wires {
         while wire.read(64 << 10) > 0 {}
         assert!(!wire.ended, "the others stay");
     }
@@ -68,13 +68,13 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     const SIZE: usize = 100_000;
     const FRAME: usize = 24 + 72;
     let habits = TcpHabits { send_buffer: 16 << 10, receive_buffer: 16 << 10, ..TcpHabits::reliable() };
-    let (mut stage, mut house) = connected(habits);
+    let (mut stage, mut scripted) = connected(habits);
     let puts = [(); 4].map(|()| stage.put(PEER, SIZE));
     stage.run_for(S / 10);
     assert!(puts.iter().all(|put| stage.result(*put).is_none()), "no socket takes so much");
-    drop(house.wires.pop());
+    drop(scripted.wires.pop());
     stage.until(10 * S, |stage| {
-        for wire in &mut house.wires {
+        for wire in &mut scripted.wires {
             wire.read(64 << 10);
         }
         puts.iter().all(|put| stage.result(*put).is_some()).then_some(())
@@ -83,10 +83,10 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     results.sort_by_key(Result::is_ok);
     assert_eq!(results, [Err(Errno::ECONNRESET), Ok(()), Ok(()), Ok(())]);
     stage.until(10 * S, |_| {
-        house.wires.iter_mut().for_each(|wire| _ = wire.read(64 << 10));
+        scripted.wires.iter_mut().for_each(|wire| _ = wire.read(64 << 10));
         None::<()>
     });
-    let bulk = house.wires.iter().find(|wire| wire.wanted == BULK_OUT).expect("the first one stays");
+    let bulk = scripted.wires.iter().find(|wire| wire.wanted == BULK_OUT).expect("the first one stays");
     assert_eq!(bulk.bytes.len(), 3 * (FRAME + SIZE));
 }
 
@@ -94,13 +94,13 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
 // Covers: S-208
 #[test]
 fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {
-    let (mut stage, mut house) = connected(TcpHabits::reliable());
-    let wire = house.wires.pop().expect("BULK_OUT");
+    let (mut stage, mut scripted) = connected(TcpHabits::reliable());
+    let wire = scripted.wires.pop().expect("BULK_OUT");
     wire.send(&super::raw::noop(1));
     stage.run_for(S);
     drop(wire);
     let lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
     stage.until(S, lost).expect("all connections end");
-    let ended = |_: &mut Stage| house.wires.iter_mut().all(|wire| wire.has_ended()).then_some(());
+    let ended = |_: &mut Stage| scripted.wires.iter_mut().all(|wire| wire.has_ended()).then_some(());
     stage.until(S, ended).expect("each of them ends");
 }

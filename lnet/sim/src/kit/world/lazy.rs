@@ -147,14 +147,14 @@ impl<T: Transport> World<T> {
     pub(super) fn what_was_met_is_received(&mut self) -> Result<(), String> {
         let until_ns = self.net.now_ns() + 3 * self.scenario.transport.timeout_ns();
         loop {
-            let told = |operation: &Operation| operation.delivered + operation.failed;
+            let reported = |operation: &Operation| operation.delivered + operation.failed;
             let here = |party: Party| self.party(party.node) == party;
             let mut met =
                 self.ledger.operations.iter().filter(|(_, operation)| operation.met && here(operation.to));
-            let Some((number, operation)) = met.find(|(_, operation)| told(operation) != 1) else {
+            let Some((number, operation)) = met.find(|(_, operation)| reported(operation) != 1) else {
                 return Ok(());
             };
-            if told(operation) > 1 || self.net.now_ns() > until_ns {
+            if reported(operation) > 1 || self.net.now_ns() > until_ns {
                 return Err(format!(
                     "the buffer of operation {number} met a message that was held; {} were delivered, {} failed",
                     operation.delivered, operation.failed

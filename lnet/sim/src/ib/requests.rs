@@ -4,7 +4,7 @@ use std::net::SocketAddrV4;
 
 use lnet_o2iblnd::fabric::{Listener, PrivateData, Rejected, Request, Token};
 
-use super::channel::Heard;
+use super::channel::ChannelEvent;
 use super::host::SimFabric;
 use super::net::IbNet;
 use super::state::{Answer, Event, State};
@@ -27,7 +27,7 @@ pub(super) struct Listening {
 }
 
 /// The network's state of a request that has arrived.
-pub(super) struct Asking {
+pub(super) struct PendingRequest {
     pub(super) host: usize,
     pub(super) end: u64,
     pub(super) source: SocketAddrV4,
@@ -60,11 +60,11 @@ impl Drop for SimListener {
         let mut guard = self.net.lock();
         let state = &mut *guard;
         let Some(Listening { channel, .. }) = state.own.listeners.remove(&self.id) else { return };
-        let Some(hearing) = state.own.channels.get_mut(&channel) else { return };
+        let Some(channel_state) = state.own.channels.get_mut(&channel) else { return };
         let mut pending = Vec::new();
-        hearing.heard.retain(|heard| match heard {
-            Heard::Request { request, .. }
-                if state.own.requests.get(request).is_some_and(|asking| asking.listener == self.id) =>
+        channel_state.events.retain(|event| match event {
+            ChannelEvent::Request { request, .. }
+                if state.own.requests.get(request).is_some_and(|pending| pending.listener == self.id) =>
             {
                 pending.push(*request);
                 false
@@ -80,15 +80,15 @@ impl Drop for SimListener {
 impl SimRequest {
     pub(super) fn new(fabric: SimFabric, id: u64) -> SimRequest {
         let nowhere = SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0);
-        let asking = fabric
+        let pending = fabric
             .net
             .lock()
             .own
             .requests
             .get(&id)
-            .map(|asking| (asking.source, asking.target, asking.private_data.clone()));
+            .map(|pending| (pending.source, pending.target, pending.private_data.clone()));
         // The active side may have disappeared since.
-        let (source, target, private_data) = asking.unwrap_or((nowhere, nowhere, PrivateData::new()));
+        let (source, target, private_data) = pending.unwrap_or((nowhere, nowhere, PrivateData::new()));
         SimRequest { fabric, id, source, target, private_data }
     }
 
@@ -144,20 +144,20 @@ impl State {
             let answer = Answer::Rejected(Rejected::NoListener);
             return self.launch((there, here), Event::Answer { end: active, answer });
         };
-        let waiting = self.own.requests.values().filter(|asking| asking.listener == listener).count();
+        let waiting = self.own.requests.values().filter(|pending| pending.listener == listener).count();
         if waiting > listening.backlog {
             return self.again((here, there), Event::Ask { end: active });
         }
         let (channel, token) = (listening.channel, listening.token);
         let request = self.id();
-        let asking = Asking { host: there, end: active, source, target, listener, private_data };
-        self.own.requests.insert(request, asking);
-        self.tell(channel, Heard::Request { listener: token, request });
+        let pending = PendingRequest { host: there, end: active, source, target, listener, private_data };
+        self.own.requests.insert(request, pending);
+        self.tell(channel, ChannelEvent::Request { listener: token, request });
     }
 
     fn reject_request(&mut self, request: u64, rejected: Rejected) {
-        let Some(asking) = self.own.requests.remove(&request) else { return };
-        self.reject((asking.host, asking.end), rejected);
+        let Some(pending) = self.own.requests.remove(&request) else { return };
+        self.reject((pending.host, pending.end), rejected);
     }
 
     /// Rejects the request of this end.
