@@ -469,7 +469,7 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
 /// A waiter takes a shard from its scheduler thread, or is woken by it; no thread sleeps for ever
 /// on a shard without a driver.
 #[test]
-fn a_waiter_and_a_sched_thread_take_turns() {
+fn a_waiter_and_a_steward_take_turns() {
     check(2, one_waiter_and_its_sched_thread);
 }
 
@@ -477,12 +477,12 @@ fn a_waiter_and_a_sched_thread_take_turns() {
 /// preemption is enough: the other thread continues at any point at which the first is stopped.
 // Covers: S-203
 #[test]
-fn a_waiter_takes_turns_with_two_sched_threads() {
+fn a_waiter_takes_turns_with_two_stewards() {
     check(1, one_waiter_and_two_sched_threads);
 }
 
 #[test]
-fn two_waiters_call_a_sched_thread_off() {
+fn two_waiters_call_a_steward_off() {
     check(2, two_waiters_and_a_sched_thread);
 }
 

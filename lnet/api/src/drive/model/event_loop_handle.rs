@@ -50,7 +50,7 @@ fn two_listeners_and_no_waiter() {
 /// The scheduler thread drives until it is called off or the model ends; a listener does not call
 /// it off. The message is delivered all the same.
 #[test]
-fn a_listener_and_a_sched_thread() {
+fn a_listener_and_a_steward() {
     check(2, || {
         let net = Net::new(1);
         let (sched_thread, listener) = (sched_thread(&net, 0), listener(&net, 0));

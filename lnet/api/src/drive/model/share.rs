@@ -163,7 +163,7 @@ fn a_shard_that_is_given_to_a_waiter_that_leaves_is_driven() {
 
 // Covers: S-203
 #[test]
-fn a_sched_thread_drives_the_shard_that_it_is_given() {
+fn a_steward_drives_the_shard_that_it_is_given() {
     check(2, a_shard_for_a_sched_thread);
 }
 
@@ -186,7 +186,7 @@ fn a_waiter_that_does_not_share_leaves_a_shard_to_no_other() {
 
 #[test]
 #[should_panic(expected = "everybody sleeps")]
-fn a_waiter_that_does_not_share_leaves_a_shard_to_no_sched_thread() {
+fn a_waiter_that_does_not_share_leaves_a_shard_to_no_steward() {
     broken(SHARE, || check(1, a_shard_for_a_sched_thread));
 }
 
@@ -198,7 +198,7 @@ fn shared_silently_a_shard_is_not_driven() {
 
 #[test]
 #[should_panic(expected = "everybody sleeps")]
-fn woken_too_early_a_sched_thread_sees_no_shard() {
+fn woken_too_early_a_steward_sees_no_shard() {
     broken(CALL, || check(2, a_shard_for_a_sched_thread));
 }
 
@@ -210,7 +210,7 @@ fn given_in_two_steps_a_shard_has_two_drivers() {
 
 #[test]
 #[should_panic(expected = "two threads drive one shard")]
-fn claimed_by_its_sched_thread_in_two_steps_a_shard_has_two_drivers() {
+fn claimed_by_its_steward_in_two_steps_a_shard_has_two_drivers() {
     broken(CLAIM_GIVEN, || check(2, a_given_shard_that_a_waiter_takes));
 }
 

@@ -227,7 +227,7 @@ fn an_event_that_comes_soon_needs_no_sleep() {
 }
 
 #[test]
-fn a_sched_thread_spins_before_it_sleeps_too() {
+fn a_steward_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
     let sched_thread = spinning();
     without_sleep(20, |over, slept| {
@@ -261,7 +261,7 @@ fn shards_may_come_while_somebody_waits() {
 
 /// A scheduler thread gives its shard to a polling thread, and also to a waiting one.
 #[test]
-fn a_sched_thread_gives_its_shard_to_whoever_wants_it() {
+fn a_steward_gives_its_shard_to_whoever_wants_it() {
     let net = Arc::new(Noted::new(2));
     let sched_thread = sleeper();
     net.tokens.set_steward(1, sched_thread.clone());
