@@ -1,15 +1,15 @@
 # shellcheck shell=bash
-# What the guest has in its memory: busybox, the modules, tools, the command, and the libraries of all of them.
+# The files in the guest's memory: busybox, the modules, tools, the command, and the libraries of all of them.
 
-# Commands that must be here, and the Debian packages that have them.
+# Commands that this machine must have, and their Debian packages.
 declare -A NEEDED=(
     [qemu-system-x86_64]=qemu-system-x86 [busybox]=busybox-static [cpio]=cpio [modprobe]=kmod [depmod]=kmod [ip]=iproute2
     [rdma]=iproute2 [tc]=iproute2 [xz]=xz-utils [zstd]=zstd [dpkg-deb]=dpkg [ldd]=libc-bin
 )
-# Tools over the RDMA libraries: the guest has those that are here.
+# Tools over the RDMA libraries: the guest gets those that this machine has.
 RDMA_TOOLS=(ibv_devices ibv_devinfo ibv_rc_pingpong rping ucmatose ib_write_bw ib_send_lat)
 
-# Names everything that is missing at once.
+# Checks that this machine has the commands; names all that are missing.
 check_tools() {
     local tool missing=()
     [ "$(uname -m)" = x86_64 ] || die "a guest has this machine's programs, and only on x86-64 it is known how"
@@ -22,7 +22,7 @@ check_tools() {
     [ -z "$verbs" ] || [ -e /etc/libibverbs.d/rxe.driver ] || missing+=(ibverbs-providers)
     [ ${#missing[@]} = 0 ] ||
         die "Debian packages that a guest needs and that are not installed: $(printf '%s\n' "${missing[@]}" | sort -u | paste -sd' ')"
-    # Whatever prints nothing is static.
+    # ldd fails for a static program.
     ! ldd "$(command -v busybox)" >/dev/null 2>&1 || die "busybox needs libraries; install the Debian package busybox-static"
 }
 
@@ -42,7 +42,7 @@ put() { # put TREE FILE
         cp -L "$2" "$to"
         return
     fi
-    # Nobody debugs in there, and the guest's memory is small.
+    # The guest needs no debug information, and its memory is small.
     strip --strip-debug -o "$to" "$2" 2>/dev/null || cp -L "$2" "$to"
     for needed in $(ldd "$2" 2>/dev/null | sed -nE 's/.*=> (\/[^ ]+) \(0x.*/\1/p; s/^[[:space:]]*(\/[^ ]+) \(0x.*/\1/p'); do
         put "$1" "$needed"
@@ -67,7 +67,7 @@ put_system() { # put_system TREE KERNEL
     cp -r "$2/modules" "$2/order" "$1/etc"
     cp "$HERE/init" "$1/init"
     cp "$HERE/network" "$1/etc/network"
-    # Not the shell of busybox, which takes its own `ip` before all others.
+    # Not the shell of busybox, which prefers its built-in `ip` to other programs.
     for tool in sh ip rdma tc; do put "$1" "$(type -P $tool)"; done
     [ -e "$1/bin/sh" ] || ln -s "$(type -P sh)" "$1/bin/sh"
     # The C library loads it when a thread ends.
@@ -89,7 +89,7 @@ put_verbs() { # put_verbs TREE
     done
 }
 
-# The command with its surroundings: its own file and those asked for, folder, variables.
+# Adds the command with its environment: its file and the requested ones, folder, variables.
 put_command() { # put_command TREE COMMAND ARG…
     local tree=$1 file command
     shift
@@ -98,7 +98,7 @@ put_command() { # put_command TREE COMMAND ARG…
         put "$tree" "$(realpath -s "$file")"
     done
     command=$1
-    # What is here a program is the same in the guest; all else must be one of the guest's own.
+    # A program of this machine has the same path in the guest; any other command must be one of the guest.
     if command=$(type -P "$1"); then
         command=$(realpath -s "$command")
         put "$tree" "$command"
@@ -115,7 +115,7 @@ put_command() { # put_command TREE COMMAND ARG…
     printf "NET='%s'\nLOSS='%s'\nAS_USER='%s'\nSHARES='%s'\n" "$net" "$loss" "$user" "$(share_names)" >"$tree/etc/guest"
 }
 
-# Prints the variables that are passed on, as a shell reads them.
+# Prints the variables that are passed on, in shell syntax.
 variables() {
     local name value
     for name in $(compgen -e | grep -E '^(CARGO|RUST|NLX_|PROPTEST_|CI$)' || true) ${names[@]+"${names[@]}"}; do

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# The guest's kernel: a Debian package that is unpacked, reduced to what the guest loads, and kept. It is not installed.
+# The guest's kernel: a Debian package that is unpacked, reduced to what the guest loads, and cached. It is not installed.
 
-# What the guest loads, besides what these need. crc32_generic is asked for by name where soft-RoCE starts, so that no
-# module needs it.
+# The modules that the guest loads, without their dependencies. Soft-RoCE requests crc32_generic by name when it starts, so
+# it is a dependency of no module.
 MODULES=(virtio_pci virtio_console 9pnet_virtio 9p af_packet dummy veth sch_netem crc32_generic ib_uverbs rdma_ucm rdma_rxe)
 
-# Prints the folder with `image`, `modules/` and their order in `order`: of this package file, or else of the newest
-# kernel that Debian has, or else of the newest that was kept.
+# Prints the folder with `image`, `modules/` and their order in `order`: of this package file, or else of Debian's newest
+# kernel, or else of the newest in the cache.
 kernel_folder() { # kernel_folder DEB WORK
     local deb=$1 work=$2 package folder
     mkdir -p "$CACHE" || die "cannot write to $CACHE, where kernels are kept"
@@ -30,17 +30,17 @@ kernel_folder() { # kernel_folder DEB WORK
     fi
 }
 
-# Prints the name of the package of Debian's newest kernel; nothing where apt knows none.
+# Prints the name of the package of Debian's newest kernel; nothing if apt has none.
 newest_kernel() {
     { apt-cache depends linux-image-amd64 2>/dev/null || true; } | sed -n 's/^ *Depends: \(linux-image-[0-9].*-amd64\)$/\1/p' | head -1
 }
 
-# Prints where a package's kernel is kept. Another list of modules is another folder.
+# Prints the cache folder of a package's kernel. Another list of modules has another folder.
 kept() { # kept PACKAGE
     echo "$CACHE/$1.$(echo "${MODULES[*]}" | cksum | cut -d' ' -f1)"
 }
 
-# Downloads the package of the newest kernel. Lists of packages that name an older one are renewed, which only root can.
+# Downloads the package of the newest kernel. Updates package lists that name an older one, which needs root.
 fetch_kernel() { # fetch_kernel WORK
     command -v apt-get >/dev/null || return 1
     download_kernel "$1" && return
@@ -54,7 +54,7 @@ download_kernel() { # download_kernel WORK
     [ -n "$package" ] && (cd "$1" && apt-get download -q "$package")
 }
 
-# Unpacks a package, keeps what the guest needs of it, and prints where.
+# Unpacks a package, caches the parts that the guest needs, and prints their folder.
 keep_kernel() { # keep_kernel DEB WORK
     local deb=$1 tree=$2/kernel package folder version image
     package=$(dpkg-deb -f "$deb" Package) || die "$deb is no Debian package"
@@ -67,7 +67,7 @@ keep_kernel() { # keep_kernel DEB WORK
         mkdir -p "$tree/kept/modules"
         uncompress_kernel "$image" "$tree/kept/image" || cp "$image" "$tree/kept/image"
         keep_modules "$tree" "$version" "$tree/kept"
-        # Whoever else does the same at this moment keeps the same.
+        # A concurrent run writes the same files.
         mv -T "$tree/kept" "$folder" 2>/dev/null || [ -d "$folder" ] || die "cannot write $folder"
         rm -rf "$tree"
     fi
@@ -95,12 +95,12 @@ keep_modules() { # keep_modules TREE VERSION TO
     done
 }
 
-# Uncompresses a kernel, which in emulation takes the guest longer than all else.
+# Uncompresses a kernel: in emulation this would be the longest part of the guest's boot.
 uncompress_kernel() { # uncompress_kernel IMAGE TO
     local magic tool at
     while IFS='|' read -r magic tool; do
         while read -r at; do
-            # The tools fail at what follows the compressed part.
+            # The tools fail at the bytes after the compressed part.
             tail -c +$((at + 1)) "$1" | $tool >"$2" 2>/dev/null || true
             is_elf "$2" && return
         done < <(LC_ALL=C grep -aboP "$magic" "$1" | cut -d: -f1)

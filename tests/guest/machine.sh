@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The machine: qemu with its emulator. /dev/kvm may be there and run no kernel but its own kind, so it is left alone.
+# The machine: qemu with its emulator. It does not use /dev/kvm, which may run only some kernels.
 
 # Prints the folders that the guest shares, one a line: writable ones first, then the checkout and cargo's target folder.
 share_folders() {
@@ -12,7 +12,7 @@ share_folders() {
     [ ! -d "$target" ] || echo "ro $(realpath "$target")"
 }
 
-# Prints the same for the guest: TAG:FOLDER, the outer folder before what is inside it.
+# Prints the same for the guest: TAG:FOLDER, an outer folder before those inside it.
 share_names() {
     local folder n=0
     share_folders | while read -r _ folder; do
@@ -23,9 +23,9 @@ share_names() {
     done | sort -t: -k2 | paste -sd' '
 }
 
-# On a busy machine the emulator fails now and then while the guest's kernel starts, mostly with many processors: they lose each
-# other and it gets no further, or an assertion of qemu's own fails. A machine that has not begun with the command is started
-# again; that hides nothing of the command. In seconds: it takes 3 to 10 on a machine that has nothing else to do.
+# Time limit for the boot, in seconds; it takes 3 to 10 on an idle machine. On a busy one the emulator sometimes fails while the
+# guest's kernel starts, mostly with many processors: the boot hangs, or an assertion of qemu fails. A machine that has not begun
+# with the command is started again; that hides no failure of the command.
 BOOT_MAX=90
 BOOTS=3
 
@@ -35,7 +35,7 @@ boot_machine() { # boot_machine WORK KERNEL
     mkfifo "$1/out" "$1/err"
     cat "$1/out" &
     cat "$1/err" >&2 &
-    # Writers from the start, so that the readers wait for qemu.
+    # The pipes have writers from the start, so that the readers wait for qemu.
     exec 8<>"$1/out" 9<>"$1/err"
     until start_machine "$@"; do
         echo "guest: it has not got to the command; that was start $boots of $BOOTS" >&2
@@ -48,8 +48,8 @@ boot_machine() { # boot_machine WORK KERNEL
     tell_end "$1" "$status"
 }
 
-# Runs the machine once, and sets `status` of boot_machine. Fails if the guest did not begin with the command, unless for the
-# time limit.
+# Runs the machine once, and sets `status` of boot_machine. Fails if the guest did not begin with the command, except because
+# of the time limit.
 start_machine() { # start_machine WORK KERNEL
     local until=$((SECONDS + BOOT_MAX))
     : >"$1/status"
@@ -71,7 +71,7 @@ machine_options() { # machine_options WORK
     local kind folder n=0
     options=(
         -accel "tcg,thread=$([ -n "$numa" ] && echo single || echo multi)" -cpu "max,la57=off" -machine q35 -m "$memory" -nodefaults -display none -no-reboot -no-user-config
-        # Nothing here is measured in absolute time, or secret.
+        # No test measures absolute time in the guest, and it has no secrets: so without mitigations.
         -append "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off nokaslr tsc=reliable no_timer_check cryptomgr.notests rdinit=/init"
         -serial "file:$1/console" -device virtio-serial-pci
     )
@@ -99,11 +99,11 @@ machine_options() { # machine_options WORK
     done < <(share_folders)
 }
 
-# How the guest's kernel complains: an identifier of the connection manager whose destruction blocks, a bug of the kernel's own, a
+# The complaints of the guest's kernel: an identifier of the connection manager whose destruction blocks, a bug of the kernel, a
 # task or a processor that makes no progress.
 COMPLAINTS='cm_destroy_id_wait_timeout|BUG: |Oops: |blocked for more than|soft lockup|detected stalls'
 
-# Prints the kernel's first complaints. They change no exit status: the kernel may be wrong, or what the command asked of it.
+# Prints the kernel's first complaints. They do not change the exit status: the kernel or the command may be at fault.
 tell_complaints() { # tell_complaints WORK
     local complaints
     complaints=$(grep -aEm 3 "$COMPLAINTS" "$1/console" 2>/dev/null) || return 0
@@ -111,7 +111,7 @@ tell_complaints() { # tell_complaints WORK
     sed 's/^/guest:   /' <<<"$complaints" >&2
 }
 
-# Ends with the command's status, or says why there is none.
+# Exits with the command's status, or prints why there is none.
 tell_end() { # tell_end WORK STATUS
     local said=
     tell_complaints "$1"
