@@ -31,7 +31,7 @@ use listener::Listener;
 use signals::{SignalRequest, Signals};
 use systemd::Notify;
 
-/// Time for the remaining messages, whose answers no client awaits, when all operations have ended.
+/// Drain time of the node once no client is served: for messages whose answers no client awaits.
 const FINAL_DRAIN: Duration = Duration::from_secs(1);
 
 /// Interval between two status lines for systemd, and between two checks of the threads if systemd

@@ -112,8 +112,9 @@ impl Listener {
         given.map_err(|errno| refuse(&self.path, "the porter cannot have the socket", errno))
     }
 
-    /// Ends the acceptance of connections, also by clients that have opened the path before: they
-    /// would wait for ever. The lock stays until the process ends. A socket of systemd stays open.
+    /// Refuses further connections, also of clients that have looked the path up before: without
+    /// that they would wait for ever. The lock stays until the process ends. A socket of systemd
+    /// stays open.
     pub(super) fn close(&self) {
         let Some(own) = &self.own else { return };
         // Fails for one that is shut down already.

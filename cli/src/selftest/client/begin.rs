@@ -1,4 +1,4 @@
-//! Begin of operations.
+//! Starts a client's operations.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! End of operations.
+//! Handles a client's events, and ends its operations.
 
 use std::time::Duration;
 

@@ -143,9 +143,6 @@ mod tests {
         let none =
             Outcome { phases: Vec::new(), clients: Vec::new(), servers: Vec::new(), ending, ..outcome() };
         let text = Text(&none).to_string();
-        assert!(
-            text.starts_with("FAILED: no node answered: 0 B verified, 0 errors, none ⇄ none"),
-            "{text}"
-        );
+        assert!(text.starts_with("FAILED: no node answered: 0 B verified, 0 errors, none ⇄ none"), "{text}");
     }
 }
