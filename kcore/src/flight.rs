@@ -72,8 +72,8 @@ pub(crate) struct OpRecord {
     pub(crate) abandoned: bool,
 }
 
-/// The operations in flight. Slots are reused; the table grows to the largest number of operations
-/// at one time.
+/// The table of operations in flight. Slots are reused; the table grows to the largest number of
+/// operations at one time, and shrinks only at teardown ([`Flight::free_unused`]).
 #[derive(Default)]
 pub(crate) struct Flight {
     slots: Vec<OpRecord>,

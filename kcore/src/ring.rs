@@ -4,7 +4,7 @@ use nlx_bev_cqueue::{Consumer, Error, Heap};
 use nlx_core::BufferEvent;
 
 /// A ring of this number of slots or fewer is never shrunk: it takes 32 KiB, half of a processor's
-/// L1 cache.
+/// L1 cache (instructions and data together).
 const KEPT_SLOTS: u32 = 256;
 
 /// A ring is shrunk when it has more than this multiple of the slots that were needed lately, so

@@ -12,7 +12,7 @@ use crate::domain::{Domain, DomainInner};
 use crate::pool::{self, Member};
 use crate::quotas::Object;
 
-/// The most parts of a large buffer, which makes 16 GiB: the offer of this number of parts still
+/// Maximum number of parts of a large buffer, 16 GiB in all: an offer of this number of parts still
 /// fits into one message of 1 MiB.
 pub(crate) const PARTS_MAX: usize = 1 << 14;
 

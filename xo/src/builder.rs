@@ -20,7 +20,7 @@ use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmSta
 ///
 /// let domain = Domain::in_process(&NodeConfig::new())?;
 /// let (events, arrived) = mpsc::channel();
-/// The event thread, on the first processor, drives the network and calls the callback.
+/// // The event thread, on the first processor, drives the network and calls the callback.
 /// let tm = domain
 ///     .machine()
 ///     .confine(&[0])

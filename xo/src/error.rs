@@ -49,7 +49,7 @@ pub enum Error {
     Large {
         /// The length of the buffer in bytes.
         bytes: usize,
-        /// The most bytes that one operation accepts.
+        /// Maximum number of bytes that one operation accepts.
         limit: usize,
     },
     /// The bytes are not an offer of a large buffer, or the offer does not fit the buffer.

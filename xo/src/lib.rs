@@ -35,7 +35,7 @@
 //! ```
 //! use nlx::{Domain, NodeConfig, Op, TmOptions};
 //!
-//! A node with only the loopback network; `.net("tcp(eth0)")?` would add another one.
+//! // A node with only the loopback network; `.net("tcp(eth0)")?` would add another one.
 //! let domain = Domain::in_process(&NodeConfig::new())?;
 //! let server = domain.transfer_machine("0@lo:12345:31:1", TmOptions::default())?;
 //! server.start(Op::receive(domain.allocate(4096)?))?;

@@ -446,8 +446,8 @@ impl Operations {
     }
 }
 
-/// A timeout cancels the operation, so ECANCELED becomes ETIMEDOUT if the deadline was the reason
-/// (X1).
+/// Returns the status that the client sees. A timeout cancels the operation, so ECANCELED becomes
+/// ETIMEDOUT if the deadline was the reason (X1).
 fn status_of(op: &InFlight, raw: &BufferEvent) -> Result<(), Errno> {
     match raw.status() {
         Err(Errno::ECANCELED) if op.reason == Some(Reason::TimedOut) => Err(Errno::ETIMEDOUT),

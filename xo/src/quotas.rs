@@ -25,31 +25,31 @@ use crate::Error;
 pub struct Quotas([u64; Object::COUNT]);
 
 impl Quotas {
-    /// The number of registered buffers; each part of a large buffer counts.
+    /// Limits the number of registered buffers; each part of a large buffer counts.
     #[must_use]
     pub const fn buffers(self, limit: u64) -> Quotas {
         self.with(Object::Buffers, limit)
     }
 
-    /// The bytes of registered buffers; bytes that are registered twice count twice.
+    /// Limits the bytes of registered buffers; bytes that are registered twice count twice.
     #[must_use]
     pub const fn bytes(self, limit: u64) -> Quotas {
         self.with(Object::Bytes, limit)
     }
 
-    /// The number of transfer machines; stopped machines count until they are dropped.
+    /// Limits the number of transfer machines; stopped machines count until they are dropped.
     #[must_use]
     pub const fn machines(self, limit: u64) -> Quotas {
         self.with(Object::Machines, limit)
     }
 
-    /// The number of operations in flight at one transfer machine.
+    /// Limits the number of operations in flight at one transfer machine.
     #[must_use]
     pub const fn operations(self, limit: u64) -> Quotas {
         self.with(Object::Operations, limit)
     }
 
-    /// The number of end points in use at one transfer machine, beyond which
+    /// Limits the number of end points in use at one transfer machine, beyond which
     /// [`crate::Machine::end_point`] returns no new one. End points of senders count, but are never
     /// refused.
     #[must_use]

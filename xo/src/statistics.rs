@@ -19,7 +19,7 @@ pub struct QueueStatistics {
     pub time_in_queue: Duration,
     /// Bytes transferred.
     pub bytes: u64,
-    /// The most bytes of one event.
+    /// Maximum number of bytes of one event.
     pub bytes_max: u64,
 }
 

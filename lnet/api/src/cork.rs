@@ -8,7 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// The most connections that can wait under a cork. Messages on further ones are sent at once.
+/// Maximum number of connections that can wait under a cork. Messages on further ones are sent at
+/// once.
 pub const CORKED_MAX: usize = 64;
 
 /// How many times in a row the cork's end flushes messages that its own completions send. Later

@@ -43,7 +43,8 @@ pub use tokens::Tokens;
 pub use wait::{Ending, wait_until};
 pub use watch::{Watch, drive_shard};
 
-/// The most shards of a node: some per LND and CPU partition. A waiter's mask has one bit for each.
+/// Maximum number of shards of a node: some per LND and CPU partition. A waiter's mask has one bit
+/// for each.
 pub const MAX_SHARDS: usize = 64;
 
 /// How many messages one poll of a shard handles before the waiter polls other shards and checks

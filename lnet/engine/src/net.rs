@@ -1,4 +1,5 @@
-//! The room of the network: peers, credits, NIs, and outgoing messages (lnet-semantics 13).
+//! The room (state owner) of the network: peers, credits, NIs, and outgoing messages
+//! (lnet-semantics 13).
 //!
 //! Each partition has a [`Net`] under a private lock. The state that all share ([`NetShared`]) is
 //! read under any of these locks and changed under all of them (S-304).
@@ -321,7 +322,7 @@ impl Net {
     /// partition: straight to the target, as this node does not route and knows no router.
     ///
     /// # Errors
-    /// EADDRNOTAVAIL for a source that is no NI, ENETUNREACH if no NI leads there, ENOMEM if this
+    /// EADDRNOTAVAIL for a source that is no NI, EHOSTUNREACH if no NI leads there, ENOMEM if this
     /// partition has too many messages.
     pub(crate) fn route(
         &mut self,

@@ -49,9 +49,8 @@ const INLINE: usize = 2;
 /// Actions that must not run under a lock: calls into LNDs and handlers, freeing of memory, and
 /// everything that needs the lock of another table. One call into the engine rarely has more of
 /// each than fits here without allocating: a message that completes starts at most two others,
-/// unless its host's share has grown. Rooms fill it, the engine drains it; so the fields are
-/// visible in the crate.
-/// crate sees the fields.
+/// unless its host's share has grown. The rooms queue actions and the engine performs them, so the
+/// fields are visible in the whole crate.
 #[derive(Default)]
 pub(crate) struct Work {
     pub(crate) launches: Queue<Launch>,

@@ -24,13 +24,14 @@ pub trait Config: Clone + Send + Sync {
     /// counts as 1).
     fn shards(&self) -> (usize, usize);
 
-    /// The memory of the partitions: a shard's memory lies near its own.
+    /// Returns the memory of the partitions: a shard allocates from its own partition's memory.
     fn memory(&self) -> &PartitionMemory;
 
-    /// The limits for held messages in memory.
+    /// Returns the limits for held messages in memory.
     fn held(&self) -> HeldLimits;
 
-    /// The number of connections of an NI to a peer, as the LND counts them (`conns_per_peer`).
+    /// Returns the number of connections of an NI to a peer, as the LND counts them
+    /// (`conns_per_peer`).
     fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
 }
 

@@ -51,7 +51,7 @@ pub struct HeldTable<P: Protocol> {
     table: Slab<HeldMessage<P>>,
     /// The messages that end with a connection, as pairs of connection and message.
     by_conn: BTreeSet<(Key, Key)>,
-    /// When signs of life are sent next to the peers of messages that stay on connections.
+    /// Time of the next keepalives to the peers whose messages stay on connections.
     sign_ns: Option<u64>,
 }
 
@@ -61,7 +61,7 @@ struct HeldMessage<P: Protocol> {
     place: HeldPlace<P>,
 }
 
-/// Where a held message is.
+/// Location of a held message.
 enum HeldPlace<P: Protocol> {
     /// On its connection.
     Conn { conn: Key, message: P::Held },

@@ -302,7 +302,8 @@ fn new_memfd(flags: MFdFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// Seals memory against further writers: existing mappings stay writable, but no process can create
-/// a writable mapping or remove pages any more. Blocks while another process is doing so.
+/// a writable mapping or remove pages any more. Blocks while another process creates such a mapping
+/// or removes pages.
 ///
 /// # Errors
 /// [`RegionError::NotRegion`] for a descriptor that is not a memfd, or may not be sealed; Linux

@@ -12,7 +12,7 @@ pub struct ConnStats {
     pub peers: usize,
     /// Established connections; those in a handshake do not count.
     pub connections: usize,
-    /// The same by type, in the view of this node.
+    /// Established connections by type, as this node sees the type.
     pub by_type: ConnectionsByType,
 }
 

@@ -16,7 +16,7 @@ use crate::conn::Conn;
 use crate::sock::Ni;
 use crate::sys::{Listener, Poller, Stream};
 
-/// How many times in a row one poll writes messages that its own upcalls queue.
+/// Maximum number of rounds in which one poll writes the messages that its own upcalls have queued.
 const UNCORK_ROUNDS_MAX: usize = 8;
 
 /// The read size in a handshake: more than one piece of a handshake, and small, so that little of
@@ -27,14 +27,15 @@ pub(crate) const HANDSHAKE_READ: usize = 256;
 pub enum SockRequest {
     /// Accept connections on this listener.
     Listen(Box<dyn Listener>),
-    /// Decide on a peer of this shard that connected to another shard's listener.
+    /// Accept or refuse a peer that belongs to this shard and connected to another shard's
+    /// listener.
     Decide(Box<Offered>),
     /// Continue writing.
     Flush(Key),
 }
 
-/// A peer whose hello has been read, on its way to the shard that decides on it. Nothing is read
-/// from it meanwhile.
+/// An incoming connection whose hello has been read, passed to the shard that accepts or refuses
+/// it. Meanwhile nothing is read from the connection.
 pub struct Offered {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) remote: SocketAddr,
@@ -53,7 +54,7 @@ pub struct OfShard {
     /// Identity of the LND, shared by all its shards.
     lnd: Arc<()>,
     corked: Mutex<Corked>,
-    /// The poller has been woken since [`OfShard::take_woken`] last asked.
+    /// Whether the poller has been woken since the last [`OfShard::take_woken`].
     woken: AtomicBool,
     /// Messages may wait for the next poll of the sending thread.
     may_coalesce: AtomicBool,

@@ -14,7 +14,7 @@ use crate::protocol::{MESSAGE_MAX, Name, Numbered, Object, PIECE, PORTAL, Reply,
 /// The timeout of a request: a server that takes longer is considered dead.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most restarts of a get whose object is replaced during the transfer.
+/// Maximum number of restarts of a get whose object is replaced during the transfer.
 const RESTARTS_MAX: usize = 5;
 
 pub(crate) struct Client {

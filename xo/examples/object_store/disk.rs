@@ -14,7 +14,7 @@ use nlx::{Address, Errno};
 
 use crate::protocol::{Name, Object, PAGE};
 
-/// The most unfinished uploads at a time. Each is an open file.
+/// Maximum number of unfinished uploads; each is an open file.
 const UPLOADS_MAX: usize = 256;
 
 /// An upload without a request for this time is considered abandoned.

@@ -16,7 +16,7 @@ pub(crate) const PORTAL: u32 = 41;
 /// The longest message in bytes: a page of the list, with names of the greatest length.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
-/// The most bytes of one transfer.
+/// Maximum number of bytes of one transfer.
 pub(crate) const PIECE: usize = 16 << 20;
 
 /// The objects in a page of the list: this number of the longest names fits into a message.

@@ -16,10 +16,11 @@ use crate::protocol::{MESSAGE_MAX, Name, Numbered, PIECE, Reply, Request, decode
 /// The timeout of a piece: a client that takes longer is considered dead.
 const TIMEOUT: Option<Duration> = Some(Duration::from_secs(30));
 
-/// The number of buffers for pieces: the most transfers at a time, of all clients together.
+/// The number of buffers for pieces, and so the maximum number of simultaneous transfers of all
+/// clients.
 const PIECES: usize = 8;
 
-/// The most requests that wait for such a buffer; further ones get EAGAIN.
+/// Maximum number of requests that wait for such a buffer; further ones get EAGAIN.
 const WAITING_MAX: usize = 1024;
 
 /// Posted receive buffers, 1 MiB each; the same number is free in their pool.

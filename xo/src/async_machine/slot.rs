@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 use crate::panics::contain;
 use nlx_sync::Mutex;
 
-/// The place of one value for one task.
+/// A one-shot cell that passes one value to one task.
 #[derive(Debug)]
 pub(crate) struct Slot<T>(Mutex<SlotState<T>>);
 
@@ -28,7 +28,7 @@ enum SlotState<T> {
     Closed,
 }
 
-/// The result of bringing a value.
+/// Result of [`Slot::bring`].
 #[must_use = "the caller wakes the task, or drops the value"]
 pub(crate) enum Brought<T> {
     /// The slot keeps the value; the task's waker, if it has polled.
@@ -39,17 +39,17 @@ pub(crate) enum Brought<T> {
     Surplus(T),
 }
 
-/// What a leaving task finds.
+/// Result of [`Slot::leave`].
 #[must_use = "the caller drops the value, or cancels the operation that will bring it"]
 pub(crate) enum Left<T> {
     /// The value, or `None` if none will come: the slot is free.
     Over(Option<T>),
-    /// The value is still to come, and will be returned to the thread that brings it.
+    /// The value is outstanding; [`Slot::bring`] will return it to its caller.
     ToCome,
 }
 
 impl<T> Slot<T> {
-    /// A slot that waits for a value.
+    /// Creates a slot that waits for a value.
     pub(crate) fn waiting() -> Slot<T> {
         Slot(Mutex::new(SlotState::Waiting(None)))
     }
@@ -75,8 +75,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Takes the value, or `None` if none will come; the slot is free then. Otherwise stores the
-    /// waker.
+    /// Returns the value and frees the slot, or returns `None` if no value will come. While the
+    /// value is outstanding, stores the waker and returns `Pending`.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Option<T>> {
         let waker = waker.clone();
         let mut state = self.0.lock();
@@ -96,7 +96,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Ends the task's interest in the value.
+    /// Cancels the task's wait, when its future is dropped.
     pub(crate) fn leave(&self) -> Left<T> {
         let mut state = self.0.lock();
         match replace(&mut *state, SlotState::Free) {
@@ -114,7 +114,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Ends the wait for a value; a value that has come stays.
+    /// Marks that no value will come, unless there is one already. Returns the waker of the waiting
+    /// task.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.0.lock();
         match replace(&mut *state, SlotState::Closed) {

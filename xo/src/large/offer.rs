@@ -87,7 +87,8 @@ impl Offer {
     /// Length of the header before the descriptors.
     pub const HEADER_LEN: usize = 24;
 
-    /// The most parts of an offer: those of 16 GiB, whose offer still fits into one message.
+    /// Maximum number of parts of an offer: those of a buffer of 16 GiB, whose offer still fits
+    /// into one message.
     pub const PARTS_MAX: usize = PARTS_MAX;
 
     /// An offer that names no buffer; an operation that uses it is refused.
@@ -171,7 +172,7 @@ impl Offer {
     /// ```
     /// // An offer of 64 MiB fits into a page.
     /// assert_eq!(nlx::Offer::len_max(64 << 20, 1 << 20), 24 + 64 * 56);
-    /// Parts of 0 bytes do not panic.
+    /// // Parts of 0 bytes do not panic.
     /// assert_eq!(nlx::Offer::len_max(usize::MAX, 0), usize::MAX);
     /// ```
     #[must_use]

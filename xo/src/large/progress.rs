@@ -11,7 +11,7 @@ pub(super) struct Progress {
     parts: Vec<Part>,
     /// The first part that has not been started.
     next: usize,
-    /// The most parts in flight.
+    /// Maximum number of parts in flight.
     window: usize,
     in_flight: usize,
     moved: usize,

@@ -13,8 +13,8 @@ use crate::op::Op;
 use crate::op_id::OpTable;
 use crate::{Buffer, Event, Machine, Offer, OpId, Refused};
 
-/// The most parts of an active transfer in flight: the number of messages that LNet sends to a peer
-/// before the first is answered (`peer_credits`). Further parts would only wait.
+/// Maximum number of parts of an active transfer in flight: the number of messages that LNet sends
+/// to a peer before the first is answered (`peer_credits`). Further parts would only wait.
 pub(crate) const WINDOW: usize = 8;
 
 /// The large transfers in flight at a machine.

@@ -25,7 +25,7 @@ use crate::{Machine, Offer, Op, OpId, Refused, Started};
 ///     batch.push(Op::send(buffer, to));
 /// }
 /// for outcome in tm.submit(&mut batch) {
-/// A refusal does not stop the operations after it, and returns the buffer.
+///     // A refusal does not stop the operations after it, and returns the buffer.
 ///     outcome?;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -89,7 +89,7 @@ impl TransferMachine {
     ///         break event.message;
     ///     }
     ///     if tm.arm()? {
-    /// Together with the program's other descriptors.
+    ///         // Together with the program's other descriptors.
     ///         poll(&mut [PollFd::new(tm.descriptor()?, PollFlags::POLLIN)], PollTimeout::NONE)?;
     ///     }
     /// };

@@ -5,8 +5,8 @@ use nlx_core::Core;
 
 use crate::Error;
 
-/// The most colours of a pool: more than the transfer machines that a portal has ids for. A colour
-/// costs 8 bytes.
+/// Maximum number of colours of a pool: more than a portal has transfer machine ids. A colour costs
+/// 8 bytes.
 const COLOURS_MAX: usize = 1 << 16;
 
 /// The strictest alignment: a page, which is the alignment of a buffer's memory.

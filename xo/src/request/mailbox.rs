@@ -11,15 +11,15 @@ use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Op, TransferMachin
 /// The number of posted receive buffers: one fills while the messages of the other are handled.
 const RECEIVE_BUFFERS: usize = 2;
 
-/// The most receive buffers: further ones are allocated while the program holds messages in all of
-/// them, so that it still receives. With the default length of messages they take 4 MiB.
+/// Maximum number of receive buffers: further ones are allocated while the program holds messages
+/// in all of them, so that it still receives. With the default length of messages they take 4 MiB.
 const RECEIVE_BUFFERS_MAX: usize = 16;
 
-/// The most messages of a receive buffer, if they fit into the largest buffer.
+/// Maximum number of messages of a receive buffer, if they fit into the largest buffer.
 const MESSAGES: usize = 64;
 
-/// The most messages that are handled after the timeout of a wait: those that may have arrived
-/// before it, but not all that a flood of messages brings.
+/// Maximum number of messages handled after the timeout of a wait: enough for those that may have
+/// arrived before it, without an unbounded delay under a flood of messages.
 pub(super) const LATE_MAX: usize = 2 * RECEIVE_BUFFERS * MESSAGES;
 
 pub(super) struct Mailbox {
@@ -64,7 +64,7 @@ impl Mailbox {
         Ok(mailbox)
     }
 
-    /// The most bytes of a message after the header.
+    /// Returns the maximum number of bytes of a message after the header.
     pub(super) fn body_max(&self) -> usize {
         self.message_max - HEADER
     }

@@ -9,12 +9,13 @@ use hashbrown::HashMap;
 use nlx_core::Nid;
 use nlx_sync::Slots;
 
-/// The most answers in flight to one node: more than the requests in flight of its programs, in any
-/// reasonable use. At the default length they take 16 MiB.
+/// Maximum number of answers in flight to one node: more than the requests in flight of its
+/// programs, in any reasonable use. At the default length they take 16 MiB.
 pub(super) const OF_ONE_NODE: usize = 4096;
 
-/// The most answers in flight in total, so that peers that forge the NIDs of many nodes are limited
-/// too: far fewer than a transfer machine has room for events, unless it was started with less.
+/// Maximum number of answers in flight in total, so that peers that forge the NIDs of many nodes
+/// are limited too: far fewer than a transfer machine has room for events, unless it was started
+/// with less.
 pub(super) const OF_ALL: usize = 1 << 16;
 
 pub(super) struct Replies {

@@ -66,7 +66,7 @@ impl Requester {
         })
     }
 
-    /// Sends a request, and blocks until it is answered. Ends of other calls stay queued for
+    /// Sends a request, and blocks until it is answered. Results of other calls stay queued for
     /// [`Requester::wait`].
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub struct RequestOptions {
     /// Bytes of a message, including a header of 40; at most the length of a buffer. Both sides
     /// should use the same.
     pub message_max: usize,
-    /// The most calls in flight at each server, at most 64.
+    /// Maximum number of calls in flight at each server; at most 64.
     pub in_flight_max: usize,
     /// How often a request may run.
     pub delivery: Delivery,
@@ -63,8 +63,9 @@ impl Default for RequestOptions {
 pub struct ResponderOptions {
     /// Bytes of a message, including a header of 40.
     pub message_max: usize,
-    /// The most clients to store answers for. Each costs up to 64 answers, the number it has had in
-    /// flight at a time: with these defaults at most 256 MiB, if all clients use all their slots.
+    /// Maximum number of clients whose answers are stored. Each costs up to 64 answers, the largest
+    /// number of calls that it has had in flight: with these defaults at most 256 MiB, if all
+    /// clients use all their slots.
     pub sessions_max: usize,
     /// A client that sent a request within this time is not forgotten to make room for another,
     /// which is refused instead. Must be longer than the deadline of any client's calls, or these
@@ -181,7 +182,7 @@ pub enum RequestError {
     TooLong {
         /// The length of the message.
         bytes: usize,
-        /// The most bytes of a message.
+        /// Maximum number of bytes of a message.
         limit: usize,
     },
     /// The limit of calls in flight is reached.

@@ -13,7 +13,8 @@
 //! | 32 | 4 | of an answer or refusal: 0, or an errno |
 //! | 36 | 4 | bytes after the header |
 
-/// The most requests of a client in flight at one server: the server stores an answer for each.
+/// Maximum number of requests of a client in flight at one server: the server stores an answer for
+/// each.
 pub(crate) const SLOTS: usize = 64;
 
 /// Length of the header in bytes.

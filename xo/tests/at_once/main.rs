@@ -49,7 +49,7 @@ const FIRST: &[u8] = b"hello";
 const PROBE: &[u8] = b"probe";
 const NEWS: &[u8] = b"news!";
 
-/// The most messages for a machine, probes included.
+/// Maximum number of messages for a machine, probes included.
 const MESSAGES: u32 = 1 << 14;
 
 /// How the machines' events are taken.

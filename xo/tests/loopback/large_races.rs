@@ -92,7 +92,7 @@ fn a_stop_meets_the_parts_at_any_point() {
     }
 }
 
-// The most parts, offered and cancelled; the offer is one message.
+// A buffer of the maximum number of parts is offered and cancelled; the offer is one message.
 #[test]
 fn the_largest_buffer_is_offered_and_cancelled() {
     let pair = Pair::new();

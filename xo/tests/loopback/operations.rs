@@ -36,8 +36,8 @@ fn the_statistics_count_what_happened() {
     assert_eq!((sent.adds, sent.successes, sent.bytes, sent.bytes_max), (2, 2, 40, 30));
 }
 
-/// Each operation with each setting: alone, in a batch, and with a large buffer. An operation
-/// without the setting is refused by the setting's name, with its buffer.
+/// Each operation with each setting: alone, in a batch, and with a large buffer. If the operation
+/// does not take the setting, the error names the setting and returns the buffer.
 #[test]
 fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     let pair = Pair::new();

@@ -187,7 +187,7 @@ impl NetShared {
     /// away.
     ///
     /// # Errors
-    /// ENETUNREACH if no NI leads there.
+    /// EHOSTUNREACH if no NI leads there.
     pub(crate) fn distance(&self, nid: Nid, here: u32) -> Result<Distance, LNetError> {
         if nid.is_loopback() {
             return Ok(Distance { hops: here, order: 0, source: nid });

@@ -7,7 +7,8 @@ use nlx_testkit::events::on_wake;
 
 use super::common::*;
 
-/// Sends the next message to its own node from inside `wake`, `messages` times.
+/// Returns an event handler whose `wake` sends the next message from the node to itself, `messages`
+/// times in all.
 fn relay(node: &Node, messages: u32) -> std::sync::Arc<dyn lnet_api::EventHandler> {
     let (node, left) = (std::sync::Arc::downgrade(&node.engine), std::sync::atomic::AtomicU32::new(messages));
     on_wake(move || {

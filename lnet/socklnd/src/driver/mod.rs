@@ -152,8 +152,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.keep_alive(turn, peer)
     }
 
-    /// Sends on all connections, because the peer may not read some of them. Version 2 has no
-    /// keepalives.
+    /// Sends a keepalive on each connection, because the peer may not be reading some of them.
+    /// Version 2 of the protocol has no keepalives.
     fn show_life(&mut self, _turn: Turn<'_>, peer: &Arc<Peer>) {
         let conns = peer.state.lock().conns.clone();
         conns.iter().filter(|conn| conn.version != Version::V2).for_each(|conn| conn.keep_alive());

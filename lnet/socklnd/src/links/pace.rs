@@ -23,7 +23,7 @@ pub(super) struct Pace {
     /// The number of connections that ended alone, soon after they were opened, since the first
     /// live connection.
     alone: u32,
-    /// Until this time, the last of these is not replaced.
+    /// End of the pause after the last of these.
     alone_ns: u64,
     /// When the current attempt began.
     begun_ns: u64,
@@ -48,7 +48,7 @@ impl Pace {
         }
     }
 
-    /// The pause in force at this time.
+    /// Returns the pause in force at this time.
     pub(super) fn pause(&self, now_ns: u64) -> Option<Pause> {
         let alone = Pause::Retry { until_ns: self.alone_ns };
         self.backoff.pause(now_ns).or(Some(alone).filter(|pause| now_ns < pause.until_ns()))
@@ -60,7 +60,8 @@ impl Pace {
         now_ns.saturating_add(self.left_ns)
     }
 
-    /// The attempt gave a connection; `first` if it is the only one.
+    /// Records that the attempt has established a connection: resets the refusals and the back-off.
+    /// `first` means that it is the peer's only live connection.
     pub(super) fn established(&mut self, first: bool, now_ns: u64) {
         self.spend(now_ns);
         self.refusals = 0;
@@ -70,7 +71,7 @@ impl Pace {
         }
     }
 
-    /// The attempt was refused. Returns whether another one is allowed.
+    /// Counts a refusal of the attempt. Returns whether the attempt may be repeated.
     pub(super) fn refused(&mut self, now_ns: u64) -> bool {
         self.spend(now_ns);
         self.refusals += 1;
@@ -82,7 +83,8 @@ impl Pace {
         self.backoff.be_patient(now_ns);
     }
 
-    /// The attempt failed.
+    /// Records that the attempt has failed: restores the time limit and the retries, and lengthens
+    /// the back-off.
     pub(super) fn failed(&mut self, now_ns: u64) {
         self.begin_anew();
         self.backoff.failed(now_ns);
@@ -95,7 +97,8 @@ impl Pace {
         self.left_ns = self.bounds.timeout_ns;
     }
 
-    /// All connections are gone; this side has `opened` some of them or none.
+    /// Records that the last connection has ended; `opened` if this side had opened any. Only then
+    /// does the back-off apply.
     pub(super) fn lost(&mut self, opened: bool, now_ns: u64) {
         self.left_ns = self.bounds.timeout_ns;
         // The connections that ended alone were the first of them all.
@@ -105,8 +108,8 @@ impl Pace {
         }
     }
 
-    /// One connection ended soon after it was opened, and others did not: delays the next attempt,
-    /// longer each time.
+    /// Delays the next attempt, longer each time, after one connection ended soon after it was
+    /// opened while others are live.
     pub(super) fn lost_one(&mut self, now_ns: u64) {
         let Bounds { min_reconnect_ns, max_reconnect_ns, .. } = self.bounds;
         let doubled_ns = min_reconnect_ns.saturating_mul(1_u64.checked_shl(self.alone).unwrap_or(u64::MAX));
@@ -114,14 +117,14 @@ impl Pace {
         self.alone_ns = now_ns.saturating_add(doubled_ns.min(max_reconnect_ns));
     }
 
-    /// The peer accepts no second connection of a type: it is asked again after the longest pause.
-    /// Its limit may be lower than this side's for as long as both run.
+    /// Delays the next request for a second connection of a type by the longest pause, because the
+    /// peer refused one. The peer's limit may be lower than this side's for as long as both run.
     pub(super) fn put_off_surplus(&mut self, now_ns: u64) {
         self.begin_anew();
         self.surplus_ns = now_ns.saturating_add(self.bounds.max_reconnect_ns);
     }
 
-    /// Returns until when no second connection of a type is requested from the peer.
+    /// Returns the time until which no second connection of a type is requested from the peer.
     pub(super) fn surplus_pause(&self, now_ns: u64) -> Option<u64> {
         Some(self.surplus_ns).filter(|until_ns| now_ns < *until_ns)
     }

@@ -1,5 +1,5 @@
-/// The most events of one call: between calls a poll checks its timers, and gives others their
-/// turn.
+/// Maximum number of events of one call: between calls a poll checks its timers, and other work
+/// gets its turn.
 pub const EVENTS_MAX: usize = 64;
 
 /// Changes on a stream or listener.

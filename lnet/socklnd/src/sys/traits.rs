@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use super::{Events, Options, TcpFacts};
 use crate::{SockError, Step};
 
-/// The most pieces of memory in one system call: a message of LNet's 256 fragments, with the bytes
-/// before or behind it. The system itself allows 1024.
+/// Maximum number of pieces of memory in one system call: a message of LNet's 256 fragments, with
+/// the bytes before or behind it. The system itself allows 1024.
 pub(crate) const PIECES_MAX: usize = 512;
 
 /// The pieces that one call sends, on the stack.
