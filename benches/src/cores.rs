@@ -69,7 +69,7 @@ pub(crate) fn others(cores: Cores) -> Result<[usize; 2]> {
 
 /// Returns the error for a machine with too few cores for a row.
 pub(crate) fn lacks(count: usize, needed: &str) -> BenchError {
-    BenchError::Peer { program: "this machine", what: format!("has {count} cores, and {needed}") }
+    BenchError::Peer { program: "this machine", problem: format!("has {count} cores, and {needed}") }
 }
 
 /// Lets the calling thread, and the threads that it will start, run on every core that this process

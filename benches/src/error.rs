@@ -22,51 +22,51 @@ pub(crate) enum BenchError {
         failed: usize,
     },
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("{action}: {source}")]
     System {
         /// What was attempted.
-        what: &'static str,
+        action: &'static str,
         /// The system's reason.
         source: io::Error,
     },
     /// The other process ended early, or reported an unexpected line.
-    #[error("server '{name}' {what}")]
+    #[error("server '{name}' {problem}")]
     Server {
         /// Its name.
         name: String,
         /// What it did.
-        what: String,
+        problem: String,
     },
     /// A program of libfabric or UCX is missing, has failed or hung; or this machine lacks
     /// resources for a row.
-    #[error("{program} {what}")]
+    #[error("{program} {problem}")]
     Peer {
         /// Its name.
         program: &'static str,
         /// What it did, or why it is missing.
-        what: String,
+        problem: String,
     },
     /// A part of nlx returned an error.
-    #[error("{what}: {source}")]
+    #[error("{action}: {source}")]
     Nlx {
         /// What was attempted.
-        what: &'static str,
+        action: &'static str,
         /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// An awaited event did not occur in time.
-    #[error("{what} did not come within {seconds} s")]
+    #[error("{event} did not come within {seconds} s")]
     TimedOut {
         /// What was awaited.
-        what: &'static str,
+        event: &'static str,
         /// The timeout.
         seconds: u64,
     },
-    /// A received value is not the one that was sent.
-    #[error("{what} is {value}, not {expected}")]
+    /// A checked value is not the expected one.
+    #[error("{subject} is {value}, not {expected}")]
     Wrong {
         /// What was checked.
-        what: &'static str,
+        subject: &'static str,
         /// Its value.
         value: u64,
         /// The expected value.
@@ -78,15 +78,15 @@ pub(crate) type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 impl BenchError {
     /// For `map_err`: an error of a system call.
-    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> BenchError {
-        move |source| BenchError::System { what, source: source.into() }
+    pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl Fn(E) -> BenchError {
+        move |source| BenchError::System { action, source: source.into() }
     }
 
     /// For `map_err`: an error of a part of nlx.
     pub(crate) fn nlx<E: std::error::Error + Send + Sync + 'static>(
-        what: &'static str,
+        action: &'static str,
     ) -> impl Fn(E) -> BenchError {
-        move |source| BenchError::Nlx { what, source: Box::new(source) }
+        move |source| BenchError::Nlx { action, source: Box::new(source) }
     }
 
     /// Returns 2 for wrong usage, as the options' parser does; 1 for all other errors.

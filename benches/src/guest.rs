@@ -19,7 +19,7 @@ impl Guest {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let nowhere = || BenchError::Server {
             name: "with RDMA devices".to_string(),
-            what: "is not this machine: run the program in the guest (tests/guest/run)".to_string(),
+            problem: "is not this machine: run the program in the guest (tests/guest/run)".to_string(),
         };
         Guest::parse(&variable("NLX_GUEST_ADDRESSES"), &variable("NLX_GUEST_DEVICES")).ok_or_else(nowhere)
     }

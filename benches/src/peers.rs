@@ -118,8 +118,9 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
 /// Returns a row's comparison with a peer, if there is one. It is leaked, because rows live as long
 /// as the program.
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
-    let (network, what) = row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
-    let (anchor, goal, how) = match what {
+    let (network, measure) =
+        row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;
+    let (anchor, goal, how) = match measure {
         "pingpong-64" if network == "xo" => {
             (peer.latency_64, Goal::AtMost(1.0), "polls, ours is the default")
         }
@@ -134,7 +135,7 @@ fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'stat
         _ => return None,
     };
     let anchor_name = format!("{} {} (tcp, {congestion}; {how})", peer.name, peer.program).leak();
-    let name = format!("{network}/{what} vs {}", peer.name).leak();
+    let name = format!("{network}/{measure} vs {}", peer.name).leak();
     Some(Box::leak(Box::new(Row {
         name,
         unit: row.unit,
@@ -255,13 +256,13 @@ impl Running {
     fn wait_until(
         &mut self,
         bound: Duration,
-        what: &str,
+        action: &str,
         mut done: impl FnMut(&mut Child) -> std::io::Result<bool>,
     ) -> Result<()> {
         let begin = Instant::now();
         while !done(&mut self.child).map_err(BenchError::system("wait for a peer's program"))? {
             if begin.elapsed() >= bound {
-                return Err(wrong(self.program, format!("did not {what} within {} s", bound.as_secs())));
+                return Err(wrong(self.program, format!("did not {action} within {} s", bound.as_secs())));
             }
             std::thread::sleep(CHECK_INTERVAL);
         }
@@ -298,8 +299,8 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn wrong(program: &'static str, what: impl Into<String>) -> BenchError {
-    BenchError::Peer { program, what: what.into() }
+pub(crate) fn wrong(program: &'static str, problem: impl Into<String>) -> BenchError {
+    BenchError::Peer { program, problem: problem.into() }
 }
 
 /// Returns a free port. The programs need one as an argument, and their defaults may be in use.

@@ -74,7 +74,7 @@ impl Server {
                 Some(status) => return Err(wrong(&self.name, &format!("has failed: {status}"))),
             }
         }
-        Err(BenchError::TimedOut { what: "the end of a server", seconds: STEP_TIMEOUT.as_secs() })
+        Err(BenchError::TimedOut { event: "the end of a server", seconds: STEP_TIMEOUT.as_secs() })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -90,8 +90,8 @@ impl Drop for Server {
     }
 }
 
-fn wrong(name: &str, what: &str) -> BenchError {
-    BenchError::Server { name: name.to_string(), what: what.to_string() }
+fn wrong(name: &str, problem: &str) -> BenchError {
+    BenchError::Server { name: name.to_string(), problem: problem.to_string() }
 }
 
 /// Runs a server: implements `nlx-bench serve`.

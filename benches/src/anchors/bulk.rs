@@ -166,5 +166,5 @@ fn expect(still_there: bool) -> Result<()> {
     if still_there {
         return Ok(());
     }
-    Err(BenchError::Server { name: SERVER.to_string(), what: "has closed the connection".to_string() })
+    Err(BenchError::Server { name: SERVER.to_string(), problem: "has closed the connection".to_string() })
 }

@@ -70,6 +70,6 @@ fn table(count: usize, sources: usize) -> Table {
 #[inline]
 fn find(table: &Table, number: u32, sources: usize) -> Result<u32> {
     let missing =
-        || BenchError::Wrong { what: "an entry's number", value: u64::MAX, expected: number.into() };
+        || BenchError::Wrong { subject: "an entry's number", value: u64::MAX, expected: number.into() };
     table.get(&key(number, sources)).copied().ok_or_else(missing)
 }

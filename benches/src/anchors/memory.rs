@@ -32,7 +32,7 @@ pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
     let server = Server::start::<&str>(OWNER, round.cores, &[])?;
     let base = server.reported().parse().map_err(|_| BenchError::Server {
         name: OWNER.to_string(),
-        what: format!("said '{}', not an address", server.reported()),
+        problem: format!("said '{}', not an address", server.reported()),
     })?;
     let source = [RemoteIoVec { base, len: LENGTH }];
     let mut target = vec![0_u8; LENGTH + PAGE];
@@ -44,7 +44,7 @@ pub(crate) fn from_another_process(round: &Round) -> Result<Sample> {
             return Ok(1);
         }
         Err(BenchError::Wrong {
-            what: "the number of bytes copied",
+            subject: "the number of bytes copied",
             value: copied as u64,
             expected: LENGTH as u64,
         })

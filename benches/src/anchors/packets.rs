@@ -139,7 +139,7 @@ fn check(record: &[u8], expected: u64) -> Result<u64> {
     if value == expected {
         return Ok(expected + 1);
     }
-    Err(BenchError::Wrong { what: "the number of a record", value, expected })
+    Err(BenchError::Wrong { subject: "the number of a record", value, expected })
 }
 
 fn connect(reported: &str) -> Result<Socket> {

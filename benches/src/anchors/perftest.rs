@@ -70,7 +70,7 @@ fn gid_index(device: &str, address: std::net::Ipv4Addr) -> Result<usize> {
     let mut matching = found.filter(|(_, gid)| gid.trim() == wanted);
     matching.next().map(|(index, _)| index).ok_or_else(|| BenchError::Server {
         name: device.to_string(),
-        what: format!("has no GID of {address}"),
+        problem: format!("has no GID of {address}"),
     })
 }
 

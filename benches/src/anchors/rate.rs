@@ -48,7 +48,7 @@ fn requests(round: &Round, per_call: usize) -> Result<Sample> {
         match arrived.read(&mut stream, &mut acks[..per_call * ACK], ACK)? {
             None => Err(BenchError::Server {
                 name: SERVER.to_string(),
-                what: "has closed the connection".to_string(),
+                problem: "has closed the connection".to_string(),
             }),
             Some(acked) => Ok(acked as u64),
         }

@@ -165,7 +165,7 @@ fn pop_chunks(consumer: &mut Consumer<Event>, cores: Cores) -> Result<()> {
 /// Checks an event's number; returns that of the next event.
 fn check(event: &Event, expected: u64) -> Result<u64> {
     if event.0[0] != expected {
-        return Err(BenchError::Wrong { what: "the number of an event", value: event.0[0], expected });
+        return Err(BenchError::Wrong { subject: "the number of an event", value: event.0[0], expected });
     }
     Ok(expected + 1)
 }

@@ -194,7 +194,7 @@ fn check(event: &Event, expected: u64) -> Result<u64> {
     if event[0] == expected {
         return Ok(expected + 1);
     }
-    Err(BenchError::Wrong { what: "the number of an event", value: event[0], expected })
+    Err(BenchError::Wrong { subject: "the number of an event", value: event[0], expected })
 }
 
 fn producer() -> Result<(Producer<Event, SharedMemory>, SharedQueue)> {

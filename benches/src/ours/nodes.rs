@@ -42,7 +42,7 @@ impl Nodes {
     /// Chooses two more for this process, beside the first ones.
     pub(crate) fn choose_more() -> Result<Nodes> {
         let mut addresses = more_addresses(std::process::id(), 2);
-        let missing = || BenchError::Wrong { what: "the number of addresses", value: 0, expected: 2 };
+        let missing = || BenchError::Wrong { subject: "the number of addresses", value: 0, expected: 2 };
         let [client, server] =
             [addresses.next(), addresses.next()].map(|address| address.ok_or_else(missing));
         let (client, server) = (client?, server?);
@@ -69,7 +69,7 @@ impl Nodes {
         };
         args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
             name: "of a node".to_string(),
-            what: format!(
+            problem: format!(
                 "was given '{}', not two addresses, a port and a number of partitions",
                 args.join(" ")
             ),
@@ -103,7 +103,7 @@ impl Nodes {
         let belongs =
             |address: Ipv4Addr, partition| process(address).nid.cpt_of(self.partitions) == partition;
         let peer = |partition| addresses.iter().copied().find(|&address| belongs(address, partition));
-        let missing = BenchError::Wrong { what: "the number of addresses", value: 0, expected: 1 };
+        let missing = BenchError::Wrong { subject: "the number of addresses", value: 0, expected: 1 };
         (0..self.partitions).map(peer).collect::<Option<_>>().ok_or(missing)
     }
 }

@@ -12,15 +12,15 @@ const TURNS: u32 = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Spin {
     cores: Cores,
-    what: &'static str,
+    event: &'static str,
     turns: u32,
     progress: u64,
     since: Option<Instant>,
 }
 
 impl Spin {
-    pub(crate) fn new(cores: Cores, what: &'static str) -> Spin {
-        Spin { cores, what, turns: 0, progress: 0, since: None }
+    pub(crate) fn new(cores: Cores, event: &'static str) -> Spin {
+        Spin { cores, event, turns: 0, progress: 0, since: None }
     }
 
     /// Runs one turn of the loop. A change of `progress` restarts the timeout.
@@ -39,7 +39,7 @@ impl Spin {
         if since.elapsed() < STEP_TIMEOUT {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: self.what, seconds: STEP_TIMEOUT.as_secs() })
+        Err(BenchError::TimedOut { event: self.event, seconds: STEP_TIMEOUT.as_secs() })
     }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Exchange<'a> {
         self.node.put(letter, self.peer, self.bits)?;
         match self.events.load(Ordering::Relaxed) - before {
             2 => Ok(()),
-            value => Err(BenchError::Wrong { what: "events of two messages", value, expected: 2 }),
+            value => Err(BenchError::Wrong { subject: "events of two messages", value, expected: 2 }),
         }
     }
 }

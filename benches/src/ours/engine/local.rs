@@ -104,7 +104,7 @@ impl Pair {
     /// Checks that messages have ended, and that both buffers hold the same bytes now.
     fn check(&self) -> Result<()> {
         if self.events.load(Ordering::Relaxed) == 0 {
-            return Err(BenchError::Wrong { what: "the number of events", value: 0, expected: 2 });
+            return Err(BenchError::Wrong { subject: "the number of events", value: 0, expected: 2 });
         }
         let [posted, bound] = [&self.posted, &self.bound].map(|memory| memory.read(0..memory.len()));
         let read = BenchError::nlx("read memory");
@@ -112,7 +112,7 @@ impl Pair {
         match posted.iter().zip(&bound).position(|(a, b)| a != b) {
             None => Ok(()),
             Some(at) => Err(BenchError::Wrong {
-                what: "a byte that was moved",
+                subject: "a byte that was moved",
                 value: bound[at].into(),
                 expected: posted[at].into(),
             }),

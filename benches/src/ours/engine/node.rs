@@ -123,7 +123,7 @@ impl Node {
             rx: RxContext(1),
         }) {
             Verdict::Done => Ok(()),
-            _ => Err(BenchError::Wrong { what: "PUTs taken", value: 0, expected: 1 }),
+            _ => Err(BenchError::Wrong { subject: "PUTs taken", value: 0, expected: 1 }),
         }
     }
 }

@@ -66,8 +66,8 @@ pub(crate) fn p99_beside_busy(round: &Round) -> Result<Sample> {
 
 fn beside_flood(round: &Round) -> Result<Trips> {
     if !Uid::effective().is_root() {
-        let what = "needs a separate user, and only root can start processes of other users";
-        return Err(BenchError::Peer { program: "an attacker", what: what.to_string() });
+        let problem = "needs a separate user, and only root can start processes of other users";
+        return Err(BenchError::Peer { program: "an attacker", problem: problem.to_string() });
     }
     let group = Group::of_half_the_machine()?;
     Trips::beside(round, |helper| {
@@ -124,8 +124,8 @@ pub(crate) fn serve_busy(_: Cores, _: &[String]) -> Result<()> {
 /// Attacks until it is killed.
 pub(crate) fn serve_flood(_: Cores, args: &[String]) -> Result<()> {
     let [attack, path, address, members] = args else {
-        let what = "was not given an attack, a path, an address and a group".to_string();
-        return Err(BenchError::Server { name: FLOOD.into(), what });
+        let problem = "was not given an attack, a path, an address and a group".to_string();
+        return Err(BenchError::Server { name: FLOOD.into(), problem });
     };
     cores::roam()?;
     process::many_descriptors();
@@ -137,7 +137,7 @@ pub(crate) fn serve_flood(_: Cores, args: &[String]) -> Result<()> {
         "connect" => connect(path),
         _ => operate(path, address),
     };
-    outcome.map_err(|what| BenchError::Server { name: FLOOD.into(), what })
+    outcome.map_err(|problem| BenchError::Server { name: FLOOD.into(), problem })
 }
 
 fn become_the_attacker() -> Result<(), Errno> {

@@ -25,7 +25,8 @@ pub(super) struct Group(PathBuf);
 impl Group {
     /// Creates a group with half of the processors that are online.
     pub(super) fn of_half_the_machine() -> Result<Group> {
-        let lacks = |what: &str| BenchError::Peer { program: "a control group", what: what.to_string() };
+        let lacks =
+            |problem: &str| BenchError::Peer { program: "a control group", problem: problem.to_string() };
         let processors = online().map_err(BenchError::system("count the processors"))?;
         let (quota_us, nice) = (processors * PERIOD_US / 2, nice());
         let made = ROOTS.iter().find_map(|root| Group::make(Path::new(root), quota_us, nice).ok());

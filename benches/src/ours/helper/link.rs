@@ -35,7 +35,8 @@ pub(super) fn take<const N: usize>() -> Result<([OwnedFd; N], UnixStream)> {
         }
     }
     let count = fds.len() as u64;
-    let wrong = |_| BenchError::Wrong { what: "the number of descriptors", value: count, expected: N as u64 };
+    let wrong =
+        |_| BenchError::Wrong { subject: "the number of descriptors", value: count, expected: N as u64 };
     Ok((fds.try_into().map_err(wrong)?, stream))
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
         rest.split_first_chunk().and_then(|([own, path], _)| Some((own.parse().ok()?, Path::new(path))));
     let (own, path) = parsed.ok_or_else(|| BenchError::Server {
         name: NAME.to_string(),
-        what: format!("was given '{}', not an address and a path", rest.join(" ")),
+        problem: format!("was given '{}', not an address and a path", rest.join(" ")),
     })?;
     many_descriptors();
     // As in `nlxd`: the serving threads unmap nothing.

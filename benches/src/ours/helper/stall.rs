@@ -102,7 +102,7 @@ pub(super) fn while_it_works<T: Send>(
         while !working.is_finished() {
             longest = longest.max(trip()?);
         }
-        let failed = |_| BenchError::Server { name: "of a stall".into(), what: "was not started".into() };
+        let failed = |_| BenchError::Server { name: "of a stall".into(), problem: "was not started".into() };
         Ok((working.join().map_err(failed)?, longest))
     })
 }
@@ -112,7 +112,7 @@ pub(crate) fn serve_leaver(_: Cores, args: &[String]) -> Result<()> {
     process::many_descriptors();
     let mut attacker = Attacker::connect(LEAVER, args)?;
     let [operations, arenas] = attacker.numbers()?;
-    let failed = refused(LEAVER, "cannot take what it is to leave");
+    let failed = refused(LEAVER, "cannot allocate what it is to leave");
     let tm = (operations > 0).then(|| attacker.fill(operations)).transpose().map_err(&failed)?;
     let taken: Vec<Arena> =
         (0..arenas).map(|_| attacker.touched()).collect::<Result<_, _>>().map_err(&failed)?;
@@ -164,7 +164,7 @@ impl Attacker {
     fn connect(name: &str, args: &[String]) -> Result<Attacker> {
         let parsed = args.split_first_chunk();
         let parsed = parsed.and_then(|([path, address], rest)| Some((path, address.parse().ok()?, rest)));
-        let wrong = |what: String| BenchError::Server { name: name.into(), what };
+        let wrong = |problem: String| BenchError::Server { name: name.into(), problem };
         let (path, address, rest) = parsed
             .ok_or_else(|| wrong(format!("was given '{}', not a path and an address", args.join(" "))))?;
         let client = Client::connect(Path::new(path), name).map_err(wrong)?;
@@ -175,7 +175,7 @@ impl Attacker {
         let numbers: Option<Vec<u64>> = self.args.iter().map(|arg| arg.parse().ok()).collect();
         numbers.and_then(|numbers| numbers.try_into().ok()).ok_or_else(|| BenchError::Server {
             name: "of a stall".into(),
-            what: format!("was given '{}', not {N} numbers", self.args.join(" ")),
+            problem: format!("was given '{}', not {N} numbers", self.args.join(" ")),
         })
     }
 
@@ -243,6 +243,6 @@ fn touch(memory: &Memory) {
     (0..memory.len()).step_by(PAGE).for_each(|at| memory.write(at, &[1; 8]));
 }
 
-fn refused(name: &str, what: &str) -> impl Fn(Errno) -> BenchError {
-    move |errno| BenchError::Server { name: name.into(), what: format!("{what}: {errno}") }
+fn refused(name: &str, problem: &str) -> impl Fn(Errno) -> BenchError {
+    move |errno| BenchError::Server { name: name.into(), problem: format!("{problem}: {errno}") }
 }

@@ -180,7 +180,7 @@ fn numbered(cookie: u64) -> Submission {
 fn check(submission: &Submission, expected: u64) -> Result<u64> {
     match submission.cookie.get() {
         cookie if cookie == expected => Ok(expected + 1),
-        value => Err(BenchError::Wrong { what: "the cookie of a submission", value, expected }),
+        value => Err(BenchError::Wrong { subject: "the cookie of a submission", value, expected }),
     }
 }
 

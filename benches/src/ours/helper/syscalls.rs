@@ -108,6 +108,6 @@ fn count(round: &Round, path: NetworkPath, of: impl FnOnce(&Loaded) -> Vec<Pid>)
 /// Rounds of messages between two checks of perf, which are system calls.
 const CHECK_ROUNDS: usize = 64;
 
-fn not_counted(what: &str) -> BenchError {
-    BenchError::Peer { program: PERF, what: what.to_string() }
+fn not_counted(problem: &str) -> BenchError {
+    BenchError::Peer { program: PERF, problem: problem.to_string() }
 }

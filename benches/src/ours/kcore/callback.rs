@@ -73,7 +73,7 @@ impl Rig {
         };
         let posted = (0..buffers).map(post).collect::<Result<Vec<_>>>()?;
         let handler =
-            lnet.handler().ok_or(BenchError::Wrong { what: "event queues", value: 0, expected: 1 })?;
+            lnet.handler().ok_or(BenchError::Wrong { subject: "event queues", value: 0, expected: 1 })?;
         let mut rig = Rig { lnet, handler, tm, posted, random: 0x2545_f491_4f6c_dd1d, _others: others };
         for _ in 0..count {
             let mark = rig.any();
@@ -95,7 +95,7 @@ impl Rig {
         for taken in 0..events as u64 {
             let event = self.tm.event_get().map_err(BenchError::nlx("take an event"))?;
             let event = event.ok_or(BenchError::Wrong {
-                what: "events of a batch",
+                subject: "events of a batch",
                 value: taken,
                 expected: events as u64,
             })?;

@@ -65,7 +65,7 @@ impl Letter {
         }
         match ended {
             2 => Ok(()),
-            value => Err(BenchError::Wrong { what: "events of a message", value, expected: 2 }),
+            value => Err(BenchError::Wrong { subject: "events of a message", value, expected: 2 }),
         }
     }
 }

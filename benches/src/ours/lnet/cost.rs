@@ -40,7 +40,7 @@ pub(crate) fn connection_resident(round: &Round) -> Result<Sample> {
 fn connection(round: &Round, figure: usize) -> Result<Sample> {
     let connected = Server::start::<&str>(CONNECTED, round.cores, &[])?;
     let reported = connected.reported().split_whitespace().nth(figure).and_then(|bytes| bytes.parse().ok());
-    let wrong = || BenchError::Server { name: CONNECTED.to_string(), what: "gave no figure".to_string() };
+    let wrong = || BenchError::Server { name: CONNECTED.to_string(), problem: "gave no figure".to_string() };
     reported.map(Sample::of).ok_or_else(wrong)
 }
 

@@ -95,7 +95,7 @@ impl Station {
         if in_time {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: "a connection to each peer", seconds: STEP_TIMEOUT.as_secs() })
+        Err(BenchError::TimedOut { event: "a connection to each peer", seconds: STEP_TIMEOUT.as_secs() })
     }
 }
 
@@ -190,7 +190,7 @@ impl<N> Station<N> {
         if in_time {
             return Ok(());
         }
-        Err(BenchError::TimedOut { what: "the end of an LNet operation", seconds: STEP_TIMEOUT.as_secs() })
+        Err(BenchError::TimedOut { event: "the end of an LNet operation", seconds: STEP_TIMEOUT.as_secs() })
     }
 
     /// Drives the node until this process ends.

@@ -74,7 +74,7 @@ impl Pair {
             self.stations.iter().try_for_each(Station::poll)?;
             if begin.elapsed() > STEP_TIMEOUT {
                 return Err(BenchError::TimedOut {
-                    what: "a step over RDMA",
+                    event: "a step over RDMA",
                     seconds: STEP_TIMEOUT.as_secs(),
                 });
             }
@@ -194,6 +194,6 @@ fn calculated(figure: fn(&ConnSizes) -> u64) -> Result<Sample> {
     Ok(Sample::of(figure(&sizes) as f64))
 }
 
-fn equal(what: &'static str, value: u64, expected: u64) -> Result<()> {
-    if value == expected { Ok(()) } else { Err(BenchError::Wrong { what, value, expected }) }
+fn equal(subject: &'static str, value: u64, expected: u64) -> Result<()> {
+    if value == expected { Ok(()) } else { Err(BenchError::Wrong { subject, value, expected }) }
 }

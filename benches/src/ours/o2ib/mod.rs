@@ -56,7 +56,7 @@ impl Network for Addresses {
         };
         args.split_first_chunk().and_then(parse).ok_or_else(|| BenchError::Server {
             name: "of a node".to_string(),
-            what: format!("was given '{}', not two addresses", args.join(" ")),
+            problem: format!("was given '{}', not two addresses", args.join(" ")),
         })
     }
 

@@ -113,7 +113,7 @@ impl Client {
             self.step()?;
         }
         let pair = self.buffers.pop_front().zip(self.offers.pop_front());
-        pair.ok_or(BenchError::Wrong { what: "the number of idle buffers", value: 0, expected: 1 })
+        pair.ok_or(BenchError::Wrong { subject: "the number of idle buffers", value: 0, expected: 1 })
     }
 
     /// Waits until the transfer has ended.

@@ -133,7 +133,7 @@ impl Letter {
     }
 
     fn send(&mut self) -> Result<()> {
-        let wrong = |value| BenchError::Wrong { what: "events of a message", value, expected: 2 };
+        let wrong = |value| BenchError::Wrong { subject: "events of a message", value, expected: 2 };
         let (Some(from), Some(to)) = (self.buffers.pop(), self.buffers.pop()) else { return Err(wrong(0)) };
         let (first, second) = (self.timeout(), self.timeout());
         self.tm

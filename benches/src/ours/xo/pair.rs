@@ -86,8 +86,8 @@ impl Pair {
 pub(super) fn served(args: &[String]) -> Result<Party> {
     let (nodes, rest) = Nodes::parse(args)?;
     let [own, peer, path] = rest else {
-        let what = format!("was given '{}', not two addresses and a path", rest.join(" "));
-        return Err(BenchError::Server { name: "of a transfer machine".to_string(), what });
+        let problem = format!("was given '{}', not two addresses and a path", rest.join(" "));
+        return Err(BenchError::Server { name: "of a transfer machine".to_string(), problem });
     };
     let domain = match path.as_str() {
         "" => in_process(nodes, nodes.server)?,

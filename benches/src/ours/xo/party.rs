@@ -119,7 +119,7 @@ impl Party {
         self.send_buffers += 1;
         if self.send_buffers > SEND_BUFFERS_MAX {
             let (value, expected) = (self.send_buffers as u64, SEND_BUFFERS_MAX as u64);
-            return Err(BenchError::Wrong { what: "the number of messages in flight", value, expected });
+            return Err(BenchError::Wrong { subject: "the number of messages in flight", value, expected });
         }
         self.buffer(MESSAGE)
     }
@@ -129,7 +129,7 @@ impl Party {
     pub(super) fn next(&mut self, on_message: impl FnMut(&[u8])) -> Result<Option<Buffer>> {
         match self.tm.wait(Some(STEP_TIMEOUT)).map_err(BenchError::nlx("wait for an event"))? {
             Some(event) => self.handle(event, on_message),
-            None => Err(BenchError::TimedOut { what: "an event", seconds: STEP_TIMEOUT.as_secs() }),
+            None => Err(BenchError::TimedOut { event: "an event", seconds: STEP_TIMEOUT.as_secs() }),
         }
     }
 

@@ -78,8 +78,11 @@ pub(crate) fn trips_beside<T>(
     while warm.elapsed() < round.time / 10 {
         trip()?;
     }
-    let helper =
-        helpers.first().ok_or(BenchError::Wrong { what: "the number of helpers", value: 0, expected: 1 })?;
+    let helper = helpers.first().ok_or(BenchError::Wrong {
+        subject: "the number of helpers",
+        value: 0,
+        expected: 1,
+    })?;
     let outcome = beside(helper, &mut trip);
     drop(party);
     drop(server);

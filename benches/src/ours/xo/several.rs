@@ -244,7 +244,7 @@ impl Handler {
         loop {
             let event = tm.wait(Some(STEP_TIMEOUT)).map_err(BenchError::nlx("wait for an event"))?;
             let event =
-                event.ok_or(BenchError::TimedOut { what: "an event", seconds: STEP_TIMEOUT.as_secs() })?;
+                event.ok_or(BenchError::TimedOut { event: "an event", seconds: STEP_TIMEOUT.as_secs() })?;
             if self.handle(tm, event, &mut idle)? {
                 return Ok(());
             }
@@ -263,7 +263,7 @@ impl Handler {
             self.work.run();
             self.count.fetch_add(1, Ordering::Relaxed);
             let buffer = idle.pop().map_or_else(|| self.buffer(MESSAGE), Ok)?;
-            let missing = BenchError::Wrong { what: "the number of senders", value: 0, expected: 1 };
+            let missing = BenchError::Wrong { subject: "the number of senders", value: 0, expected: 1 };
             let answered = tm.start(Op::send(buffer, &event.sender.ok_or(missing)?).length(BYTES));
             answered.map_err(BenchError::nlx("send an answer"))?;
         }
