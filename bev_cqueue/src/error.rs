@@ -5,7 +5,7 @@ use nix::errno::Errno;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The number of slots is outside of the limits of a queue.
-    #[error("a queue of {slots} slots: there must be between {min} and {max}")]
+    #[error("invalid number of event queue slots: {slots}; it must be between {min} and {max}")]
     SlotCount {
         /// The number asked for.
         slots: u32,
@@ -15,7 +15,7 @@ pub enum Error {
         max: u32,
     },
     /// The ring would exceed its memory; nothing was changed.
-    #[error("the ring has {slots} slots and cannot take {more} more: its memory holds {max}")]
+    #[error("the event queue has {slots} slots and cannot grow by {more}: its memory holds {max}")]
     NoRoom {
         /// The number of slots in the ring.
         slots: u32,
@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// The ring cannot shrink while events wait or operations under way can still produce some;
     /// nothing was changed.
-    #[error("the ring cannot shrink: {needed} events are provisioned, {waiting} wait")]
+    #[error("the event queue cannot shrink: {needed} events are provisioned, {waiting} wait")]
     InUse {
         /// The number of provisioned events.
         needed: u32,
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the event queue is corrupt: {0}")]
     Corrupt(#[from] Corruption),
     /// The allocation failed.
-    #[error("no memory for a queue of {slots} slots")]
+    #[error("out of memory for an event queue of {slots} slots")]
     NoMemory {
         /// The number of slots asked for.
         slots: usize,
@@ -51,13 +51,13 @@ pub enum Error {
         needed: u32,
     },
     /// The queue has, or had, a producer or consumer already.
-    #[error("the queue's {half} has been taken already")]
+    #[error("the event queue has, or had, a {half} already")]
     Taken {
         /// `producer` or `consumer`.
         half: &'static str,
     },
     /// The memory does not begin with the magic word of a queue.
-    #[error("not an event queue: it starts with {magic:#018x} in place of {expected:#018x}")]
+    #[error("not an event queue: it begins with {magic:#018x} instead of {expected:#018x}")]
     NotAQueue {
         /// The first word.
         magic: u64,
@@ -65,7 +65,9 @@ pub enum Error {
         expected: u64,
     },
     /// The queue was made by another version of this crate.
-    #[error("the event queue has layout version {version}, this program knows {expected}")]
+    #[error(
+        "the event queue has layout version {version}, this program supports only {expected}; both processes need the same version"
+    )]
     Version {
         /// The version in the memory.
         version: u32,
@@ -73,7 +75,7 @@ pub enum Error {
         expected: u32,
     },
     /// The size of the memory does not match its number of slots.
-    #[error("the event queue's memory has {bytes} bytes in place of {expected}")]
+    #[error("the event queue's memory has {bytes} bytes instead of {expected}")]
     Size {
         /// The size found, in bytes.
         bytes: i64,
@@ -82,7 +84,7 @@ pub enum Error {
     },
     /// The memory could change its size, so that accessing it could kill this process.
     #[cfg(feature = "std")]
-    #[error("the event queue's memory has seals {seals:#x}, it needs {required:#x}")]
+    #[error("the event queue's memory has seals {seals:#x}, but needs {required:#x}")]
     Unsealed {
         /// The seals found, `F_SEAL_*`.
         seals: i32,
@@ -182,7 +184,7 @@ impl PopError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Corruption {
     /// A link leads to a slot that does not exist.
-    #[error("a link leads to slot {index} of {slots}")]
+    #[error("a link leads to slot {index}, but there are {slots} slots")]
     Link {
         /// The index in the link.
         index: u32,
@@ -190,7 +192,7 @@ pub enum Corruption {
         slots: u32,
     },
     /// More events were taken than were pushed.
-    #[error("{consumed} events were taken, {produced} put in")]
+    #[error("{consumed} events were taken, but only {produced} pushed")]
     ConsumedTooMany {
         /// The number of taken events, according to the consumer.
         consumed: u64,
@@ -198,7 +200,7 @@ pub enum Corruption {
         produced: u64,
     },
     /// The count of taken events decreased.
-    #[error("the count of taken events went back from {before} to {consumed}")]
+    #[error("the count of taken events decreased from {before} to {consumed}")]
     ConsumedFewer {
         /// The count now.
         consumed: u64,
@@ -223,7 +225,7 @@ pub enum Corruption {
         waiting: u64,
     },
     /// The ring has more slots than its memory.
-    #[error("the ring has {slots} slots, its memory holds {max}")]
+    #[error("the ring has {slots} slots, but its memory holds only {max}")]
     Outgrown {
         /// The number of slots in the ring, according to the consumer.
         slots: u32,

@@ -175,7 +175,7 @@ impl TrappedProcess {
             0 => {
                 // It may have reached the point and died between the two checks.
                 assert!(!self.other.has_ended() || self.board.get(Word::Hit) != 0, "ended before {point:?}");
-                assert!(self.since.elapsed() < HUNG, "nobody comes to {point:?}");
+                assert!(self.since.elapsed() < HUNG, "the process does not reach {point:?}");
                 false
             }
             hit => {

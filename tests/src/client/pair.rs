@@ -139,7 +139,7 @@ impl Side {
             CANCELED => Ok(()),
             // The error of a silent node, which may come before the cancel.
             status if status < 0 && [101, 104, 105].contains(&event.cookie) => Ok(()),
-            _ => Err(format!("{event:?} of an operation that nobody answers")),
+            _ => Err(format!("unexpected {event:?} of an operation without an answer")),
         })
     }
 

@@ -61,7 +61,7 @@ pub const PUSH: Rule = ("push-ack", "measured: a peer with MULTI_RAIL and DISCOV
 /// Waiting for the push back.
 pub const PUSH_BACK: Rule = (
     "push-back",
-    "measured: a node pushes back 3 ms after a push from a NID it did not know; whoever has gone by then blocks its discovery",
+    "measured: a node pushes back 3 ms after a push from a NID it did not know; a peer that has gone by then blocks its discovery",
 );
 /// Answers to PUTs and GETs.
 pub const ANSWERS: Rule =

@@ -65,7 +65,7 @@ fn a_shared_page_with_very_many_mappings() {
     stage.honest_work_goes_on();
     attackers[0].did();
     stage.everybody_is_served();
-    assert_eq!(stage.helper.number("/door/rested"), 0, "nobody was held up");
+    assert_eq!(stage.helper.number("/door/rested"), 0, "no thread was delayed");
     stage.close(attackers);
 }
 

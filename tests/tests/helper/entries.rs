@@ -92,10 +92,10 @@ fn entries_that_end_the_connection() {
     let spoilt: [FaultyEntry; 6] = [
         ("no counter", |o| Entry::passive(queue::PASSIVE_RECEIVE, o.tm.handle, handle(0), 1, 0, 1)),
         ("a counter too many", |o| Entry { place: 1, ..Entry::receive(o.tm.handle, handle(0), 1, 1, 1) }),
-        ("to nobody's id", |o| {
+        ("to an unused id", |o| {
             Entry::send(o.tm.handle, handle(0), 1, 1, &Address { tmid: 0, ..o.tm.address })
         }),
-        ("to everybody", |o| {
+        ("to any node", |o| {
             let mut to = o.tm.address;
             to.nid[1] = 0xff;
             Entry::send(o.tm.handle, handle(0), 1, 1, &to)

@@ -103,7 +103,7 @@ fn an_operation_that_ends_while_the_helper_does() {
     here.client.sync().unwrap();
     let found = OpenOptions::new().read(true).custom_flags(O_PATH).open(helper.socket()).unwrap();
     helper.signal(Signal::SIGTERM);
-    hung_unless("nobody can connect", || !exists(&helper.socket()));
+    hung_unless("no client can connect", || !exists(&helper.socket()));
     let late = Socket::connect(Path::new(&format!("/proc/self/fd/{}", found.as_raw_fd())));
     assert_eq!(late.map(drop), Err(Errno::ECONNREFUSED), "who has found it before");
     assert!(!here.client.socket.is_readable(Duration::ZERO).unwrap(), "the operation is still under way");

@@ -111,7 +111,7 @@ fn wait_for_route(address: Ipv6Addr) {
     const UNUSED_PORT: u16 = 1;
     let begun = Instant::now();
     loop {
-        let error = TcpStream::connect((address, UNUSED_PORT)).expect_err("nobody listens there");
+        let error = TcpStream::connect((address, UNUSED_PORT)).expect_err("the port has no listener");
         if error.kind() == ErrorKind::ConnectionRefused {
             return;
         }

@@ -485,7 +485,7 @@ impl Work {
         while self.rounds() < goal {
             let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
             assert!(!ended, "honest work has failed");
-            assert!(begun.elapsed() < HUNG, "honest work stands still");
+            assert!(begun.elapsed() < HUNG, "honest work makes no progress");
             std::thread::yield_now();
         }
     }
@@ -574,7 +574,7 @@ impl Other {
     /// Returns its next line of output.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("it says nothing: {error}"))
+        self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("no line from the client: {error}"))
     }
 
     /// Returns the rest of its output, until it ends.
@@ -590,7 +590,7 @@ impl Other {
     #[track_caller]
     pub(crate) fn lives(&mut self) {
         if self.child.try_wait().unwrap().is_some() {
-            panic!("it has ended: {:?}", self.lines.try_iter().collect::<Vec<_>>());
+            panic!("the client has ended: {:?}", self.lines.try_iter().collect::<Vec<_>>());
         }
     }
 

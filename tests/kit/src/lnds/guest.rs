@@ -30,7 +30,7 @@ pub struct Place {
 
 /// This host's devices.
 #[cfg(feature = "verbs")]
-#[allow(unsafe_code, reason = "devices write where they are told to")]
+#[allow(unsafe_code, reason = "devices write to the addresses in work requests")]
 pub(super) fn fabric() -> Arc<dyn Fabric> {
     // SAFETY: LNDs use it; the raw peers of tests keep their buffers until their connections have
     // ended.
@@ -78,7 +78,7 @@ fn complaints() -> Vec<String> {
 
 /// Returns the words of an environment variable that the guest sets.
 pub fn told(name: &str) -> Vec<String> {
-    let words = std::env::var(name).unwrap_or_else(|_| panic!("the guest says nothing of {name}"));
+    let words = std::env::var(name).unwrap_or_else(|_| panic!("the guest does not set {name}"));
     words.split_whitespace().map(str::to_owned).collect()
 }
 

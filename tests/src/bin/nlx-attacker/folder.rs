@@ -40,7 +40,7 @@ pub(crate) fn list_into_file(target: &Target, args: &[&str]) -> Result<Infallibl
     let folder = File::open(&path).map_err(failed)?;
     let _reader = until_in(SYS_getdents64, move || page.list(folder.as_fd()).map_err(Into::into))?;
     let _writer = until_in(SYS_openat, move || File::create(path.join("new")).map(|_| 0))?;
-    hold("a folder that nobody can list")
+    hold("a folder that cannot be listed")
 }
 
 /// Runs `work` in a thread, and returns once the thread sleeps in this system call.

@@ -185,7 +185,7 @@ impl Passive {
     pub fn wait_for_end(&self) -> Result<(), String> {
         let over =
             |state: &mut PassiveState| (state.peers.is_empty() && state.pushing_back == 0).then_some(());
-        self.shared.wait(over, || "somebody is still connected".to_string())
+        self.shared.wait(over, || "a peer is still connected".to_string())
     }
 }
 
