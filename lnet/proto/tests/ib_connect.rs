@@ -227,7 +227,7 @@ fn a_peer_that_has_restarted_is_told_to_come_again() {
         assert_eq!((record.reason, cause.errno()), (RejectReason::ConnStale, errno));
         let mut connector = Connector::new(attempt()).unwrap();
         assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), Next::Now);
-        assert_eq!(connector.attempt().peer, passive(), "it takes up the incarnation it is told");
+        assert_eq!(connector.attempt().peer, passive(), "it uses the incarnation of the answer");
     }
 }
 

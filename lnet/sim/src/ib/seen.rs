@@ -20,7 +20,7 @@ counts! {
         /// Bytes of these writes.
         written_bytes: "bytes written",
         /// Completion events of channels.
-        interrupts: "channels told of completions",
+        interrupts: "completion events of channels",
         /// Work requests that failed.
         failed_works: "work requests failed",
         /// Work requests that were flushed.

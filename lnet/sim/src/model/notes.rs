@@ -26,7 +26,7 @@ impl Model {
             | Note::PeerLost { ni, .. } => *ni,
         };
         let Some(&node) = self.owners.get(&ni) else {
-            return self.fail(|| format!("nobody has {ni}: {note:?}"));
+            return self.fail(|| format!("no node has {ni}: {note:?}"));
         };
         match note {
             Note::Sent { peer, header, payload, token, deadline_ns, .. } => {
@@ -95,7 +95,7 @@ impl Model {
         let exact = node_.outs.iter().find(|(_, out)| mine(out) && same(out));
         let next = exact.or_else(|| node_.outs.iter().find(|(_, out)| mine(out)));
         let Some((&id, out)) = next else {
-            return self.fail(|| format!("node {node} sends what nobody asked for: {header:?}"));
+            return self.fail(|| format!("node {node} sends an unexpected message: {header:?}"));
         };
         let (same, due) = (node_.payload(out) == *payload, out.deadline_ns);
         if !same {

@@ -86,7 +86,7 @@ impl Poller for SimPoller {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("nobody sleeps in virtual time")
+        unreachable!("no thread sleeps in virtual time")
     }
 }
 

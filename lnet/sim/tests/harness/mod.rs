@@ -44,7 +44,7 @@ pub(crate) fn check_noticed<W: Worlds>(
 ) {
     let run = |seed, steps| change(W::of_seed(seed)).run_for(steps);
     let failure = (0..count).find_map(|seed| run(seed, steps).err());
-    let failure = failure.unwrap_or_else(|| panic!("nobody notices {what:?}"));
+    let failure = failure.unwrap_or_else(|| panic!("{what:?} is not noticed"));
     assert!(!failure.trace.is_empty());
     let text = failure.to_string();
     let command = W::COMMAND;

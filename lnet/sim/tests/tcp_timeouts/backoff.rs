@@ -24,7 +24,7 @@ fn next_attempt(stage: &mut Stage, limit_ns: u64) -> Option<u64> {
     let (begun_ns, attempts) = (stage.now_ns(), stage.net.seen().connects);
     while stage.now_ns() - begun_ns < limit_ns {
         let (put, put_ns) = (stage.put(PEER, 100), stage.now_ns());
-        let (_, result) = stage.end_of(put, S, |_| {}).expect("it fails at once, for nobody is there");
+        let (_, result) = stage.end_of(put, S, |_| {}).expect("it fails at once, as there is no listener");
         if stage.net.seen().connects > attempts {
             assert_eq!(result, Err(Errno::ECONNREFUSED));
             // The attempt began with the message.

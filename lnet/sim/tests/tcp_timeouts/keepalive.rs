@@ -50,7 +50,7 @@ fn the_time_counts_from_what_was_last_heard() {
         let mut stage = Stage::new(&SockConfig { keepalive_s: seconds, ..SockConfig::default() });
         let mut wire = Wire::greet(&mut stage, 3);
         for _ in 0..5 {
-            assert_eq!(next(&mut stage, &mut wire, timer_ns * 9 / 10), None, "it was heard of");
+            assert_eq!(next(&mut stage, &mut wire, timer_ns * 9 / 10), None, "the peer was not silent");
             wire.send(&noop(1));
         }
         assert_fires("after the last word", next(&mut stage, &mut wire, watched_ns(timer_ns)), timer_ns);

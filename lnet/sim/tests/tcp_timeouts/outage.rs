@@ -92,5 +92,5 @@ fn an_attempt_begins_anew_when_the_peer_is_heard() {
     let end = stage.end_of(put, 10 * S, |_| scripted.serve());
     assert_eq!(end.map(|(_, result)| result), Some(Ok(())));
     let took_ns = stage.now_ns() - heard_ns;
-    assert!(took_ns <= 2 * NETWORK_NS, "{} ms after the peer was heard", took_ns / MS);
+    assert!(took_ns <= 2 * NETWORK_NS, "{} ms after the peer has connected", took_ns / MS);
 }

@@ -93,7 +93,7 @@ impl Wire {
         let connecting = stage.peer.connect(PEER.into(), SocketAddr::new(NODE.into(), PORT), &OPTIONS);
         let wire = Wire::new(connecting.unwrap_or_else(|error| panic!("{error:?}")).stream);
         let stands = |_: &mut Stage| (wire.stream.send(&[]) != Err(Errno::EAGAIN)).then_some(());
-        stage.until(super::S, stands).expect("nobody accepts");
+        stage.until(super::S, stands).expect("the connection is accepted");
         wire
     }
 
