@@ -121,7 +121,7 @@ impl Descriptor {
         &self.bytes[..self.form.len()]
     }
 
-    /// Its form.
+    /// Returns the form of the descriptor.
     #[must_use]
     pub const fn form(&self) -> DescriptorForm {
         self.form
@@ -180,7 +180,7 @@ impl Descriptor {
 }
 
 impl DescriptorForm {
-    /// Bytes of a descriptor of this form.
+    /// Returns the length of a descriptor of this form in bytes.
     const fn len(self) -> usize {
         match self {
             DescriptorForm::Compatible => Descriptor::COMPATIBLE_LEN,

@@ -17,13 +17,13 @@ pub enum CoreError {
     AddressText {
         /// The whole text.
         text: String,
-        /// What is wrong.
+        /// The violated rule.
         rule: &'static str,
     },
     /// The NID of an address is invalid.
     #[error("invalid address: {source}")]
     Nid {
-        /// What is wrong.
+        /// The underlying error.
         source: lnet_nid::NidError,
     },
     /// The transfer machine id is out of range.
@@ -109,13 +109,13 @@ pub enum CoreError {
     /// The NID of a descriptor is invalid.
     #[error("a descriptor's NID: {source}")]
     DescriptorNid {
-        /// What is wrong.
+        /// The underlying error.
         source: lnet_nid::NidError,
     },
     /// Both sides would send, or both receive.
     #[error("a descriptor for {passive} cannot be used for {active}")]
     DescriptorDirection {
-        /// What the passive buffer waits for.
+        /// The kind of operation that the passive buffer accepts.
         passive: Queue,
         /// The operation that was requested with it.
         active: Queue,
@@ -205,7 +205,7 @@ pub enum CoreError {
     QueueCorrupt {
         /// The transfer machine.
         address: Address,
-        /// What is wrong with the queue.
+        /// The damage to the queue.
         reason: String,
     },
     /// The connection to the helper is lost, and with it all operations in flight.
@@ -217,7 +217,7 @@ pub enum CoreError {
     /// Memory is invalid or cannot be allocated.
     #[error(transparent)]
     Memory {
-        /// What is wrong.
+        /// The underlying error.
         #[from]
         source: RegionError,
     },

@@ -39,7 +39,7 @@ pub enum ProtoError {
     /// No memory for the content of the packet.
     #[error("{object}: no memory to read it")]
     NoMemory {
-        /// What was read.
+        /// The packet or entry that was read.
         object: &'static str,
     },
     /// The other side uses another version.

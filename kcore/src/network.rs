@@ -1,4 +1,5 @@
-//! The layer below the transfer machines of a domain, or of a helper's clients.
+//! The state below transfer machines: one LNet, its driver and its node, shared by all transfer
+//! machines of a domain or of a helper's clients.
 
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ pub struct FaultCounters {
 }
 
 impl Network {
-    /// Creates the network state over this LNet, which `drive` moves forward.
+    /// Creates the network state over this LNet, which `drive` polls.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Network> {
         let node = node::of(&lnet);
         Arc::new(Network { node, lnet, drive, limits: Limits::LNET, faults: Arc::default() })
@@ -52,7 +53,7 @@ impl Network {
         &self.lnet
     }
 
-    /// Returns what moves the network forward, and its clock.
+    /// Returns the object that drives the network and has its clock.
     pub fn drive(&self) -> &Arc<dyn Drive> {
         &self.drive
     }
@@ -113,7 +114,7 @@ impl Network {
         usable_portal(address.portal).map_or(0, |portal| self.lnet.home(portal, bits))
     }
 
-    /// Frees an address.
+    /// Releases the address of a transfer machine, so that another one can take it.
     pub(crate) fn give_back(&self, address: &Address) {
         self.node.registry.lock().give_back(address);
     }

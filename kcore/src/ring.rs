@@ -1,4 +1,4 @@
-//! The size of a transfer machine's ring of events.
+//! The size of a transfer machine's ring of events: when it shrinks after a burst, and to what.
 
 use nlx_bev_cqueue::{Consumer, Error, Heap};
 use nlx_core::BufferEvent;
@@ -7,14 +7,15 @@ use nlx_core::BufferEvent;
 /// L1 cache (instructions and data together).
 const KEPT_SLOTS: u32 = 256;
 
-/// A ring is shrunk when it has more than this multiple of the slots that were needed lately, so
-/// that it does not follow every change of the load.
+/// A ring is shrunk when it has more than this multiple of the recent peak of slots, so that it
+/// does not follow every change of the load.
 const ROOMY: u32 = 4;
 
-/// At each moment without operations in flight, the remembered peak decays by one part in
-/// `FORGOTTEN`: a burst is remembered over some ten of them. Where some operation always is in
-/// flight, a moment without pending events counts instead, but only after as much room has been
-/// released as the ring has: the many such moments of one burst must not shrink its ring.
+/// Decay of the remembered peak: each step takes off one part in `FORGOTTEN`, so a burst is
+/// remembered for some ten steps. A step is due when the ring is empty and no operation is in
+/// flight. If operations are always in flight, a step is due when the ring is empty and as many
+/// event slots have been released since the last step as the ring has: during one burst the ring is
+/// empty many times, and must not shrink because of that.
 const FORGOTTEN: u32 = 8;
 
 /// The consumer's half of the queue, and the load that determines its size.
@@ -50,6 +51,7 @@ impl Ring {
         Ok(if is_due && self.consumer.is_empty() { self.forget() } else { None })
     }
 
+    /// Takes one decay step. Returns the new size of the ring if it is much too large.
     #[cold]
     fn forget(&mut self) -> Option<u32> {
         let wanted = (self.peak + 1).max(KEPT_SLOTS);

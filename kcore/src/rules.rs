@@ -24,10 +24,11 @@ impl Outcome {
 /// The reaction to an event. The operation is over if the event is its MD's last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
+    /// Do nothing: a later event has the outcome.
     Ignore,
     /// Remember the outcome: the event that ends the operation is yet to come.
     Remember(Outcome),
-    /// Remember the outcome, and unlink the MD: no further event comes by itself.
+    /// Remember the outcome, and unlink the MD, as LNet will send no further event until then.
     Doom(Outcome),
     /// Deliver an event to the client.
     Deliver(Outcome),
@@ -35,8 +36,8 @@ pub(crate) enum Verdict {
     Unexpected(Option<Outcome>),
 }
 
-/// Decides about an event of an operation on this queue. An ACK matters only to an active send, the
-/// only kind that asks for one.
+/// Returns the reaction to an event of an operation on this queue; `remembered` is the outcome of
+/// an earlier event. An ACK matters only to an active send, the only kind that asks for one.
 pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let outcome = Outcome::of(event);
@@ -75,8 +76,9 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
     }
 }
 
-/// The outcome of a SEND that ends a request: out of order after the answer that is remembered, or
-/// with the unlink of a request without an answer.
+/// Returns the outcome of an operation whose last event is the SEND of its request. Either the
+/// answer (REPLY or ACK) came before the SEND and is remembered, or the MD was unlinked before an
+/// answer came: then the operation is cancelled.
 fn last_send(
     remembered: Option<Outcome>,
     send: Outcome,
@@ -89,7 +91,7 @@ fn last_send(
     }
 }
 
-/// The outcome of a PUT that has left, with its ACK.
+/// Returns the outcome of a PUT from its SEND and its ACK.
 fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
     match ack.status {
         Ok(()) => send,
@@ -97,7 +99,8 @@ fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
     }
 }
 
-/// The outcome of an explicit unlink: cancelled, unless an earlier event reported a failure.
+/// Returns the outcome of an explicit unlink: cancelled, unless an earlier event reported a
+/// failure.
 fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
     match (remembered, event.status) {
         (Some(Outcome { status: Err(errno), .. }), _) | (_, Err(errno)) => Outcome::failed(errno),
@@ -105,7 +108,8 @@ fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
     }
 }
 
-/// The outcome of an impossible last event: the operation must end, but with an error.
+/// Returns the outcome of an operation whose last event is of an unexpected kind: the operation
+/// must end, but with an error.
 fn impossible(outcome: Outcome) -> Outcome {
     Outcome::failed(outcome.status.err().unwrap_or(Errno::EIO))
 }

@@ -51,7 +51,7 @@ pub struct Refused {
     pub error: Error,
 }
 
-/// What to do with memory that the transport cannot access.
+/// The treatment of memory that the transport cannot access.
 #[derive(Clone, Copy)]
 pub(crate) enum Foreign {
     /// Refuse it.
@@ -72,7 +72,7 @@ struct Registered {
     registration: Registration,
 }
 
-/// How the memory is registered with the transport.
+/// The registration of the memory with the transport.
 enum Registration {
     /// As one buffer.
     One(BufferHandle),

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The index of a slot that has no entry in the heap.
 const ABSENT: u32 = u32::MAX;
 
-/// The time `timeout` after `now_ns`, saturating at `u64::MAX`, which never comes.
+/// Returns the time `timeout` after `now_ns`, saturating at `u64::MAX`, which never comes.
 pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
     now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
@@ -52,7 +52,7 @@ impl Deadlines {
         true
     }
 
-    /// The earliest deadline and its slot.
+    /// Returns the earliest deadline and its slot.
     pub(crate) fn first(&self) -> Option<(u64, u32)> {
         self.heap.first().map(|entry| (entry.deadline_ns, entry.slot))
     }

@@ -17,7 +17,7 @@ use crate::{Buffer, EndPoint, OpId};
 pub struct Event {
     /// The operation.
     pub op: OpId,
-    /// What kind of operation it is.
+    /// The kind of operation.
     pub queue: Queue,
     /// The result: ECANCELED if the operation was cancelled, ETIMEDOUT if its timeout passed, else
     /// LNet's errno.

@@ -84,7 +84,7 @@ enum Setting {
 // by calls of memcpy.
 const _: () = assert!(size_of::<Op>() <= 128);
 
-/// What an operation does with its buffer.
+/// The action of an operation on its buffer.
 pub(crate) enum OpAction {
     Receive { min_receive_size: Option<usize>, max_messages: u32 },
     Send(EndPoint),
@@ -409,8 +409,8 @@ impl fmt::Debug for Op {
 pub struct Started {
     /// The operation's id, which its events carry.
     pub op: OpId,
-    /// What a peer needs to access the buffer of a passive operation; [`Offer::NONE`] for any other
-    /// operation.
+    /// Returns the offer by which a peer can access the buffer of a passive operation;
+    /// [`Offer::NONE`] for any other operation.
     pub offer: Offer,
 }
 

@@ -19,7 +19,7 @@ use crate::quotas::{Object, QuotaUsage};
 use crate::statistics::Statistics;
 use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
-/// Why an operation is being cancelled. The first reason is kept (X1).
+/// The reason for the cancellation of an operation. The first reason is kept (X1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     Cancelled,

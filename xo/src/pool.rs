@@ -10,18 +10,18 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::panics::contain;
 use crate::{Buffer, Domain, Error, Refused};
 
+mod free_list;
 mod owner;
 mod shape;
-mod free_list;
 mod waiters;
 
+pub use free_list::Colour;
 pub(crate) use owner::{BufferHold, Member};
 pub(crate) use shape::within;
-pub use free_list::Colour;
 
+use free_list::FreeList;
 use owner::{FreeBuffer, Return};
 use shape::Shape;
-use free_list::FreeList;
 use waiters::PoolWaiters;
 pub(crate) use waiters::{PoolWaiterId, Refill};
 

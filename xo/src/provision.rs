@@ -12,7 +12,7 @@ use crate::{Buffer, BufferPool, Colour, Domain, Error, Op, Refused, Started};
 /// (motr-transport 2.11).
 const BUFFERS_MIN: usize = 2;
 
-/// How a transfer machine takes receive buffers from a pool ([`crate::MachineBuilder::pool`]).
+/// The receive buffers that a transfer machine takes from a pool ([`crate::MachineBuilder::pool`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Provision {
     /// [`Op::min_receive_size`] of each receive buffer.
@@ -60,6 +60,9 @@ pub(crate) struct Posted {
 }
 
 impl Provisioner {
+    /// Checks the numbers, and creates the provisioner; [`Provisioner::join`] registers it with the
+    /// pool.
+    ///
     /// # Errors
     /// EINVAL for a pool of another domain, a colour that the pool does not have, or numbers that
     /// do not fit its buffers; EFBIG if these are large.

@@ -35,7 +35,7 @@ pub(super) struct ScriptedLnet {
     sending: Sending,
 }
 
-/// When a PUT is sent.
+/// The moment at which a PUT is sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Sending {
     /// Inside the call, as over the loopback.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// once.
 pub const CORKED_MAX: usize = 64;
 
-/// How many times in a row the cork's end flushes messages that its own completions send. Later
-/// ones are sent at once.
+/// Maximum number of rounds in which the end of a cork flushes messages that its own completions
+/// have sent. Messages of later rounds are sent at once.
 const ROUNDS_MAX: usize = 8;
 
 thread_local! {

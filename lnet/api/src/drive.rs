@@ -47,8 +47,8 @@ pub use watch::{Watch, drive_shard};
 /// for each.
 pub const MAX_SHARDS: usize = 64;
 
-/// How many messages one poll of a shard handles before the waiter polls other shards and checks
-/// its condition.
+/// The number of messages that one poll of a shard handles before the waiter polls other shards and
+/// checks its condition.
 pub const POLL_BUDGET: usize = 64;
 
 /// The result of a poll.
@@ -56,7 +56,7 @@ pub const POLL_BUDGET: usize = 64;
 pub struct Poll {
     /// Messages and other things handled; 0 means it is time to sleep.
     pub work: usize,
-    /// When to poll again even if nothing arrives, in nanoseconds of the node's clock.
+    /// The time of the next poll even if nothing arrives, in nanoseconds of the node's clock.
     pub deadline_ns: Option<u64>,
 }
 

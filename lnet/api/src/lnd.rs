@@ -111,7 +111,7 @@ pub struct NiLimits {
     pub credits: u32,
     /// Messages in flight to one peer (`peer_credits`).
     pub peer_credits: u32,
-    /// How long one attempt to send may take, in nanoseconds (`sock_timeout`).
+    /// Time limit for one attempt to send, in nanoseconds (`sock_timeout`).
     pub timeout_ns: u64,
 }
 

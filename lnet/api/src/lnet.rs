@@ -30,7 +30,8 @@ handle! {
 }
 
 bitflags::bitflags! {
-    /// What an MD allows (lnet-semantics 3). The names are LNet's, without the prefix `LNET_MD_`.
+    /// The options of an MD (lnet-semantics 3). The names are LNet's, without the prefix
+    /// `LNET_MD_`.
     ///
     /// Bits without a name here are refused with EINVAL. LNet has some more; they are absent
     /// because other fields express them, or they have no meaning here:

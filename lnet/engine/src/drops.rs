@@ -11,7 +11,7 @@ use lnet_proto::{Body, Header, MessageType};
 /// more of them replaces older ones, and costs no memory.
 pub const RECENT_DROPS: usize = 16;
 
-/// Why a message was dropped on receipt.
+/// The reason for the drop of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DropReason {

@@ -34,7 +34,7 @@ pub(crate) const PLACED: Rule = Rule::new("engine.placed");
 /// The lowest bit of a transfer machine's id in match bits (`core/src/bits.rs`; S-409).
 const MACHINE_SHIFT: u32 = 52;
 
-/// How lookups find an entry.
+/// The placement of an entry: the partition in which lookups find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// At the portal's home, which is also the home of its bits: every lookup that could match it

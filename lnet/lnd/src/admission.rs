@@ -25,7 +25,7 @@ pub struct Bounds {
     pub modest: usize,
 }
 
-/// Why a connection is not accepted.
+/// The limit because of which a connection is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     /// Too many are being opened on this listener; further ones may begin once one of these has

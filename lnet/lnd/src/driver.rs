@@ -44,7 +44,7 @@ impl<P: Protocol> Turn<'_, P> {
 
 /// The state that all drivers have.
 pub struct Core<P: Protocol> {
-    /// When the driver checks its connections and peers next.
+    /// The time of the driver's next check of its connections and peers.
     pub timers: Timers,
     /// The time of the last poll.
     pub now_ns: u64,

@@ -1,4 +1,4 @@
-//! Why the last connection to a peer failed.
+//! The reason of the failure of the last connection to a peer.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -81,7 +81,7 @@ impl From<&ProtoError> for Cause {
     }
 }
 
-/// Why the last connection to a peer failed, for log lines and tools.
+/// The reason of the failure of the last connection to a peer, for log lines and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The peer.
@@ -94,13 +94,13 @@ pub struct Failure {
     pub errno: Errno,
     /// The peer's mistake, if any.
     pub cause: Cause,
-    /// What was observed, if the errno is not specific enough.
+    /// The observed symptom, if the errno is not specific enough.
     pub detail: String,
-    /// What to try, in one sentence.
+    /// A remedy, in one sentence.
     pub advice: &'static str,
 }
 
-/// Why a connection, or an attempt to open one, failed.
+/// The reason of the failure of a connection, or of an attempt to open one.
 #[derive(Debug, Clone)]
 pub struct Miss {
     /// The step that failed.
@@ -109,7 +109,7 @@ pub struct Miss {
     pub errno: Errno,
     /// The peer's mistake, if any.
     pub cause: Cause,
-    /// What was observed, if the errno is not specific enough.
+    /// The observed symptom, if the errno is not specific enough.
     pub detail: String,
 }
 

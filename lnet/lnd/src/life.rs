@@ -21,7 +21,7 @@ pub const fn sign_period_ns(timeout_ns: u64) -> u64 {
     timeout_ns / (SHORT_PART * SIGNS_PER_SHORT_PART)
 }
 
-/// How long nothing has arrived from a peer.
+/// The duration of a peer's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Silence {
     /// Less than the short part of the timeout.
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(doubt.look(1300, 0, TIMEOUT), (Silence::Short, 1600));
         assert_eq!(doubt.look(1599, 0, TIMEOUT), (Silence::Short, 1600));
         assert_eq!(doubt.look(1600, 0, TIMEOUT).0, Silence::Whole);
-        assert_eq!(doubt.look(1601, 1600, TIMEOUT), (Silence::None, 2000), "it was heard");
+        assert_eq!(doubt.look(1601, 1600, TIMEOUT), (Silence::None, 2000), "something has arrived");
     }
 
     /// The last receipt is old, and there was no check since.

@@ -55,7 +55,7 @@ pub struct PeerState<P: Protocol> {
     /// Set when the entry has left the table: users of the entry must look the peer up again
     /// (EAGAIN), or fail with this errno.
     pub retired: Option<Errno>,
-    /// Why the last connection failed; `None` if there was a connection since.
+    /// The failure of the last connection; `None` if there was a connection since.
     pub failure: Option<Failure>,
     /// The progress of the connection that is being opened.
     pub step: Option<Step>,

@@ -111,7 +111,7 @@ pub trait OnThisHost: Protocol {
     /// Returns this host's system layer.
     ///
     /// # Errors
-    /// What is missing, and what to do.
+    /// Names the missing resource and the remedy.
     fn system() -> Result<Arc<Self::System>, LndError>;
 }
 

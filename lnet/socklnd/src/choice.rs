@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use lnet_proto::sock::{ConnType, Version};
 
-/// How well a connection suits a message; better ones are greater.
+/// The suitability of a connection for a message; better is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suits {
     No,
@@ -49,7 +49,7 @@ pub(crate) struct Candidate {
     pub(crate) version: Version,
     /// Bytes queued on it.
     pub(crate) queued: usize,
-    /// When it was last chosen, in any unit; equal values if that must not matter.
+    /// The time of its last choice, in any unit; equal values if that must not matter.
     pub(crate) used: u64,
 }
 

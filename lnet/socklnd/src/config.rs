@@ -96,7 +96,7 @@ pub struct SockConfig {
     /// The congestion control of each connection (TCP_CONGESTION); `None` keeps the system's
     /// default.
     pub congestion_control: Option<String>,
-    /// How long each poll of the sockets busy-polls their network cards, in microseconds
+    /// The time for which each poll of the sockets busy-polls their network cards, in microseconds
     /// (`EPIOCSPARAMS`, Linux 6.9); 0 relies on interrupts. No effect on loopback.
     pub epoll_busy_poll_us: u32,
     /// The memory limits for messages that wait on lazy portals (`held_peer_kb`, `held_kb`,

@@ -28,8 +28,8 @@ const CORK_BYTES_MAX: usize = 64 << 10;
 /// gathered.
 const DEFER_BYTES_MAX: usize = 8 << 10;
 
-/// How many times in a row a sender writes what others have queued meanwhile, before the driver
-/// takes over.
+/// Maximum number of rounds in which a sender writes messages that other threads have queued
+/// meanwhile, before the driver takes over.
 const ROUNDS_MAX: usize = 16;
 
 /// The sending half of a connection: its socket and its outbox. The receiving half belongs to the
@@ -47,7 +47,8 @@ pub struct Conn {
     shard: Arc<Shard>,
     /// Bytes queued or being written; the choice of a connection prefers fewer.
     queued: AtomicUsize,
-    /// When the connection was last chosen, counted by its peer and changed under the peer's lock.
+    /// The sequence number of the last message for which the connection was chosen, counted by its
+    /// peer and changed under the peer's lock.
     pub(crate) used: AtomicU64,
     /// Bytes written since the connection was established, to detect progress.
     written: AtomicU64,

@@ -4,8 +4,8 @@
 //! [`SockLnd`] implements [`lnet_api::Lnd`] for all networks of type `tcp`. Each peer has up to
 //! three connections (CONTROL, BULK_IN, BULK_OUT), opened by the side that has something to send
 //! first. The crate has no thread and makes no blocking call: the holder of a shard's token drives
-//! accepts, handshakes, receives and timers with [`Lnd::poll`](lnet_api::Lnd::poll), which also
-//! passes the time. A message is sent on the caller's own thread if its connection is idle.
+//! accepts, handshakes, receives and timers with [`Lnd::poll`](lnet_api::Lnd::poll), to which it
+//! passes the current time. A message is sent on the caller's own thread if its connection is idle.
 //!
 //! Not in this crate: matching, credits and routing (the engine does them). It never requests
 //! zero-copy acknowledgements, and it refuses version 1 of the hello.

@@ -15,7 +15,7 @@ const MAGIC: [u8; 4] = *b"nlxL";
 /// The version that is written, and the only one that is accepted.
 const VERSION: u8 = 1;
 
-/// What a peer needs to access a passive buffer: its [`Descriptor`], or those of its parts if it is
+/// A peer's access to a passive buffer: its [`Descriptor`], or those of its parts if it is
 /// [large](crate::Buffer). Starting a passive operation returns it
 /// ([`Started::offer`](crate::Started::offer)), its bytes travel in a message, and an active
 /// operation uses it ([`Op::active_receive`](crate::Op::active_receive),

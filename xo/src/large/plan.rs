@@ -1,4 +1,4 @@
-//! What a large transfer does, and how it is split.
+//! The plan of a large transfer: its direction, its length, and its parts.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@ use crate::callbacks::is_event_thread;
 use crate::panics::contain;
 use crate::{Error, Event, Machine, TmEvent, TmState};
 
-/// How long the drop of a transfer machine waits for its operations to end; all of them have been
-/// cancelled.
+/// The time for which the drop of a transfer machine waits for its operations to end; all of them
+/// have been cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interval at which a stop checks for two conditions whose end wakes no thread: another thread
@@ -18,7 +18,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// released the memory.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a stop does with the operations in flight.
+/// The treatment of operations in flight by a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// They are cancelled.

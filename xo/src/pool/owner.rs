@@ -1,4 +1,4 @@
-//! How a dropped buffer returns to its pool.
+//! The return of a dropped buffer to its pool.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -43,7 +43,7 @@ pub(super) struct FreeBuffer {
 /// Held by a message in a buffer of a pool: keeps the buffer from becoming free.
 pub(crate) struct BufferHold(Arc<BufferOwner>);
 
-/// What to do with a dropped buffer.
+/// The fate of a dropped buffer, decided when it is dropped.
 pub(super) enum Return {
     /// Put it into its pool.
     Free(Arc<PoolShared>, FreeBuffer, Colour),

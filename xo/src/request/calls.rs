@@ -31,7 +31,7 @@ struct Peer {
     session: Option<u64>,
     /// The time of the last request for a session.
     asked_ns: Option<u64>,
-    /// Why the last request for a session could not be sent.
+    /// The error of the last attempt to send a request for a session.
     failure: Option<SendFailure>,
     slots: Vec<PeerSlot>,
     free: Vec<u16>,
@@ -74,11 +74,11 @@ struct Call {
     length: u32,
     /// The request; `None` while it is being sent.
     buffer: Option<Buffer>,
-    /// Why it could not be sent the last time.
+    /// The error of its last attempt to be sent.
     failure: Option<SendFailure>,
 }
 
-/// What the caller of [`Calls::act`] does next.
+/// The next step for the caller of [`Calls::act`].
 pub(super) enum Action {
     /// Send the request; its buffer is returned to [`Calls::returned`].
     Request { id: CallId, buffer: Buffer, header: Header, to: EndPoint, within: Duration },

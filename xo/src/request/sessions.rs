@@ -47,7 +47,7 @@ enum SlotState {
     },
 }
 
-/// What to do with a request.
+/// The responder's decision on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<'a> {
     /// It has not run: run it now.

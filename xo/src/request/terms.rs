@@ -109,7 +109,7 @@ impl fmt::Debug for CallId {
     }
 }
 
-/// Why a message to a server could not be sent.
+/// The reason why a message to a server could not be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 #[non_exhaustive]
@@ -137,26 +137,27 @@ fn because(failure: &Option<SendFailure>) -> String {
     failure.as_ref().map(|failure| format!("; the last time: {failure}")).unwrap_or_default()
 }
 
-/// Why a call has no answer.
+/// The error of a call: the reason why it has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
     /// The deadline has passed.
     #[error("no answer by the deadline, after the request was sent {sent} times{}", because(failure))]
     Unanswered {
-        /// How often the request was sent; 0 if no session was opened.
+        /// The number of times that the request was sent; 0 if no session was opened.
         sent: u32,
-        /// Why the request, or the message that asks for a session, could not be sent the last
-        /// time; `None` if it was sent, and no answer arrived.
+        /// The reason why the request, or the message that asks for a session, could not be sent
+        /// the last time; `None` if it was sent, and no answer arrived.
         failure: Option<SendFailure>,
     },
     /// The server's node cannot be reached: its host refuses the connection, or no network leads to
     /// it. If the request was sent more than once, the server may have run it.
     #[error("the server cannot be reached, after the request was sent {sent} times: {failure}")]
     Unreachable {
-        /// How often the request was sent, this time included; 0 if no session was opened.
+        /// The number of times that the request was sent, this time included; 0 if no session was
+        /// opened.
         sent: u32,
-        /// Why the request, or the message that asks for a session, could not be sent.
+        /// The reason why the request, or the message that asks for a session, could not be sent.
         failure: SendFailure,
     },
     /// The server no longer knows whether it has run the request.
@@ -164,8 +165,8 @@ pub enum RequestError {
         "the server has forgotten the session: whether the request, sent {sent} times, has run is unknown"
     )]
     Forgotten {
-        /// How often the request was sent. If once, it has not run, unless the network has
-        /// duplicated it.
+        /// The number of times that the request was sent. If 1, the request has not run, unless the
+        /// network has duplicated it.
         sent: u32,
     },
     /// The server refuses the request, or has run it and reports that it failed.

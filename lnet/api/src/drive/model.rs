@@ -1,5 +1,12 @@
-//! Checks every interleaving of waiters, scheduler threads, tokens and arrivals: no wake-up is
-//! lost, and no two threads drive one shard.
+//! loom model of the driving protocol: checks, in every interleaving of waiters, scheduler threads
+//! and arriving messages, that no wake-up is lost and that no two threads drive one shard.
+//!
+//! [`System`] replaces the kernel and the clock. Each thread of a model has a number, its *slot*:
+//! the waiters first (waiter `n` waits for message `n`), then the scheduler threads of the shards,
+//! then a handler that blocks and a program that does not drive. A thread sleeps in its slot until
+//! one of the conditions in [`WakeOn`] holds. When all threads sleep and no condition holds, the
+//! clock advances to the next timer or arrival; if there is none, the model has *stalled*. A stall
+//! before all messages have been received means that a wake-up was lost.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p lnet-api --release --lib model`
 
@@ -23,18 +30,18 @@ mod watch;
 /// The maximum number of shards, and of threads of each part, in a model.
 const MOST: usize = 2;
 
-/// The beds of a handler that blocks, and of a program that does not drive.
-const HANDLER: usize = 2 * MOST;
-const ONLOOKER: usize = HANDLER + 1;
-/// The number of beds.
-const BEDS: usize = ONLOOKER + 1;
+/// The slots of a handler that blocks, and of a program that does not drive.
+const HANDLER_SLOT: usize = 2 * MOST;
+const ONLOOKER_SLOT: usize = HANDLER_SLOT + 1;
+/// The number of slots.
+const SLOTS: usize = ONLOOKER_SLOT + 1;
 
 /// The end of the model's time: nothing happens later.
 const LATEST_NS: u64 = 100;
 
-/// How long a poll takes that finds something, where polls take time. Two of them are enough load
-/// for a waiter to share its shards, and shorter than the time after which other waiters take an
-/// unpolled third shard.
+/// The duration of a poll that finds a message, in models where polls take time. Two of them are
+/// enough load for a waiter to share its shards, and shorter than the time after which other
+/// waiters take an unpolled third shard.
 const BUSY_NS: u64 = SHARED_AFTER_NS / 2;
 const _: () = assert!(2 * BUSY_NS >= SHARED_AFTER_NS && 2 * BUSY_NS < TAKEN_AFTER_NS);
 
@@ -44,15 +51,15 @@ const FOR_NONE: usize = MOST;
 /// The state of the kernel: which threads have been woken, and which messages are unread.
 #[derive(Debug, Default)]
 struct Kernel {
-    /// The counters of bells: the waiters' first, then the scheduler threads', then the others'.
-    woken: [u64; BEDS],
+    /// By slot: how many times the thread's bell has rung since it was last read.
+    woken: [u64; SLOTS],
     /// For each shard, the waiters that its unread messages are for.
     unread: [Vec<usize>; MOST],
     /// The future arrivals: time, shard, and the waiter that the message is for.
     due: Vec<(u64, usize, usize)>,
-    /// The sleeping threads.
-    beds: [Option<Bed>; BEDS],
-    /// Set when all threads sleep, and nothing will ever end that.
+    /// By slot: the conditions that end the thread's sleep; `None` while it is awake.
+    sleeping: [Option<WakeOn>; SLOTS],
+    /// Set when all threads sleep and no timer or arrival is left to wake one.
     stalled: bool,
     /// For each part, whether all its threads have ended.
     gone: [bool; 2],
@@ -61,22 +68,22 @@ struct Kernel {
 /// The role of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// It waits for its message.
+    /// Waits for its message.
     Waiter,
-    /// It serves shards until the model's end.
+    /// Serves shards until the model's end.
     SchedThread,
 }
 
-/// The events that end a thread's sleep.
+/// The conditions that end a thread's sleep, beside a ring of its bell.
 #[derive(Debug, Clone, Copy, Default)]
-struct Bed {
-    /// One of these shards becomes readable.
+struct WakeOn {
+    /// A shard of this mask is readable.
     mask: u64,
-    /// This time has come.
+    /// The clock has reached this time.
     until_ns: Option<u64>,
-    /// All other threads sleep for ever.
+    /// Whether a stall of the model ends the sleep.
     stall: bool,
-    /// The last thread of this part has ended.
+    /// All threads of this part have ended.
     gone: Option<Part>,
 }
 
@@ -98,16 +105,16 @@ struct System {
 struct Net {
     tokens: Tokens,
     system: Arc<System>,
-    sleepers: [std::sync::Arc<Sleeper>; BEDS],
+    sleepers: [std::sync::Arc<Sleeper>; SLOTS],
     got: [AtomicBool; MOST],
-    /// How often each shard has been polled, as its driver sees it and by a true count. They differ
+    /// The number of polls of each shard, as its driver sees it and by a true count. They differ
     /// if two threads drive it at the same time, or if the next driver does not see the writes of
     /// the last one.
     polls: [AtomicUsize; MOST],
     true_polls: [std::sync::atomic::AtomicUsize; MOST],
     /// Set when they have differed.
     clash: std::sync::atomic::AtomicBool,
-    /// How long a poll takes that finds something. Not loom's atomic: it is set once.
+    /// The duration of a poll that finds a message. Not loom's atomic: it is set once.
     busy_ns: std::sync::atomic::AtomicU64,
     /// A bit for each inactive shard. Not loom's atomic: no interleaving depends on it alone.
     quiet: std::sync::atomic::AtomicU64,
@@ -125,19 +132,20 @@ struct CountedBell {
 }
 
 impl System {
-    /// Sleeps in a bed; returns which of the bed's shards are readable.
-    fn sleep(&self, number: usize, bed: Bed) -> u64 {
+    /// Sleeps in a slot until a condition of `wake_on` holds. Returns the readable shards of its
+    /// mask.
+    fn sleep(&self, number: usize, wake_on: WakeOn) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
-        kernel.beds[number] = Some(bed);
-        while !kernel.ends_sleep(number, bed, self.now_ns()) {
+        kernel.sleeping[number] = Some(wake_on);
+        while !kernel.ends_sleep(number, wake_on, self.now_ns()) {
             if let Some(now_ns) = kernel.pass_time(self.now_ns(), self.threads()) {
                 self.set_time(now_ns);
             } else {
                 kernel = self.bell.wait(kernel).unwrap();
             }
         }
-        kernel.beds[number] = None;
-        kernel.readable(bed.mask)
+        kernel.sleeping[number] = None;
+        kernel.readable(wake_on.mask)
     }
 
     fn now_ns(&self) -> u64 {
@@ -169,26 +177,28 @@ impl Kernel {
         readable.fold(0, |readable, shard| readable | 1 << shard)
     }
 
-    /// Whether a sleep is over.
-    fn ends_sleep(&self, number: usize, bed: Bed, now_ns: u64) -> bool {
-        let is_late = bed.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
+    /// Returns whether a condition that ends this sleep holds.
+    fn ends_sleep(&self, number: usize, wake_on: WakeOn, now_ns: u64) -> bool {
+        let is_late = wake_on.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
         self.woken[number] > 0
-            || self.readable(bed.mask) != 0
+            || self.readable(wake_on.mask) != 0
             || is_late
-            || (bed.stall && self.stalled)
-            || bed.gone.is_some_and(|part| self.gone[part as usize])
+            || (wake_on.stall && self.stalled)
+            || wake_on.gone.is_some_and(|part| self.gone[part as usize])
     }
 
-    /// Returns the time to advance to, if all threads sleep and nothing else ends that: the
-    /// earliest time that ends a sleep.
+    /// Returns the time to which the clock advances, and delivers what is due then; `None` while a
+    /// thread is awake or about to wake. Without a timer or an arrival left, the model has stalled,
+    /// and the time stays.
     fn pass_time(&mut self, now_ns: u64, threads: usize) -> Option<u64> {
-        let asleep = || self.beds.iter().enumerate().filter_map(|(number, bed)| Some((number, (*bed)?)));
+        let asleep =
+            || self.sleeping.iter().enumerate().filter_map(|(number, wake_on)| Some((number, (*wake_on)?)));
         let all_asleep = asleep().count() == threads;
-        if !all_asleep || asleep().any(|(number, bed)| self.ends_sleep(number, bed, now_ns)) {
+        if !all_asleep || asleep().any(|(number, wake_on)| self.ends_sleep(number, wake_on, now_ns)) {
             return None;
         }
         let due = self.due.iter().map(|(at_ns, ..)| *at_ns);
-        let next_ns = asleep().filter_map(|(_, bed)| bed.until_ns).chain(due).min();
+        let next_ns = asleep().filter_map(|(_, wake_on)| wake_on.until_ns).chain(due).min();
         let next_ns = next_ns.filter(|next_ns| *next_ns <= LATEST_NS);
         self.stalled = next_ns.is_none();
         let now_ns = next_ns.unwrap_or(now_ns);
@@ -223,7 +233,7 @@ impl Net {
 
     /// Returns the sleep function of a thread.
     fn sleep(&self, number: usize) -> impl Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64 {
-        move |_, mask, _, until_ns| self.system.sleep(number, Bed { mask, until_ns, ..Bed::default() })
+        move |_, mask, _, until_ns| self.system.sleep(number, WakeOn { mask, until_ns, ..WakeOn::default() })
     }
 
     /// Delivers a message for a waiter to a shard.
@@ -232,15 +242,15 @@ impl Net {
         self.system.bell.notify_all();
     }
 
-    /// Sleeps in a bed, without driving, until a message has come or never will.
-    fn expect(&self, number: usize, bed: usize) {
-        let sleeper = &self.sleepers[bed];
+    /// Sleeps in a slot, without driving, until a message has arrived or the model has stalled.
+    fn expect(&self, number: usize, slot: usize) {
+        let sleeper = &self.sleepers[slot];
         let mut over = false;
         while !over {
             sleeper.prepare();
             over = self.got[number].load(Ordering::Acquire) || self.is_stalled();
             if !over {
-                self.system.sleep(bed, Bed { stall: true, ..Bed::default() });
+                self.system.sleep(slot, WakeOn { stall: true, ..WakeOn::default() });
             }
             sleeper.finish();
         }
@@ -313,11 +323,11 @@ impl Drive for Net {
         if let Some(number) = message.filter(|&number| number != FOR_NONE) {
             self.got[number].store(true, Ordering::Release);
             self.sleepers[number].wake();
-            for bed in [HANDLER, ONLOOKER] {
-                self.sleepers[bed].wake();
+            for slot in [HANDLER_SLOT, ONLOOKER_SLOT] {
+                self.sleepers[slot].wake();
             }
             if number == 0 && self.blocks.load(Relaxed) {
-                self.expect(1, HANDLER);
+                self.expect(1, HANDLER_SLOT);
             }
         }
         self.polls[shard].store(polls + 1, Ordering::Relaxed);
@@ -353,10 +363,10 @@ fn sched_thread(net: &Arc<Net>, shard: usize) -> Running {
     })
 }
 
-/// Sleeps until the last thread of a part has ended, or all threads sleep for ever; in that case it
-/// ends all waits.
+/// Sleeps until all threads of a part have ended, or the model has stalled; after a stall, ends all
+/// waits.
 fn until_gone(net: &Net, part: Part) {
-    net.system.sleep(ONLOOKER, Bed { stall: true, gone: Some(part), ..Bed::default() });
+    net.system.sleep(ONLOOKER_SLOT, WakeOn { stall: true, gone: Some(part), ..WakeOn::default() });
     if net.is_stalled() {
         net.give_up();
     }
@@ -379,14 +389,14 @@ fn end(
     for sched_thread in sched_threads {
         sched_thread.join().unwrap();
     }
-    assert!(!net.is_stalled(), "everybody sleeps, and a message lies there");
+    assert!(!net.is_stalled(), "all threads sleep, and a message is unread");
     net.check_end();
 }
 
-/// Checks every interleaving with up to `preemptions` preemptions, beyond the switches where a
-/// thread sleeps or ends. Each further preemption takes ten times as long. A lost wake-up or a
-/// second driver needs one thread to be stopped between two steps, and seldom another within its
-/// own; so models use two, and three where that is cheap.
+/// Checks every interleaving with up to `preemptions` preemptions, in addition to the switches where
+/// a thread sleeps or ends. Each further preemption makes the check ten times longer. To lose a
+/// wake-up or get a second driver, one thread must be preempted between two steps, and rarely a
+/// second thread too; so models use two preemptions, and three where that is cheap.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);

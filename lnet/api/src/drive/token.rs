@@ -9,10 +9,10 @@ use super::Sleeper;
 use crate::drive::rules::{BEGIN, CALL, CLAIM, CLAIM_GIVEN, DOZE, DROP, GIVE, HAND_OVER, TAKE};
 use crate::drive::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// How long a shard must be unpolled before another thread may take it from a driver that is awake,
-/// in nanoseconds. Longer than a poll of small messages takes, so that threads with short handlers
-/// do not take shards from each other; far shorter than a network's timeouts. In a model it is a
-/// small number of the model's clock, which advances explicitly.
+/// The time for which a shard must be unpolled before another thread may take it from a driver that
+/// is awake, in nanoseconds. Longer than a poll of small messages takes, so that threads with short
+/// handlers do not take shards from each other; far shorter than a network's timeouts. In a model
+/// it is a small number of the model's clock, which advances explicitly.
 pub(crate) const TAKEN_AFTER_NS: u64 = if cfg!(all(test, loom)) { 5 } else { 200_000 };
 
 /// The token has no holder.
@@ -79,8 +79,8 @@ impl Holder {
 pub(crate) struct Token {
     /// The holder and its activity.
     word: AtomicU64,
-    /// When it was released, or its holder last polled the shard or woke up. Not loom's atomic: the
-    /// exact moment at which a token is taken makes no difference between interleavings.
+    /// The time of its release, or of the last poll or wake-up of its holder. Not loom's atomic:
+    /// the exact moment at which a token is taken makes no difference between interleavings.
     left_ns: std::sync::atomic::AtomicU64,
     /// The shard's scheduler thread drives, or is about to.
     pub(super) on_duty: AtomicBool,

@@ -1,3 +1,10 @@
+//! Waiting for a condition while driving the network: [`wait_until`], and the end of a node.
+//!
+//! A waiter loops: it takes the tokens of free shards, polls these shards, and checks its
+//! condition. When no shard has work it announces that it is about to sleep, checks everything
+//! once more, and sleeps on the descriptors of its shards and of its [`Sleeper`]. The tokens that
+//! it holds ([`HeldTokens`]) are released when the wait ends.
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +19,9 @@ use super::token::{Holder, Mark, TAKEN_AFTER_NS};
 use super::{Drive, MAX_SHARDS, POLL_BUDGET, Poll, Sleeper, shards_of};
 use crate::Errno;
 
-/// How long a waiter must have had work on several shards, in one round or in several without a
-/// break, before it shares them: longer than a burst of messages takes, so that no other thread
-/// joins one that keeps up alone. In a model, the duration of two polls that take time.
+/// The time for which a waiter must have had work on several shards, in one round or in several
+/// without a break, before it shares them: longer than a burst of messages takes, so that a waiter
+/// that keeps up alone keeps its shards. In a model: the duration of two polls that take time.
 pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_000_000 };
 
 /// Waits until `ready` returns true; returns `true` then. Returns `false` if the deadline has
@@ -25,11 +32,12 @@ pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_
 /// or by another thread that then calls `sleeper.wake()`. After it has returned true it is not
 /// called again, so it may consume what it found. One sleeper serves one waiting thread at a time.
 ///
-/// It spins before it sleeps if the sleeper does ([`Sleeper::spinning`]).
+/// The waiter spins before it sleeps if the sleeper has a spin limit ([`Sleeper::spinning`]).
 ///
-/// Under load, several waiting threads divide the shards: a thread that has had work on several for
-/// long gives half of them to other waiting threads, or to their scheduler threads; and a shard to
-/// which its driver does not come back, because handlers run, may be taken by any waiting thread.
+/// Under load, several waiting threads divide the shards: a thread that has had work on several
+/// shards for a millisecond gives half of them to other waiting threads, or to the shards'
+/// scheduler threads. Any waiting thread may take a shard that its driver does not poll for a while
+/// because the handlers of another shard are running.
 pub fn wait_until(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -39,11 +47,11 @@ pub fn wait_until(
     wait_with(drive, sleeper, deadline_ns, ready, sleep_on_descriptors)
 }
 
-/// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
+/// [`wait_until`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
 ///
-/// After a sleep only those shards are polled whose descriptors were readable: mostly that is one,
-/// and brings the awaited event. Before the next sleep every other shard is polled too, as after
-/// each round that has found work.
+/// After a sleep, only the shards whose descriptors were readable are polled: usually a single one,
+/// which has the awaited event. If the condition is still false, the next round polls the other
+/// shards, and those that had work; readable shards without work (`idle`) are skipped once.
 pub(crate) fn wait_with(
     drive: &dyn Drive,
     sleeper: &Arc<Sleeper>,
@@ -111,9 +119,10 @@ pub(crate) fn wait_with(
     }
 }
 
-/// The combined result of polls of some shards.
+/// The combined result of polling some shards.
 struct PollRound {
-    /// The shards: those that had work, or those that had none.
+    /// From [`HeldTokens::poll`]: the shards that had work. In `idle`: the shards that had none and
+    /// need not be polled in the next round.
     mask: u64,
     found: Poll,
 }
@@ -122,9 +131,9 @@ struct PollRound {
 enum Slept {
     /// The awaited event came before the sleep.
     Ready,
-    /// It did not sleep: something has to be done first.
+    /// It did not sleep: a shard must be polled first.
     Not,
-    /// It slept until these shards became readable; none, if something else ended the sleep.
+    /// It slept; these shards are readable. 0 if the sleeper, the timer or the node's end woke it.
     Until(u64),
 }
 
@@ -134,12 +143,12 @@ struct HeldTokens<'a> {
     sleeper: &'a Arc<Sleeper>,
     waiter: Holder,
     mask: u64,
-    /// The state of the missing tokens when it last checked: the mask of shards, and the number of
-    /// releases.
+    /// The mask of all shards and the number of releases at the last check for free tokens. While
+    /// both are unchanged, no token has become free.
     checked: Option<(u64, usize)>,
-    /// When it next checks whether a token can be taken from another holder.
+    /// The time of its next check for tokens that can be taken from other holders.
     check_ns: u64,
-    /// How long it has had work on several shards, in nanoseconds.
+    /// The time for which it has had work on several shards, in nanoseconds.
     loaded_ns: u64,
 }
 
@@ -173,7 +182,8 @@ impl<'a> HeldTokens<'a> {
         }
     }
 
-    /// Polls its shards: first those that last brought what this sleeper waited for.
+    /// Polls the held shards of `mask`, first those that delivered this sleeper's last awaited
+    /// event.
     fn poll(&mut self, mask: u64, mut now_ns: u64) -> PollRound {
         let first = mask & self.sleeper.memo();
         let mut polled = PollRound { mask: 0, found: Poll::default() };
@@ -197,15 +207,15 @@ impl<'a> HeldTokens<'a> {
         polled
     }
 
-    /// Records the shards that brought the awaited event, if any.
+    /// Remembers the shards that delivered the awaited event, if any.
     fn remember(&self, mask: u64) {
         if mask != 0 {
             self.sleeper.set_memo(mask);
         }
     }
 
-    /// Handles the load after a round that found work on the shards of `worked`: if several have
-    /// had work for long, gives half of them to other threads.
+    /// Shares the load after a round that found work on the shards of `worked`: if several have had
+    /// work for [`SHARED_AFTER_NS`], gives half of them to other threads.
     fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
         if worked.count_ones() < 2 {
             self.loaded_ns = 0;
@@ -227,8 +237,8 @@ impl<'a> HeldTokens<'a> {
         }
     }
 
-    /// Selects half of these shards: first those of other partitions, and last those that bring
-    /// what this waiter waits for.
+    /// Selects half of these shards to give to other threads: first those of other partitions, and
+    /// last those that delivered this waiter's last awaited event.
     fn half(&self, mask: u64) -> u64 {
         let (fed, near) = (self.sleeper.memo(), self.drive.near());
         let by_distance = [!near & !fed, near & !fed, !near & fed, near & fed];
@@ -321,7 +331,7 @@ fn all_of(drive: &dyn Drive) -> u64 {
     !none
 }
 
-/// The flag that a node has been shut down, with a descriptor that is readable from then on.
+/// Shutdown flag of a node, with a descriptor that is readable once the flag is set.
 #[derive(Debug)]
 pub struct Ending {
     over: AtomicBool,
@@ -329,7 +339,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Makes the flag of a running node.
+    /// Creates the flag, not set.
     ///
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left.

@@ -13,13 +13,13 @@ use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::sys::Stream;
 use lnet_lnd::Miss;
 
-/// How long a socket's first segments may go unanswered before a new socket replaces it. TCP sends
-/// them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up to half
-/// of that time pass once more. The new socket begins when the third is due, so that at most 2 s
-/// pass between two segments.
+/// The time for which a socket's first segments may go unanswered before a new socket replaces it.
+/// TCP sends them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up
+/// to half of that time pass once more. The new socket begins when the third is due, so that at
+/// most 2 s pass between two segments.
 const UNANSWERED_NS: u64 = 3_000_000_000;
 
-/// When TCP sends the first segment again: a younger socket has lost no time.
+/// The age at which TCP first retransmits: a younger socket has lost no time.
 const FIRST_RETRY_NS: u64 = 1_000_000_000;
 
 /// A connection attempt of this side.
@@ -34,7 +34,7 @@ pub(super) struct Connecting {
     /// The source port is unprivileged, and so proves nothing to the peer.
     pub(super) unprivileged: bool,
     pub(super) begun_ns: u64,
-    /// When the present socket began to connect.
+    /// The time at which the present socket began to connect.
     pub(super) dialled_ns: u64,
     pub(super) deadline_ns: u64,
     /// Dropped when the attempt is over.
@@ -48,8 +48,8 @@ impl Connecting {
         self.deadline_ns.min(self.begun_ns.saturating_add(limit_ns))
     }
 
-    /// When a new socket replaces an unanswered one: no sooner than after the shortest pause
-    /// between attempts. `None` once the TCP connection is established.
+    /// Returns the time at which a new socket replaces an unanswered one: no sooner than after the
+    /// shortest pause between attempts. `None` once the TCP connection is established.
     pub(super) fn redial_ns(&self, min_reconnect_ns: u64) -> Option<u64> {
         let unanswered = || self.dialled_ns.saturating_add(UNANSWERED_NS.max(min_reconnect_ns));
         (!self.greeted).then(unanswered)

@@ -56,14 +56,14 @@ pub(super) struct RxConn {
     /// The events for earlier data, possibly the end, went to the handshake and are not repeated:
     /// reading continues until nothing is left.
     pub(super) fresh: bool,
-    /// When bytes were last received.
+    /// The time of the last received bytes.
     pub(super) last_heard_ns: u64,
     /// Bytes have been received since this was last taken.
     pub(super) received: bool,
     /// No bytes have been received after the handshake.
     pub(super) silent: bool,
-    /// When the message in reception began, or was resumed; `None` between messages, and while one
-    /// is held.
+    /// The time at which the message in reception began or was resumed; `None` between messages,
+    /// and while one is held.
     begun_ns: Option<u64>,
     /// Progress of sending.
     pub(super) sending: Sending,

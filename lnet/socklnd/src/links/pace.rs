@@ -18,14 +18,14 @@ pub(super) struct Pace {
     backoff: Backoff,
     /// Until this time, no second connection of a type is requested from the peer.
     surplus_ns: u64,
-    /// When the first of the live connections was established.
+    /// The time at which the first of the live connections was established.
     since_ns: u64,
     /// The number of connections that ended alone, soon after they were opened, since the first
     /// live connection.
     alone: u32,
     /// End of the pause after the last of these.
     alone_ns: u64,
-    /// When the current attempt began.
+    /// The start time of the current attempt.
     begun_ns: u64,
     /// Time left for the attempts that complete the set. The bound applies to all of them together:
     /// with a bound for each, a peer that delays every attempt would hold a permit for many

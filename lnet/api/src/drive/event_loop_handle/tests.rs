@@ -97,7 +97,7 @@ fn what_comes_while_somebody_else_drives_is_told_by_the_bell_alone() {
     assert!(event_loop_handle.arm(&drive, None, || false).unwrap(), "armed again, without a look");
     assert!(!is_readable_now(&event_loop_handle));
     drive.tokens.release(0, 0);
-    assert!(is_readable_now(&event_loop_handle), "nobody drives any more");
+    assert!(is_readable_now(&event_loop_handle), "the shard has no driver any more");
     assert!(!event_loop_handle.arm(&drive, None, || false).unwrap());
     assert!(event_loop_handle.arm(&drive, None, || false).unwrap());
 }

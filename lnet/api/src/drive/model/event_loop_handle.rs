@@ -12,7 +12,7 @@ fn listener(net: &Arc<Net>, number: usize) -> Running {
         let drive: &dyn Drive = net;
         while !ready() {
             if let Some(armed) = arm_with(drive, sleeper, None, ready) {
-                net.system.sleep(number, Bed { mask: armed.mask, ..Bed::default() });
+                net.system.sleep(number, WakeOn { mask: armed.mask, ..WakeOn::default() });
                 armed.end(drive, sleeper);
             }
         }

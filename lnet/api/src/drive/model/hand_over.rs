@@ -61,31 +61,31 @@ fn slept_on_without_another_look_a_shard_that_was_taken_has_two_drivers() {
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn freed_silently_a_shard_is_not_driven() {
     broken(WAKE, || check(2, one_shard_and_two_waiters));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn without_barriers_neither_sees_the_other() {
     broken(WAITERS, || check(2, one_shard_and_two_waiters));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn without_its_barrier_a_listener_sees_no_free_shard() {
     broken(LISTENERS, || check(2, a_listener_and_a_waiter));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn not_called_off_a_steward_keeps_its_shard() {
     broken(SCHED_THREAD, || check(2, a_sched_thread_that_is_called_off));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn not_passed_on_a_wake_up_is_lost() {
     broken(PASS_ON, || check(2, two_waiters_and_a_sched_thread));
 }

@@ -38,7 +38,7 @@ fn loaded([given, kept]: [usize; 2]) -> (Arc<Net>, [Running; 2]) {
     let due = due.map(|(shard, number)| (SECOND_NS, shard, number));
     net.system.kernel.lock().unwrap().due = due.into();
     let first = waiter(&net, 0);
-    net.system.sleep(ONLOOKER, Bed { until_ns: Some(FIRST_NS), ..Bed::default() });
+    net.system.sleep(ONLOOKER_SLOT, WakeOn { until_ns: Some(FIRST_NS), ..WakeOn::default() });
     let second = waiter(&net, 1);
     (net, [first, second])
 }
@@ -55,7 +55,7 @@ fn a_shard_for_a_waiter() {
 /// given the shard on which the first one's message comes.
 fn a_shard_for_a_waiter_that_leaves() {
     let (net, waiters) = loaded([0, FOR_NONE]);
-    net.system.sleep(ONLOOKER, Bed { until_ns: Some(SECOND_NS), ..Bed::default() });
+    net.system.sleep(ONLOOKER_SLOT, WakeOn { until_ns: Some(SECOND_NS), ..WakeOn::default() });
     net.got[1].store(true, Ordering::Release);
     net.sleepers[1].wake();
     end(&net, waiters, []);
@@ -179,25 +179,25 @@ fn a_shard_that_is_left_lying_and_dropped_has_one_driver() {
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn a_waiter_that_does_not_share_leaves_a_shard_to_no_other() {
     broken(SHARE, || check(1, a_shard_for_a_waiter));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn a_waiter_that_does_not_share_leaves_a_shard_to_no_steward() {
     broken(SHARE, || check(1, a_shard_for_a_sched_thread));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn shared_silently_a_shard_is_not_driven() {
     broken(WAKE, || check(1, a_shard_for_a_waiter));
 }
 
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn woken_too_early_a_steward_sees_no_shard() {
     broken(CALL, || check(2, a_shard_for_a_sched_thread));
 }

@@ -60,7 +60,7 @@ impl World {
         self.net.system.set_time(self.net.now_ns() + GRACE_NS);
     }
 
-    /// Sleeps, without driving, until a message has come or never will.
+    /// Sleeps, without driving, until a message has arrived or the model has stalled.
     fn expect(&self, number: usize) {
         self.net.expect(number, number);
     }
@@ -109,7 +109,7 @@ fn a_waiter_that_comes_and_goes() {
 /// The program has all shards exclusively, so that no timer runs; then it releases them.
 fn a_holder_that_goes() {
     let world = World::after(|net| (0..2).for_each(|shard| assert!(net.tokens.claim(shard))));
-    world.net.system.sleep(ONLOOKER, Bed { until_ns: Some(QUIET_NS), ..Bed::default() });
+    world.net.system.sleep(ONLOOKER_SLOT, WakeOn { until_ns: Some(QUIET_NS), ..WakeOn::default() });
     world.net.arrive(0, 0);
     (0..2).for_each(|shard| world.net.tokens.release(shard, world.net.now_ns()));
     world.expect(0);
@@ -138,7 +138,7 @@ fn a_handler_that_blocks_beside_a_waiter() {
     let world = with_a_handler_that_blocks();
     let other = waiter(&world.net, 1);
     world.net.wait(0);
-    world.net.expect(1, ONLOOKER);
+    world.net.expect(1, ONLOOKER_SLOT);
     other.join().unwrap();
     world.end();
 }
@@ -178,14 +178,14 @@ fn a_waiter_drives_while_anothers_handler_blocks() {
 
 /// If a waiter that sleeps on all shards wakes up silently, the keeper sleeps for ever.
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn roused_silently_nobody_watches() {
     broken(ROUSE, || check(1, a_handler_that_blocks));
 }
 
 /// If exclusively held shards are released silently, the keeper sleeps for ever.
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn released_silently_nobody_watches() {
     broken(RELEASE, || check(1, a_holder_that_goes));
 }
@@ -193,14 +193,14 @@ fn released_silently_nobody_watches() {
 /// A scheduler thread that leaves the watch may not see the one that goes to rest: loom finds that
 /// no thread keeps watch then.
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn announced_too_late_nobody_watches() {
     broken(REST, || check(2, one_after_the_other));
 }
 
 /// Nor does any thread keep watch if the one that leaves the watch wakes no other.
 #[test]
-#[should_panic(expected = "everybody sleeps")]
+#[should_panic(expected = "all threads sleep")]
 fn left_silently_nobody_watches() {
     broken(LEAVE, || check(2, one_after_the_other));
 }

@@ -41,6 +41,7 @@ impl RxConn {
         }
     }
 
+    /// Reads into a receive buffer, and parses the bytes.
     fn read_buffered(
         &mut self,
         turn: Turn<'_>,
@@ -70,6 +71,8 @@ impl RxConn {
         }
     }
 
+    /// Reads the rest of a payload into its destination, without a copy; bytes beyond it go to the
+    /// receive buffer and are parsed.
     fn read_direct(
         &mut self,
         turn: Turn<'_>,
@@ -128,8 +131,8 @@ impl RxConn {
         }
     }
 
-    /// The reason for the end of reception. After a send has returned TCP's error, a receive only
-    /// reports the end.
+    /// Returns the reason for the end of reception. If a send has already consumed TCP's error, a
+    /// receive reports only end of file; the error of the send is the reason then.
     fn ended(&self) -> Miss {
         if let Some(errno) = self.conn.broken() {
             return Miss::gone(errno, "");
