@@ -36,7 +36,7 @@ use crate::rules::{GET, GROW, PUT};
 #[derive(Debug)]
 pub struct Producer<T, M> {
     memory: M,
-    place: Place,
+    position: Position,
     /// The number of slots known to be free.
     room: u64,
     /// The consumer's counters as last read.
@@ -58,7 +58,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         take_producer(&memory)?;
         Ok(Producer {
             memory,
-            place: Place { fill: 0, produced: 0 },
+            position: Position { fill: 0, produced: 0 },
             room: u64::from(MIN_SLOTS - 1),
             consumed: 0,
             slots: MIN_SLOTS,
@@ -94,7 +94,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         if self.room == 0 {
             self.find_room()?;
         }
-        match self.place.put(&self.memory, &event) {
+        match self.position.put(&self.memory, &event) {
             Some(next) => {
                 point!(PushStamped);
                 self.place = next;
@@ -140,10 +140,10 @@ impl<T: Event, M: Memory> Producer<T, M> {
             }
             // A copy of the position: the loop writes only slots. `BatchPush` stores it back when
             // dropped, since the iterator may panic.
-            let mut batch = BatchPush { place: self.place, room: self.room, producer: self };
+            let mut batch = BatchPush { position: self.position, room: self.room, producer: self };
             while batch.room > 0 {
                 let Some(event) = events.next() else { return Ok(pushed) };
-                let Some(next) = batch.place.put(&batch.producer.memory, &event) else {
+                let Some(next) = batch.position.put(&batch.producer.memory, &event) else {
                     drop(batch);
                     return Err(self.lost());
                 };
@@ -195,7 +195,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     /// The number of events pushed since the start.
     pub fn pushed(&self) -> u64 {
-        self.place.produced
+        self.position.produced
     }
 
     /// The number of slots that the memory holds: the limit of the ring's growth.
@@ -220,13 +220,13 @@ impl<T: Event, M: Memory> Producer<T, M> {
     /// The slot to fill next.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn fill(&self) -> u32 {
-        self.place.fill
+        self.position.fill
     }
 
     /// Makes a new queue behave as if `events` events had passed through it.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn start_at(&mut self, events: u64) {
-        (self.place.produced, self.consumed) = (events, events);
+        (self.position.produced, self.consumed) = (events, events);
     }
 
     #[cold]
@@ -259,15 +259,15 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.slots = slots;
         // Does not underflow: before, at most `slots - 1` events waited; `consumed` has not
         // decreased, and `slots` has decreased only if no event waits.
-        self.room = u64::from(slots - 1) - (self.place.produced - consumed);
+        self.room = u64::from(slots - 1) - (self.position.produced - consumed);
         point!(RoomUpdated);
         Ok(())
     }
 
     fn check(&self, consumed: u64, slots: u32, fewest: u32) -> Result<(), Corruption> {
         let max = self.max_slots();
-        if consumed > self.place.produced {
-            return Err(Corruption::ConsumedTooMany { consumed, produced: self.place.produced });
+        if consumed > self.position.produced {
+            return Err(Corruption::ConsumedTooMany { consumed, produced: self.position.produced });
         }
         if consumed < self.consumed {
             return Err(Corruption::ConsumedFewer { consumed, before: self.consumed });
@@ -275,8 +275,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
         if slots < fewest {
             return Err(Corruption::Shrunk { slots, before: self.slots });
         }
-        if slots < self.slots && consumed != self.place.produced {
-            return Err(Corruption::ShrunkInUse { slots, waiting: self.place.produced - consumed });
+        if slots < self.slots && consumed != self.position.produced {
+            return Err(Corruption::ShrunkInUse { slots, waiting: self.position.produced - consumed });
         }
         if slots > max {
             return Err(Corruption::Outgrown { slots, max });
@@ -286,7 +286,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     #[cold]
     fn lost(&mut self) -> PushError {
-        let corruption = Corruption::Link { index: self.place.fill, slots: self.max_slots() };
+        let corruption = Corruption::Link { index: self.position.fill, slots: self.max_slots() };
         PushError::Corrupt(self.set_corrupt(corruption))
     }
 
@@ -301,20 +301,20 @@ impl<T: Event, M: Memory> Producer<T, M> {
 /// The local state of a producer that pushes several events.
 struct BatchPush<'a, T, M> {
     producer: &'a mut Producer<T, M>,
-    place: Place,
+    position: Position,
     room: u64,
 }
 
 impl<T, M> Drop for BatchPush<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        (self.producer.place, self.producer.room) = (self.place, self.room);
+        (self.producer.position, self.producer.room) = (self.position, self.room);
     }
 }
 
 /// The producer's position in the ring.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Position {
     /// The slot to fill next.
     ///
     /// Read from the link of a slot right after that slot was filled and before it is published:
@@ -326,7 +326,7 @@ struct Place {
     produced: u64,
 }
 
-impl Place {
+impl Position {
     /// Fills the slot at this position, which must be free, and returns the next position; `None`
     /// if there is no such slot.
     ///
@@ -334,12 +334,12 @@ impl Place {
     /// stores in order and prefetch the lines of only a few, so a store to another line in between
     /// would delay the next slot.
     #[inline]
-    fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Place> {
+    fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Position> {
         let index = self.fill as usize;
         let (slot, link) = (memory.slots().get(index)?, memory.links().get(index)?);
         // Relaxed: the load that showed the slot to be free (bevq.get, bevq.grow) ordered its link
         // before, too. An invalid link is found when it is followed.
-        let next = Place { fill: link.0.load(Relaxed), produced: self.produced + 1 };
+        let next = Position { fill: link.0.load(Relaxed), produced: self.produced + 1 };
         point!(LinkRead);
         slot.payload.write(event);
         point!(Filled);

@@ -237,7 +237,7 @@ impl<T, A> Slots<T, A> {
         }
         self.reserve(1).ok()?;
         let key = self.next_key();
-        let (chunk, at) = place_of(key.index);
+        let (chunk, at) = location_of(key.index);
         let chunk = self.chunks.get_mut(chunk)?;
         match chunk.get_mut(at) {
             Some(slot) => {
@@ -362,13 +362,13 @@ impl<T, A> Slots<T, A> {
 
     #[inline]
     fn slot(&self, index: u32) -> Option<&Slot<T, A>> {
-        let (chunk, at) = place_of(index);
+        let (chunk, at) = location_of(index);
         self.chunks.get(chunk)?.get(at)
     }
 
     #[inline]
     fn slot_mut(&mut self, index: u32) -> Option<&mut Slot<T, A>> {
-        let (chunk, at) = place_of(index);
+        let (chunk, at) = location_of(index);
         self.chunks.get_mut(chunk)?.get_mut(at)
     }
 }
@@ -418,7 +418,7 @@ const fn first_of(chunk: usize) -> usize {
 
 /// Returns the chunk of an index, and the position in that chunk.
 #[inline]
-const fn place_of(index: u32) -> (usize, usize) {
+const fn location_of(index: u32) -> (usize, usize) {
     let index = index as usize;
     if index >= CHUNK_MAX {
         (SMALL_CHUNKS - 1 + index / CHUNK_MAX, index % CHUNK_MAX)
@@ -518,7 +518,7 @@ mod tests {
     fn every_place_lies_in_a_chunk_of_its_own() {
         let mut next = (0, 0);
         for index in 0..10_000 {
-            assert_eq!(place_of(index), next, "{index}");
+            assert_eq!(location_of(index), next, "{index}");
             assert_eq!(first_of(next.0) + next.1, index as usize);
             next.1 += 1;
             if next.1 == chunk_len(next.0) {

@@ -77,13 +77,13 @@ impl Client {
         let socket = Socket::connect(path).map_err(|errno| format!("cannot connect: {errno}"))?;
         points.pass("connected");
         let hello = wire::packet(kind::HELLO, 1, &wire::hello(name, wire::VERSION));
-        socket.send(&hello, &[]).map_err(|errno| format!("cannot say hello: {errno}"))?;
+        socket.send(&hello, &[]).map_err(|errno| format!("cannot send the hello: {errno}"))?;
         points.pass("hello sent");
         let reply = receive(&socket, 1, PATIENCE)?;
         points.pass("welcomed");
         let mut reply = reply.done().map_err(|errno| format!("not welcome: {errno}"))?;
         if reply.body.len() != 96 || u16_at(&reply.body, 0) != wire::VERSION || reply.fds.len() != 2 {
-            return Err(format!("no welcome: {reply:?}"));
+            return Err(format!("an invalid welcome: {reply:?}"));
         }
         let (Some(doorbell), Some(memory)) = (reply.fds.pop(), reply.fds.pop()) else { unreachable!() };
         let ring = Ring::new(Queue::map(&memory)?, doorbell);
@@ -149,7 +149,7 @@ impl Client {
     pub fn ask(&mut self, kind: u16, body: &[u8], fds: &[RawFd]) -> Result<u64, String> {
         self.last_id += 1;
         let packet = wire::packet(kind, self.last_id, body);
-        self.socket.send(&packet, fds).map_err(|errno| format!("cannot ask: {errno}"))?;
+        self.socket.send(&packet, fds).map_err(|errno| format!("cannot send the request: {errno}"))?;
         self.points.pass("request sent");
         Ok(self.last_id)
     }

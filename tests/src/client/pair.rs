@@ -87,7 +87,7 @@ impl Side {
         match (0..).zip(words).find(|(word, bytes)| u64::from_le_bytes(**bytes) != expected(seed, *word)) {
             None => Ok(seed),
             Some((word, _)) => {
-                Err(format!("word {word} of what {seed:#x} began is wrong in buffer {buffer:#x}"))
+                Err(format!("word {word} of the content of seed {seed:#x} is wrong in buffer {buffer:#x}"))
             }
         }
     }
@@ -157,7 +157,7 @@ impl Side {
         self.client.stop_tm(tm).map_err(|errno| format!("cannot stop: {errno}"))?;
         let release = super::wire::arena(self.arena.number);
         let released = self.client.call(super::wire::kind::RELEASE_ARENA, &release);
-        released.map_err(|errno| format!("cannot give the arena back: {errno}"))?;
+        released.map_err(|errno| format!("cannot release the arena: {errno}"))?;
         Ok(self.client.points)
     }
 }
@@ -270,7 +270,7 @@ impl Pair {
                 [Use::Send, Use::Give].map(|used| seeds(seed, round, theirs, name(used, number)))
             });
             if !careless && came != sent.collect() {
-                return Err(format!("in round {round} other things came than were sent"));
+                return Err(format!("round {round}: the received content differs from the sent content"));
             }
         }
         Ok(())

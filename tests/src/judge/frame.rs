@@ -286,7 +286,7 @@ fn read_message(stream: &mut impl Read, version: u32, prefix: Prefix) -> Result<
         }
     };
     let (Some(dest), Some(src)) = (dest, src) else {
-        return Err(NoFrame::Wrong(format!("a header with NIDs of a size that there is not: {nids:02x?}")));
+        return Err(NoFrame::Wrong(format!("a header with NIDs of an invalid size: {nids:02x?}")));
     };
     let word = |at| Order::Little.u32_at(rest, at);
     let (kind, length) = (word(8), word(12));

@@ -112,7 +112,7 @@ impl<'t> Session<'t> {
     /// Adds an accepted connection to this peer; returns its index.
     pub fn take(&mut self, stream: TcpStream, kind: u32, incarnation: u64) -> Result<usize, String> {
         if self.links.iter().any(|link| link.incarnation != incarnation) {
-            return Err(format!("incarnation {incarnation:#x}, and another one on the connections before"));
+            return Err(format!("incarnation {incarnation:#x} differs from that of earlier connections"));
         }
         let identity = self.target.identity(&stream, self.own)?;
         let mut reader = stream.try_clone().map_err(|error| error.to_string())?;
@@ -207,7 +207,7 @@ impl<'t> Session<'t> {
     fn event(&mut self, until: Instant) -> Result<(usize, Result<Frame, NoFrame>), String> {
         let left = until.saturating_duration_since(Instant::now());
         let (link, event) = self.events.recv_timeout(left).map_err(|error| match error {
-            RecvTimeoutError::Timeout => format!("what was due has not come in {:?}", self.target.patience),
+            RecvTimeoutError::Timeout => format!("no expected frame within {:?}", self.target.patience),
             RecvTimeoutError::Disconnected => "no connection is left".to_string(),
         })?;
         if event.is_err() {

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ["measure", one, here, other, there] => measure::measure([one, other], [here, there]),
         ["visit", one, here, other, there] => measure::visit([one, other], [here, there]),
         ["busy", socket, address] => scribble::busy(socket, address),
-        _ => Err(format!("what is {words:?}?")),
+        _ => Err(format!("unknown arguments {words:?}")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,7 +59,7 @@ pub(crate) fn measure(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), St
                     say("ended");
                     return Ok(());
                 }
-                _ => return Err(format!("what is {line:?}?")),
+                _ => return Err(format!("unknown command {line:?}")),
             }
         }
     }
@@ -89,9 +89,9 @@ pub(crate) fn visit(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), Stri
     for side in pair.sides {
         let socket = side.client.socket;
         shutdown(std::os::fd::AsFd::as_fd(&socket).as_raw_fd(), Shutdown::Write)
-            .map_err(|errno| format!("cannot say goodbye: {errno}"))?;
+            .map_err(|errno| format!("cannot close the connection: {errno}"))?;
         if !socket.ends(PATIENCE) {
-            return Err("its socket is not closed".into());
+            return Err("the helper does not close the socket".into());
         }
     }
     say("done");

@@ -67,7 +67,7 @@ pub(crate) fn hold(socket: &str, address: &str, silent: &str) -> Result<(), Stri
 
 pub(crate) fn wait(socket: &str, address: &str) -> Result<(), String> {
     let mut client = Client::connect(Path::new(socket), "wait")?;
-    let failed = |errno| format!("cannot begin: {errno}");
+    let failed = |errno| format!("cannot start the operation: {errno}");
     let arena = client.arena(1 << 20, false).map_err(failed)?;
     let mut tm = client.start_tm(nid(address)?, PORTAL, 16).map_err(failed)?;
     client.submit(&Entry::register(handle(0), arena.number, 0, 4096)).map_err(failed)?;

@@ -19,7 +19,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
     let clients: Vec<Client> =
         (0..count).map_while(|_| Client::connect(&target.socket, "flood").ok()).collect();
     if clients.is_empty() {
-        return Err("the helper takes no connection".into());
+        return Err("the helper accepts no connection".into());
     }
     let (mut id, mut answers, mut is_full) = (1, 0_u64, false);
     loop {

@@ -120,7 +120,7 @@ fn parts(address: &str) -> (&str, &str) {
 
 /// Parses an argument.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{text}: not what it should be"))
+    text.parse().map_err(|_| format!("invalid argument {text:?}"))
 }
 
 /// Prints a line for the test.

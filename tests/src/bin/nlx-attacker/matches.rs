@@ -28,7 +28,7 @@ pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, Strin
 
 /// Starts up to `count` passive operations, and counts those refused.
 pub(crate) fn fill(target: &Target, client: &mut Client, count: u32) -> Result<(Tm, u64), String> {
-    let failed = |errno| format!("a connection of little use: {errno}");
+    let failed = |errno| format!("cannot fill a connection: {errno}");
     let count = count.min(client.limit(52)).min(client.limit(60)).min(client.limit(64));
     let arena = client.arena(4096, false).map_err(failed)?;
     let mut tm = client.start_tm(target.nid, PORTAL, count).map_err(failed)?;

@@ -73,7 +73,7 @@ pub(super) fn burst(target: &Target) -> Verdict {
     while !wanted.is_empty() {
         let (_, reply) = session.message()?;
         let place = wanted.iter().position(|request| request.handle() == reply.handle());
-        let place = place.ok_or_else(|| format!("a REPLY to nothing: {:02x?}", reply.handle()))?;
+        let place = place.ok_or_else(|| format!("a REPLY without a request: {:02x?}", reply.handle()))?;
         judge_answer(&wanted.swap_remove(place), &reply)?;
     }
     Ok(())

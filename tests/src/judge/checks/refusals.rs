@@ -30,7 +30,7 @@ pub(super) fn wrong_nid(target: &Target) -> Verdict {
         let mut request = right.clone();
         request[at] ^= 1;
         closed(target, &[request, hello.clone()].concat())
-            .map_err(|fault| format!("byte {at} of the request turned: {fault}"))?;
+            .map_err(|fault| format!("byte {at} of the request changed: {fault}"))?;
     }
     Ok(())
 }

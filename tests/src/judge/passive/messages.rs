@@ -74,7 +74,7 @@ impl PassiveShared {
         let info = PingInfo::parse(&message.payload);
         let verdict = info.clone().and_then(|info| {
             let known = info.nis.iter().any(|&(listed, _)| listed == nid);
-            rules::must(known && info.sequence > 0, || format!("it says of itself {info:x?}"))
+            rules::must(known && info.sequence > 0, || format!("wrong ping information {info:x?}"))
         });
         self.lock().record.note(rules::PING, verdict);
         info
@@ -161,7 +161,7 @@ impl PassiveShared {
                     }
                     _ => false,
                 };
-                let words = || format!("a message of type {} for no handle of ours", message.kind);
+                let words = || format!("a message of type {} with an unknown handle", message.kind);
                 // The requester checks the rest of it.
                 if !known {
                     state.record.note(rules::ANSWERS, Err(words()));
