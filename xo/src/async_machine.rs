@@ -129,8 +129,8 @@ impl AsyncMachine {
         self.owner.start(op)
     }
 
-    /// The next message of a receive buffer, in order of arrival. Receive buffers are posted with
-    /// [`AsyncMachine::post`], or from a pool ([`MachineBuilder::pool`]).
+    /// Returns the next message of a receive buffer, in order of arrival. Receive buffers are
+    /// posted with [`AsyncMachine::post`], or from a pool ([`MachineBuilder::pool`]).
     ///
     /// If a receive buffer ends without a message (timeout, cancel, stop of the machine), the
     /// future fails and returns the buffer. After the machine has ended and all messages are taken,

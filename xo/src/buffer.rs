@@ -181,14 +181,14 @@ impl Buffer {
         Buffer::register(domain, memory, Foreign::Refused)
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.0.memory.len()
     }
 
-    /// The memory, for uses that [`Buffer::read`] and [`Buffer::write`] do not cover: several
-    /// segments, parts of the buffer, copies between buffers.
+    /// Returns the memory, for uses that [`Buffer::read`] and [`Buffer::write`] do not cover:
+    /// several segments, parts of the buffer, copies between buffers.
     pub fn memory(&self) -> &IoVec {
         &self.0.memory
     }
@@ -218,7 +218,7 @@ impl Buffer {
         }
     }
 
-    /// The client's number for this buffer; initially 0.
+    /// Returns the client's number for this buffer; initially 0.
     #[must_use]
     pub fn tag(&self) -> u64 {
         self.0.tag
@@ -231,7 +231,7 @@ impl Buffer {
         self.0.tag = tag;
     }
 
-    /// The transport's handle; `NO_HANDLE` for a large buffer.
+    /// Returns the transport's handle; `NO_HANDLE` for a large buffer.
     pub(crate) fn handle(&self) -> BufferHandle {
         match self.0.registration {
             Registration::One(handle) => handle,
@@ -239,7 +239,7 @@ impl Buffer {
         }
     }
 
-    /// Whether it is registered in parts.
+    /// Returns whether it is registered in parts.
     pub(crate) fn is_large(&self) -> bool {
         matches!(self.0.registration, Registration::Parts(_))
     }
@@ -253,7 +253,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// The parts of a large buffer; `None` for any other.
+    /// Returns the parts of a large buffer; `None` for any other.
     pub(crate) fn parts(&mut self) -> Option<&mut [Option<Buffer>]> {
         match &mut self.0.registration {
             Registration::One(_) => None,
@@ -336,7 +336,7 @@ fn split(memory: &IoVec, part_bytes: usize) -> Result<Vec<IoVec>, Error> {
     Ok(starts.map(part).collect::<Result<_, RegionError>>()?)
 }
 
-/// A range of a buffer's memory.
+/// Returns a range of a buffer's memory.
 fn slice(memory: &IoVec, range: Range<usize>) -> Result<IoVec, RegionError> {
     let mut fragments = Vec::new();
     let mut at = 0;

@@ -9,8 +9,8 @@ thread_local! {
     static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is an event thread: it must not wait for another machine's last callback, which may
-/// wait for it.
+/// Returns whether this is an event thread: it must not wait for another machine's last callback,
+/// which may wait for it.
 pub(crate) fn is_event_thread() -> bool {
     IS_EVENT_THREAD.get()
 }

@@ -174,8 +174,8 @@ impl Domain {
         Domain { inner: Arc::new(inner) }
     }
 
-    /// The node inside this program, for its counters, for pings and for further domains; `None`
-    /// over a helper.
+    /// Returns the node inside this program, for its counters, for pings and for further domains;
+    /// `None` over a helper.
     #[cfg(feature = "in-process")]
     pub fn node(&self) -> Option<&Arc<lnet_node::Node>> {
         self.inner.node.as_ref()
@@ -186,12 +186,12 @@ impl Domain {
         self.inner.usage.set(quotas);
     }
 
-    /// The transport's limits for buffers.
+    /// Returns the transport's limits for buffers.
     pub fn limits(&self) -> Limits {
         self.inner.core.limits()
     }
 
-    /// The NIDs of the node, with `0@lo` last; empty in a forked child.
+    /// Returns the NIDs of the node, with `0@lo` last; empty in a forked child.
     pub fn nids(&self) -> Vec<Nid> {
         if self.inner.in_owner_process() { self.inner.core.nids() } else { Vec::new() }
     }
@@ -210,8 +210,8 @@ impl DomainInner {
         &self.usage
     }
 
-    /// Whether this is the process that opened the domain, and not a forked child. Callers check
-    /// this before they take any lock: in a child, a lock may be held for ever.
+    /// Returns whether this is the process that opened the domain, and not a forked child. Callers
+    /// check this before they take any lock: in a child, a lock may be held for ever.
     #[inline]
     pub(crate) fn in_owner_process(&self) -> bool {
         self.fork_guard.in_owner_process()

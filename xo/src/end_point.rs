@@ -24,15 +24,15 @@ struct EndPointEntry {
 }
 
 impl EndPoint {
-    /// The address. Its text can be passed to [`crate::Machine::end_point`] of any transfer
+    /// Returns the address. Its text can be passed to [`crate::Machine::end_point`] of any transfer
     /// machine.
     #[must_use]
     pub fn address(&self) -> Address {
         self.0.address
     }
 
-    /// The number of end points of this address at the transfer machine, including this one and
-    /// those of messages in flight.
+    /// Returns the number of end points of this address at the transfer machine, including this one
+    /// and those of messages in flight.
     #[must_use]
     pub fn references(&self) -> usize {
         self.0.users.load(Ordering::Relaxed)
@@ -117,12 +117,12 @@ impl EndPoints {
         EndPoint::new(known)
     }
 
-    /// Whether end points of this address are in use.
+    /// Returns whether end points of this address are in use.
     pub(crate) fn is_used(&self, address: Address) -> bool {
         self.table.lock().by_address.get(&address).is_some_and(is_used)
     }
 
-    /// The number of addresses in use.
+    /// Returns the number of addresses in use.
     pub(crate) fn in_use(&self) -> usize {
         self.table.lock().by_address.values().filter(|known| is_used(known)).count()
     }

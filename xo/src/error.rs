@@ -167,7 +167,7 @@ impl From<CoreError> for Error {
 }
 
 impl Error {
-    /// The errno that Motr reports for this error (motr-transport 2.13).
+    /// Returns the errno that Motr reports for this error (motr-transport 2.13).
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

@@ -55,7 +55,7 @@ pub(crate) trait Owner: Send + Sync {
 }
 
 impl Event {
-    /// Whether this is the operation's last event.
+    /// Returns whether this is the operation's last event.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.buffer.is_some()

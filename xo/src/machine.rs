@@ -156,7 +156,7 @@ impl Machine {
         self.provisioner = provisioner;
     }
 
-    /// Its address, with the id that was assigned.
+    /// Returns its address, with the id that was assigned.
     pub fn address(&self) -> Address {
         self.tm.address()
     }
@@ -179,13 +179,13 @@ impl Machine {
         self.tm.bind_thread()
     }
 
-    /// The machine's end point: a message sent to it arrives at this machine.
+    /// Returns the machine's end point: a message sent to it arrives at this machine.
     pub fn own_end_point(&self) -> &EndPoint {
         &self.own
     }
 
-    /// The end point of the peer at this address, `nid:pid:portal:tmid`. Two texts of one address
-    /// give the same end point.
+    /// Returns the end point of the peer at this address, `nid:pid:portal:tmid`. Two texts of one
+    /// address give the same end point.
     ///
     /// # Errors
     /// EINVAL for a text that is not an address, `*` included (MT-70); ESHUTDOWN unless the
@@ -210,38 +210,39 @@ impl Machine {
         usage.check(Object::EndPoints, self.end_points.in_use() as u64)
     }
 
-    /// The number of addresses whose end points are in use, including the machine's address.
+    /// Returns the number of addresses whose end points are in use, including the machine's
+    /// address.
     pub fn end_points(&self) -> usize {
         if self.domain.in_owner_process() { self.end_points.in_use() } else { 0 }
     }
 
-    /// The machine's state; [`TmState::Failed`] in a forked child.
+    /// Returns the machine's state; [`TmState::Failed`] in a forked child.
     pub fn state(&self) -> TmState {
         self.operations_here().map_or(TmState::Failed, Operations::state)
     }
 
-    /// The number of operations whose last event the client has not taken.
+    /// Returns the number of operations whose last event the client has not taken.
     pub fn in_flight(&self) -> usize {
         self.operations_here().map_or(0, Operations::in_flight)
     }
 
-    /// The number of operations of one queue whose last event the client has not taken.
+    /// Returns the number of operations of one queue whose last event the client has not taken.
     pub fn posted(&self, queue: Queue) -> usize {
         self.operations_here().map_or(0, |operations| operations.posted(queue))
     }
 
-    /// The operations; `None` in a forked child.
+    /// Returns the operations; `None` in a forked child.
     fn operations_here(&self) -> Option<&Operations> {
         self.domain.in_owner_process().then_some(&self.operations)
     }
 
-    /// The number of messages dropped since the machine started, because no receive buffer matched
-    /// them (X13). The observer is called for them too ([`crate::TmEvent::NoBuffer`]).
+    /// Returns the number of messages dropped since the machine started, because no receive buffer
+    /// matched them (X13). The observer is called for them too ([`crate::TmEvent::NoBuffer`]).
     pub fn dropped_messages(&self) -> u64 {
         self.tm.dropped()
     }
 
-    /// The counters of each queue, at [`Queue::index`].
+    /// Returns the counters of each queue, at [`Queue::index`].
     pub fn statistics(&self) -> [QueueStatistics; Queue::COUNT] {
         self.operations_here().map(|operations| operations.statistics(false)).unwrap_or_default()
     }
@@ -316,14 +317,14 @@ impl Machine {
         Ok(())
     }
 
-    /// The number of receive buffers that are missing because the pool had none; 0 without a pool.
-    /// They are posted as soon as the pool has buffers. Each newly missing one counts as a failure
-    /// in the statistics of [`Queue::MessageReceive`].
+    /// Returns the number of receive buffers that are missing because the pool had none; 0 without
+    /// a pool. They are posted as soon as the pool has buffers. Each newly missing one counts as a
+    /// failure in the statistics of [`Queue::MessageReceive`].
     pub fn deficit(&self) -> usize {
         self.provisioner.as_ref().map_or(0, Provisioner::deficit)
     }
 
-    /// The colour of the buffers that the machine takes from its pool.
+    /// Returns the colour of the buffers that the machine takes from its pool.
     pub fn colour(&self) -> Colour {
         self.provisioner().map_or(Colour::Any, Provisioner::colour)
     }
@@ -342,7 +343,7 @@ impl Machine {
         self.provisioner()?.set_colour(colour)
     }
 
-    /// The large transfers in flight.
+    /// Returns the large transfers in flight.
     pub(crate) fn larges(&self) -> &Larges {
         &self.larges
     }
@@ -352,7 +353,7 @@ impl Machine {
         &self.this
     }
 
-    /// Whether an event thread takes its events.
+    /// Returns whether an event thread takes its events.
     pub(crate) fn has_callbacks(&self) -> bool {
         self.callbacks.is_some()
     }
@@ -365,7 +366,7 @@ impl Machine {
         self.domain.core().now_ns()
     }
 
-    /// A time on the transport's clock, `timeout` from now.
+    /// Returns a time on the transport's clock, `timeout` from now.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
         after(self.now_ns(), timeout)
     }

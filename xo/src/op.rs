@@ -274,7 +274,7 @@ impl Op {
         Op { misplaced: Some(setting), ..self }
     }
 
-    /// The queue of the transfer machine that the operation belongs to.
+    /// Returns the queue of the transfer machine that the operation belongs to.
     #[must_use]
     pub fn queue(&self) -> Queue {
         match &self.action {
@@ -300,8 +300,8 @@ impl Op {
         Op { going_on: true, ..self }
     }
 
-    /// Whether it is a large transfer: its buffer or its offer has parts, its offer has a header,
-    /// or a passive receive offers less room than its buffer has.
+    /// Returns whether it is a large transfer: its buffer or its offer has parts, its offer has a
+    /// header, or a passive receive offers less room than its buffer has.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         let OpAction::Bulk(bulk) = &self.action else { return false };
@@ -336,7 +336,7 @@ impl Op {
         if self.buffer.is_of(domain) { Ok(()) } else { Err(Error::OtherDomain) }
     }
 
-    /// The operation as the transport's type.
+    /// Returns the operation as the transport's type.
     #[inline]
     pub(crate) fn kind(&self) -> OperationKind {
         let length = self.length as u64;
@@ -415,7 +415,7 @@ pub struct Started {
 }
 
 impl Started {
-    /// A started operation without an offer.
+    /// Returns a started operation without an offer.
     pub(crate) fn plain(op: OpId) -> Started {
         Started { op, offer: Offer::NONE }
     }

@@ -22,7 +22,7 @@ impl OpId {
         self.0 as u32
     }
 
-    /// Whether it is the id of a large transfer.
+    /// Returns whether it is the id of a large transfer.
     pub(crate) fn is_large(self) -> bool {
         self.slot() & LARGE != 0
     }
@@ -57,7 +57,7 @@ impl<T> Default for OpTable<T> {
 }
 
 impl<T> OpTable<T> {
-    /// A table whose ids are [`OpId::is_large`].
+    /// Creates a table whose ids are [`OpId::is_large`].
     pub(crate) fn large() -> OpTable<T> {
         OpTable { mark: LARGE.into(), ..OpTable::default() }
     }
@@ -78,7 +78,7 @@ impl<T> OpTable<T> {
         self.slots.remove(self.key_of(id))
     }
 
-    /// The id of the object in this slot.
+    /// Returns the id of the object in this slot.
     pub(crate) fn in_slot(&self, slot: u32) -> Option<OpId> {
         self.slots.at(slot).map(|_| self.id_of(self.slots.key(slot)))
     }

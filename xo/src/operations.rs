@@ -70,7 +70,7 @@ struct Table {
 }
 
 impl Table {
-    /// Whether events are queued here.
+    /// Returns whether events are queued here.
     fn has_events(&self) -> bool {
         !self.backlog.is_empty() || !self.fetched.is_empty()
     }
@@ -255,13 +255,13 @@ impl Operations {
         }
     }
 
-    /// The earlier of this deadline and the earliest one of an operation.
+    /// Returns the earlier of this deadline and the earliest one of an operation.
     pub(crate) fn earlier(&self, deadline_ns: Option<u64>) -> Option<u64> {
         let earliest_ns = self.earliest_ns.load(Ordering::Acquire);
         Some(earliest_ns.min(deadline_ns.unwrap_or(u64::MAX))).filter(|earlier_ns| *earlier_ns != u64::MAX)
     }
 
-    /// Whether no deadline comes before this one.
+    /// Returns whether no deadline comes before this one.
     pub(crate) fn is_earliest(&self, deadline_ns: u64) -> bool {
         self.earliest_ns.load(Ordering::SeqCst) >= deadline_ns
     }
@@ -352,12 +352,12 @@ impl Operations {
         self.table.lock().backlog.push_back(event);
     }
 
-    /// Whether events are queued here.
+    /// Returns whether events are queued here.
     pub(crate) fn has_events(&self) -> bool {
         self.table.lock().has_events()
     }
 
-    /// Whether events are queued here, or the machine has ended.
+    /// Returns whether events are queued here, or the machine has ended.
     pub(crate) fn has_news(&self) -> bool {
         let table = &*self.table.lock();
         table.has_events() || matches!(table.state, TmState::Stopped | TmState::Failed)

@@ -267,7 +267,7 @@ impl BufferPool {
         oldest.is_some()
     }
 
-    /// The numbers of buffers.
+    /// Returns the numbers of buffers.
     pub fn counts(&self) -> PoolCounts {
         if !self.shared.domain.inner().in_owner_process() {
             return PoolCounts { free: 0, total: 0 };
@@ -276,12 +276,12 @@ impl BufferPool {
         PoolCounts { free: state.free.len(), total: state.total }
     }
 
-    /// The length of each buffer in bytes.
+    /// Returns the length of each buffer in bytes.
     pub fn buffer_bytes(&self) -> usize {
         self.shared.options.shape.bytes()
     }
 
-    /// The domain of its buffers.
+    /// Returns the domain of its buffers.
     pub fn domain(&self) -> &Domain {
         &self.shared.domain
     }
@@ -383,7 +383,7 @@ impl BufferPool {
 }
 
 impl Buffer {
-    /// The pool to which its drop returns it, if it has one.
+    /// Returns the pool to which its drop returns it, if it has one.
     pub fn pool(&self) -> Option<BufferPool> {
         let shared = self.member()?.pool()?;
         Some(BufferPool { shared })

@@ -117,7 +117,7 @@ impl QuotaUsage {
         if present < limit { Ok(()) } else { Err(Error::Quota { object: object.name(), limit }) }
     }
 
-    /// Whether this kind of object is limited.
+    /// Returns whether this kind of object is limited.
     pub(crate) fn is_limited(&self, object: Object) -> bool {
         self.limit[object as usize].load(Relaxed) != u64::MAX
     }

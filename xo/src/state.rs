@@ -59,7 +59,7 @@ pub enum TmEvent {
 }
 
 impl TmEvent {
-    /// The errno that Motr reports for this event: ENOBUFS for dropped messages.
+    /// Returns the errno that Motr reports for this event: ENOBUFS for dropped messages.
     ///
     /// # Errors
     /// As described above.

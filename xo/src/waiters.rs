@@ -37,13 +37,13 @@ impl Waiters {
         Waiting(self)
     }
 
-    /// Whether a thread or the armed event loop waits, and so might be asleep.
+    /// Returns whether a thread or the armed event loop waits, and so might be asleep.
     pub(crate) fn are_there(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
     }
 
-    /// Whether another waiter or an armed event loop might be asleep, or be about to sleep; `own`
-    /// is the caller's wait, if it waits.
+    /// Returns whether another waiter or an armed event loop might be asleep, or be about to sleep;
+    /// `own` is the caller's wait, if it waits.
     pub(crate) fn others_than(&self, own: Option<&Waiting<'_>>) -> bool {
         self.count.load(Ordering::SeqCst) > usize::from(own.is_some())
     }

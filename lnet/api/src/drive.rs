@@ -88,7 +88,7 @@ pub trait Drive: Clock {
     fn ending(&self) -> Option<&Ending> {
         None
     }
-    /// The shards' tokens.
+    /// Returns the shards' tokens.
     fn tokens(&self) -> &Tokens;
     /// Returns the [spin limit](Sleeper::spinning) of waits on this node; zero by default.
     fn spin(&self) -> Duration {
@@ -100,7 +100,7 @@ pub trait Drive: Clock {
         let _ = (shard, budget);
         Poll::default()
     }
-    /// Whether a shard has anything to be driven; true by default.
+    /// Returns whether a shard has anything to be driven; true by default.
     fn is_active(&self, shard: usize) -> bool {
         let _ = shard;
         true
@@ -128,7 +128,7 @@ pub trait Drive: Clock {
     fn memory(&self) -> PartitionMemory {
         PartitionMemory::default()
     }
-    /// Whether another thread would find a free processor; true by default.
+    /// Returns whether another thread would find a free processor; true by default.
     fn has_spare_processor(&self) -> bool {
         true
     }
@@ -152,7 +152,7 @@ pub trait Drive: Clock {
 }
 
 impl dyn Drive + '_ {
-    /// Whether the node has been shut down, so that no further event will come.
+    /// Returns whether the node has been shut down, so that no further event will come.
     pub fn has_ended(&self) -> bool {
         self.ending().is_some_and(Ending::is_over)
     }

@@ -21,7 +21,7 @@ pub struct Dropped {
 
 /// The callback for messages that no buffer took; see [`crate::LNet::watch_drops`].
 pub trait DropWatcher: Send + Sync {
-    /// A message was dropped. Called without any of LNet's locks, on the thread that drops the
+    /// Reports a dropped message. Called without any of LNet's locks, on the thread that drops the
     /// message, possibly by several threads at the same time. Peers decide how often: it must take
     /// constant time, allocate nothing, and not call LNet.
     fn dropped(&self, message: &Dropped);

@@ -112,7 +112,7 @@ pub enum Handler {
 }
 
 impl Handler {
-    /// Whether both are the same handler.
+    /// Returns whether both are the same handler.
     #[must_use]
     pub fn same(&self, other: &Handler) -> bool {
         match (self, other) {

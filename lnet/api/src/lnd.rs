@@ -213,7 +213,7 @@ pub trait Lnd: Send + Sync {
         unreachable!("shard {shard} of an LND without shards")
     }
 
-    /// Whether it has connections or listeners that must be driven.
+    /// Returns whether it has connections or listeners that must be driven.
     fn is_active(&self) -> bool {
         self.shards() > 0
     }
@@ -251,7 +251,7 @@ pub trait Upcalls: Send + Sync {
         self.forget_delayed(token)
     }
 
-    /// The payload of a delivered message is in place, or was lost.
+    /// Reports that the payload of a delivered message is in place, or was lost.
     fn finalize_rx(&self, token: RxToken, result: Result<(), Errno>);
 
     /// Finalises a message for which [`Lnd::send`] returned [`Sent::Later`]: it has left, or
@@ -273,21 +273,21 @@ pub trait Upcalls: Send + Sync {
     /// error. Replaces `finalize_tx` and a REPLY.
     fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>);
 
-    /// All connections to a peer are gone. Its outstanding replies and acknowledgements will not
-    /// arrive.
+    /// Reports that all connections to a peer have ended. Its outstanding replies and
+    /// acknowledgements will not arrive.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno);
 
-    /// Whether messages wait for credits of an NI, or because their host has used its share of
-    /// them. If so, the LND gives up connections that hold credits without progress sooner. The
+    /// Returns whether messages wait for credits of an NI, or because their host has used its share
+    /// of them. If so, the LND gives up connections that hold credits without progress sooner. The
     /// call checks all partitions, so make it seldom.
     fn is_short(&self, ni: Nid) -> bool {
         let _ = ni;
         false
     }
 
-    /// The link of an NI is down, or up again (lnet-semantics 16): peers get the NI's new state,
-    /// and messages use another NI if there is one. For each NI one thread at a time makes this
-    /// call.
+    /// Reports that the link of an NI is down, or up again (lnet-semantics 16): peers get the NI's
+    /// new state, and messages use another NI if there is one. For each NI one thread at a time
+    /// makes this call.
     fn link_changed(&self, ni: Nid, up: bool) {
         let _ = (ni, up);
     }

@@ -18,7 +18,7 @@ pub(crate) const CHAIN: usize = 0;
 
 /// An object that a [`Buckets`] index can hold.
 pub(crate) trait Hashed: Linked<CHAIN> {
-    /// The hash of its key; must not change while it is in the index.
+    /// Returns the hash of its key; must not change while it is in the index.
     fn hash(&self) -> u32;
 }
 

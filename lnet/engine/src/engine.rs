@@ -132,7 +132,7 @@ impl Engine {
         self.has_time().then(|| next.min(latest))
     }
 
-    /// Whether the clock is advanced: a node without NIs does not need it.
+    /// Returns whether the clock is advanced: a node without NIs does not need it.
     fn has_time(&self) -> bool {
         self.ni_count.load(Ordering::Relaxed) > 0
     }
@@ -173,9 +173,9 @@ impl Engine {
         (0..self.common.partitions()).map(|partition| self.net.lock(partition).sending()).sum()
     }
 
-    /// Whether a peer to which this node has pushed may still push back. Such a peer waits for an
-    /// ACK that a node which has shut down does not send (lnet-wire 17, measured). The peer's push
-    /// ends the wait: its ACK is already on its way out.
+    /// Returns whether a peer to which this node has pushed may still push back. Such a peer waits
+    /// for an ACK that a node which has shut down does not send (lnet-wire 17, measured). The
+    /// peer's push ends the wait: its ACK is already on its way out.
     pub fn awaits_push_back(&self, now_ns: u64) -> bool {
         self.pings.push_backs().awaited(now_ns)
     }
@@ -365,7 +365,7 @@ impl Engine {
         &self.pings
     }
 
-    /// Whether a NID belongs to this node.
+    /// Returns whether a NID belongs to this node.
     pub(crate) fn is_local(&self, nid: Nid) -> bool {
         nid.is_loopback() || self.net.lock(0).shared().has_ni(nid)
     }

@@ -13,9 +13,9 @@ pub(crate) const GROUP: usize = 1;
 
 /// An object that [`Groups`] can hold.
 pub(crate) trait Grouped: Hashed + Linked<GROUP> {
-    /// Whether the keys are equal.
+    /// Returns whether the keys are equal.
     fn same_key(&self, other: &Self) -> bool;
-    /// The last object of the group; stored in the first.
+    /// Returns the last object of the group; stored in the first.
     fn last(&self) -> u32;
     /// Sets [`Grouped::last`].
     fn set_last(&mut self, last: u32);

@@ -22,7 +22,7 @@ impl Links {
 /// An object that can be in a list; `L` distinguishes the lists that one object is in at the same
 /// time.
 pub(crate) trait Linked<const L: usize> {
-    /// The links of list `L`.
+    /// Returns the links of list `L`.
     fn links(&self) -> Links;
     /// Mutable access to the links of list `L`.
     fn links_mut(&mut self) -> &mut Links;
@@ -56,7 +56,7 @@ impl<const L: usize> List<L> {
         List { head: NONE, tail: NONE }
     }
 
-    /// Whether the list is empty.
+    /// Returns whether the list is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.head == NONE
     }

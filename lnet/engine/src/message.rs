@@ -32,7 +32,7 @@ impl Path {
         }
     }
 
-    /// Whether the path uses this NI.
+    /// Returns whether the path uses this NI.
     pub(crate) fn goes_over(&self, ni: Key) -> bool {
         self.ni() == Some(ni)
     }
@@ -164,7 +164,7 @@ impl MessageOp {
         }
     }
 
-    /// Whether it answers a request of another node.
+    /// Returns whether it answers a request of another node.
     pub(crate) fn is_answer(self) -> bool {
         matches!(self, MessageOp::Ack | MessageOp::Reply)
     }
@@ -284,7 +284,7 @@ impl Waiting {
     }
 }
 
-/// Whether a message is a push (lnet-wire 17).
+/// Returns whether a message is a push (lnet-wire 17).
 pub(crate) fn is_push(header: &Header) -> bool {
     matches!(header.body, Body::Put { portal, match_bits: MatchBits::PING, .. } if portal == PING_PORTAL.get())
 }

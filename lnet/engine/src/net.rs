@@ -416,7 +416,7 @@ impl Net {
         })
     }
 
-    /// Whether messages wait here for credits of an NI, or of their host on it.
+    /// Returns whether messages wait here for credits of an NI, or of their host on it.
     pub(crate) fn is_short(&self, shared: &NetShared, ni: Nid) -> bool {
         let share = shared.nis.find(ni).and_then(|(key, _)| self.share(key));
         share.is_some_and(|share| share.waiting > 0 || share.held_back > 0)

@@ -171,7 +171,7 @@ impl PortalState {
         self.turns.highest.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Whether messages search this partition, if they search one after the other.
+    /// Returns whether messages search this partition, if they search one after the other.
     pub(crate) fn is_active(&self, partition: usize) -> bool {
         self.active.load(Ordering::Acquire) & 1 << partition != 0
     }
@@ -221,7 +221,7 @@ impl PortalState {
         }
     }
 
-    /// Whether PUTs without a matching buffer wait.
+    /// Returns whether PUTs without a matching buffer wait.
     pub(crate) fn is_lazy(&self) -> bool {
         self.lazy.load(Ordering::Acquire)
     }
@@ -236,7 +236,7 @@ impl PortalState {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Whether a message may wait for a buffer that has just been posted.
+    /// Returns whether a message may wait for a buffer that has just been posted.
     pub(crate) fn has_waiting(&self) -> bool {
         self.waiting() > 0
     }

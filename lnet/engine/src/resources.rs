@@ -158,7 +158,8 @@ impl MdTable {
         }
     }
 
-    /// Whether an MD is unlinked; it may be gone with its message, if its NI has ended since.
+    /// Returns whether an MD is unlinked; it may be gone with its message, if its NI has ended
+    /// since.
     pub(crate) fn is_unlinked(&self, md: Key) -> bool {
         self.objects.named_md(md).is_none_or(|md| md.aborted)
     }
@@ -187,7 +188,7 @@ impl MdTable {
 
 /// Operations of both rooms of MDs: use and end of MDs.
 pub(crate) trait Resources {
-    /// The room's MDs.
+    /// Returns the room's MDs.
     fn mds(&self) -> &MdTable;
 
     /// Mutable access to the room's MDs.

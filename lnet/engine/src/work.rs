@@ -84,19 +84,19 @@ impl Work {
         }
     }
 
-    /// Whether the actions should run now, between several operations: there is something to send,
-    /// or no room for more without allocating.
+    /// Returns whether the actions should run now, between several operations: there is something
+    /// to send, or no room for more without allocating.
     pub(crate) fn is_urgent(&self) -> bool {
         !self.only_wakes() || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
-    /// Whether another operation can fail under the same lock: there is memory for the actions that
-    /// follow. This always holds when nothing else is queued.
+    /// Returns whether another operation can fail under the same lock: there is memory for the
+    /// actions that follow. This always holds when nothing else is queued.
     pub(crate) fn has_room(&mut self) -> bool {
         self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve(1)
     }
 
-    /// Whether it is empty and has allocated no memory, which is the common case.
+    /// Returns whether it is empty and has allocated no memory, which is the common case.
     pub(crate) fn is_bare(&self) -> bool {
         let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } = self;
         launches.is_bare()
@@ -114,7 +114,7 @@ impl Work {
             && !garbage.spilled()
     }
 
-    /// Whether no action is queued.
+    /// Returns whether no action is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.only_wakes() && self.wakes.is_empty()
     }
@@ -168,7 +168,7 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Whether it is empty and has allocated no memory.
+    /// Returns whether it is empty and has allocated no memory.
     fn is_bare(&self) -> bool {
         self.is_empty() && !self.items.spilled()
     }

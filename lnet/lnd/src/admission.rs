@@ -113,7 +113,7 @@ impl Admission {
 }
 
 impl Permit {
-    /// The address from which the connection comes.
+    /// Returns the address from which the connection comes.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }

@@ -114,22 +114,22 @@ pub struct Miss {
 }
 
 impl Miss {
-    /// A failure of which only the errno and a description are known.
+    /// Creates a failure of which only the errno and a description are known.
     pub fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
         Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 
-    /// The peer sent something that is invalid here.
+    /// Creates the failure for a peer that sent something invalid in this state.
     pub fn said(step: Step, error: &ProtoError) -> Miss {
         Miss { cause: error.into(), ..Miss::new(step, Errno::from_raw(error.errno()), error) }
     }
 
-    /// A connection that was in use has failed.
+    /// Creates the failure of a connection that was in use.
     pub fn gone(errno: Errno, detail: impl ToString) -> Miss {
         Miss::new(Step::Established, errno, detail)
     }
 
-    /// The peer has broken the protocol on a connection in use.
+    /// Creates the failure for a peer that broke the protocol on a connection in use.
     pub fn broke(errno: Errno, detail: impl ToString) -> Miss {
         Miss { cause: Cause::Protocol, ..Miss::gone(errno, detail) }
     }
@@ -188,9 +188,9 @@ fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, miss: Miss) -> F
     Failure { peer: peer.key.id, address, step, errno, cause, detail, advice }
 }
 
-/// Whether the errno means that nothing has moved for too long, as reported by the system or by an
-/// LND. On an established connection the system reports an unreachable network or host only when it
-/// gives up.
+/// Returns whether the errno means that nothing has moved for too long, as reported by the system
+/// or by an LND. On an established connection the system reports an unreachable network or host
+/// only when it gives up.
 fn is_timeout(errno: Errno) -> bool {
     [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
 }

@@ -18,13 +18,13 @@ use crate::Protocol;
 pub struct Hardware(Option<Arc<str>>);
 
 impl Hardware {
-    /// The device with this name. The default value is a separate device.
+    /// Returns the device with this name. The default value is a separate device.
     #[must_use]
     pub fn named(name: &str) -> Hardware {
         Hardware(Some(name.into()))
     }
 
-    /// Whether both are one device.
+    /// Returns whether both are one device.
     #[must_use]
     pub fn is(&self, other: &Hardware) -> bool {
         self.0.is_some() && self.0 == other.0
@@ -64,7 +64,7 @@ impl<P: Protocol> Ni<P> {
         Ni { id, ip, upcalls, timeout_ns, hardware, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
     }
 
-    /// Its address with this port.
+    /// Returns its address with this port.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip, port)
     }
@@ -126,22 +126,22 @@ impl<P: Protocol> NiTable<P> {
         self.0.read().len()
     }
 
-    /// Whether there is no NI.
+    /// Returns whether there is no NI.
     pub fn is_empty(&self) -> bool {
         self.0.read().is_empty()
     }
 
-    /// Whether this NI object is up, and not another with its NID.
+    /// Returns whether this NI object is up, and not another with its NID.
     pub fn is_up(&self, ni: &Ni<P>) -> bool {
         self.0.read().get(&ni.id.nid).is_some_and(|listed| std::ptr::eq(&**listed, ni))
     }
 
-    /// Whether the predicate holds for an NI.
+    /// Returns whether the predicate holds for an NI.
     pub fn any(&self, is_such: impl FnMut(&Arc<Ni<P>>) -> bool) -> bool {
         self.0.read().values().any(is_such)
     }
 
-    /// Whether an NI has this address.
+    /// Returns whether an NI has this address.
     pub fn uses(&self, ip: IpAddr) -> bool {
         self.any(|ni| ni.ip == ip)
     }
@@ -162,7 +162,7 @@ impl<P: Protocol> NiTable<P> {
         self.0.read().values().find(|ni| ni.hardware.is(hardware)).map(|ni| ni.sub)
     }
 
-    /// The distinct hardware of the NIs for which `is_such` is true.
+    /// Returns the distinct hardware of the NIs for which `is_such` is true.
     fn hardware(&self, is_such: impl Fn(&Ni<P>) -> bool) -> Vec<Hardware> {
         let mut all: Vec<Hardware> = Vec::new();
         for ni in self.0.read().values().filter(|ni| is_such(ni)) {

@@ -81,8 +81,8 @@ pub trait Protocol: Sized + Send + Sync + 'static {
         id
     }
 
-    /// Whether this side can open connections to a peer. False for peers that have no address or
-    /// are known only by a connection that they opened.
+    /// Returns whether this side can open connections to a peer. False for peers that have no
+    /// address or are known only by a connection that they opened.
     fn can_dial(id: ProcessId) -> bool;
 
     /// Returns the link state of a peer without connections.
@@ -120,7 +120,7 @@ pub trait Links: Send {
     /// Sets the number of connections that a peer may have.
     fn set_conns(&mut self, conns_per_peer: u8);
 
-    /// Whether the state equals that of a new entry, so that the entry can be removed.
+    /// Returns whether the state equals that of a new entry, so that the entry can be removed.
     fn is_forgettable(&self, now_ns: u64) -> bool;
 }
 
@@ -130,10 +130,10 @@ pub trait Connection: Send + Sync {
     /// token.
     fn withdraw(&self, token: TxToken) -> bool;
 
-    /// The key of the connection in the tables of its shard's driver.
+    /// Returns the key of the connection in the tables of its shard's driver.
     fn key(&self) -> Key;
 
-    /// Whether nothing is being sent on it.
+    /// Returns whether nothing is being sent on it.
     fn is_idle(&self) -> bool;
 
     /// Blocks after the close until no thread is sending on it: at most for one non-blocking system
@@ -149,7 +149,8 @@ pub trait OfShard: Send + Sync {
     /// Returns the descriptor that is readable when there is something to do.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Whether the next poll has work that neither the descriptor nor a queued request reports.
+    /// Returns whether the next poll has work that neither the descriptor nor a queued request
+    /// reports.
     fn has_work(&self) -> bool {
         false
     }

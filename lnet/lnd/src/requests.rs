@@ -33,7 +33,7 @@ impl<R> Requests<R> {
         !into.is_empty()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

@@ -81,12 +81,12 @@ impl<P: Protocol> Shard<P> {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether the next poll has work that the descriptor does not report.
+    /// Returns whether the next poll has work that the descriptor does not report.
     pub(crate) fn has_work(&self) -> bool {
         !self.requests.is_empty() || self.own.has_work()
     }
 
-    /// Whether the calling thread is inside this shard's poll.
+    /// Returns whether the calling thread is inside this shard's poll.
     pub fn is_polling_here(&self) -> bool {
         POLLING.get() == self.address()
     }

@@ -60,7 +60,7 @@ impl<T> Slab<T> {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Returns whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -70,8 +70,8 @@ impl Timers {
 pub struct Shortages(SmallVec<[(Nid, bool); 4]>);
 
 impl Shortages {
-    /// Whether messages wait for credits of an NI. The engine is asked once in a pass, and may
-    /// check all partitions: not to be called under the lock of a connection.
+    /// Returns whether messages wait for credits of an NI. The engine is asked once in a pass, and
+    /// may check all partitions: not to be called under the lock of a connection.
     pub fn is_short(&mut self, ni: Nid, upcalls: &dyn Upcalls) -> bool {
         if let Some((_, short)) = self.0.iter().find(|(known, _)| *known == ni) {
             return *short;

@@ -25,7 +25,7 @@ struct InHand {
 }
 
 impl Waiting {
-    /// Whether no message waits or is being sent: the next one would overtake none.
+    /// Returns whether no message waits or is being sent: the next one would overtake none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.in_hand.is_none()
@@ -68,7 +68,7 @@ impl Waiting {
         self.queue.push_front(tx);
     }
 
-    /// Whether the limit is reached, and further messages fail with ENOBUFS.
+    /// Returns whether the limit is reached, and further messages fail with ENOBUFS.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.queue.len() >= WAITING_MAX

@@ -108,7 +108,7 @@ impl Arena {
         if self.fork_guard().in_owner_process() { self.0.free.lock().bytes() } else { 0 }
     }
 
-    /// Whether it has no regions; false in a forked child.
+    /// Returns whether it has no regions; false in a forked child.
     pub fn is_unused(&self) -> bool {
         self.free_bytes() == self.len()
     }
@@ -125,7 +125,7 @@ impl Arena {
         Some((piece.start + fragment.offset()) as u64)
     }
 
-    /// Whether both are the same arena.
+    /// Returns whether both are the same arena.
     pub fn same(&self, other: &Arena) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    /// Whether the page with this address is mapped. Another test may map something there: no test
-    /// of this crate maps a region of this size.
+    /// Returns whether the page with this address is mapped. Another test may map something there:
+    /// no test of this crate maps a region of this size.
     fn is_mapped(address: usize) -> bool {
         let mut resident = 0;
         let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !4095);

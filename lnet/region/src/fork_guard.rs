@@ -37,7 +37,7 @@ impl ForkGuard {
         }
     }
 
-    /// Whether this is the process that created it, and not a forked child.
+    /// Returns whether this is the process that created it, and not a forked child.
     #[inline]
     #[must_use]
     pub fn in_owner_process(&self) -> bool {

@@ -69,7 +69,7 @@ pub fn faults() -> usize {
 }
 
 impl Watched {
-    /// Whether a fault has been healed here.
+    /// Returns whether a fault has been healed here.
     pub fn has_faulted(&self) -> bool {
         self.node.has_faulted()
     }

@@ -45,7 +45,7 @@ impl<'a> Part<'a> {
         self.0.iov_len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -84,7 +84,7 @@ impl<'a> PartMut<'a> {
         self.0.iov_len
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

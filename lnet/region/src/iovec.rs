@@ -88,7 +88,7 @@ impl IoVec {
         self.length
     }
 
-    /// Whether it is trimmed to nothing.
+    /// Returns whether it is trimmed to nothing.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -135,7 +135,7 @@ impl IoVec {
         Leased::take(self, range, Access::Write).map(WriteVec)
     }
 
-    /// Whether [`IoVec::read`] would be refused at this moment; takes no lease.
+    /// Checks that [`IoVec::read`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
     /// As there.
@@ -143,7 +143,7 @@ impl IoVec {
         self.check(range, Access::Read)
     }
 
-    /// Whether [`IoVec::write`] would be refused at this moment; takes no lease.
+    /// Checks that [`IoVec::write`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
     /// As there.
@@ -151,7 +151,7 @@ impl IoVec {
         self.check(range, Access::Write)
     }
 
-    /// Whether [`IoVec::outgoing`] would be refused at this moment; takes no lease.
+    /// Checks that [`IoVec::outgoing`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
     /// As there.
@@ -159,7 +159,7 @@ impl IoVec {
         self.check(range, Access::Send)
     }
 
-    /// Whether [`IoVec::incoming`] would be refused at this moment; takes no lease.
+    /// Checks that [`IoVec::incoming`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
     /// As there.

@@ -25,7 +25,7 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Whether the lease permits slices.
+    /// Returns whether the lease permits slices.
     pub(crate) fn is_programs(self) -> bool {
         matches!(self, Access::Read | Access::Write)
     }
@@ -83,7 +83,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Whether a lease would break the invariant at this moment.
+    /// Checks that a lease would not break the invariant at this moment; does not take it.
     pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         if !range.is_empty() && self.forbids(&range, access) {
             return Err(RegionError::InUse { start: range.start, end: range.end });
@@ -195,7 +195,7 @@ struct LeasedRange {
 }
 
 impl LeasedRange {
-    /// Whether this is exactly that range, with one holder.
+    /// Returns whether this is exactly that range, with one holder.
     fn is_alone(&self, range: &Range<usize>) -> bool {
         self.start == range.start && self.end == range.end && self.holders == 1
     }
@@ -232,7 +232,7 @@ impl Ranges {
         self.find(range).ok().map(|at| &mut self.entries[at])
     }
 
-    /// Whether a byte of the range, which is not empty, is within one of the entries.
+    /// Returns whether a byte of the range, which is not empty, is within one of the entries.
     fn is_taken(&self, range: &Range<usize>) -> bool {
         // Usually it lies behind or before all others.
         let (Some(first), Some(last)) = (self.entries.front(), self.entries.back()) else { return false };
@@ -289,7 +289,7 @@ mod tests {
     /// The plain model: for each byte, the number of leases of each kind.
     type Model = Vec<[u32; 4]>;
 
-    /// Whether two leases of these kinds may overlap.
+    /// Returns whether two leases of these kinds may overlap.
     fn agree(one: Access, other: Access) -> bool {
         use Access::{Read, Receive, Send, Write};
         match (one, other) {

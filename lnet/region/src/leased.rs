@@ -165,7 +165,7 @@ impl ReadVec {
         self.0.range.len()
     }
 
-    /// Whether no byte is leased.
+    /// Returns whether no byte is leased.
     pub fn is_empty(&self) -> bool {
         self.0.range.is_empty()
     }
@@ -233,7 +233,7 @@ impl WriteVec {
         self.0.range.len()
     }
 
-    /// Whether no byte is leased.
+    /// Returns whether no byte is leased.
     pub fn is_empty(&self) -> bool {
         self.0.range.is_empty()
     }

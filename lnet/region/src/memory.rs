@@ -129,7 +129,7 @@ impl Memory {
         Ok(unsafe { Vec::from_raw_parts(base.as_ptr(), length, capacity) })
     }
 
-    /// Whether it was made of a vector.
+    /// Returns whether it was made of a vector.
     pub(crate) fn is_vector(&self) -> bool {
         matches!(self.source, Source::Vector { .. })
     }
@@ -313,15 +313,15 @@ pub fn seal(fd: BorrowedFd<'_>) -> Result<(), RegionError> {
     sealed.map(drop).map_err(|errno| RegionError::NotRegion { what: "its seals", errno })
 }
 
-/// Whether the descriptor is a memfd that is [sealed](seal) against further writers. Does not
-/// block.
+/// Returns whether the descriptor is a memfd that is [sealed](seal) against further writers. Does
+/// not block.
 #[must_use]
 pub fn is_sealed(fd: BorrowedFd<'_>) -> bool {
     seals(fd).contains(FUTURE_WRITE)
 }
 
-/// Whether the descriptor is shared memory that is not sealed yet. Memory without a sealed size is
-/// never shared.
+/// Returns whether the descriptor is shared memory that is not sealed yet. Memory without a sealed
+/// size is never shared.
 pub(crate) fn is_unsealed(fd: BorrowedFd<'_>) -> bool {
     let seals = seals(fd);
     seals.contains(SEALS) && !seals.contains(FUTURE_WRITE)

@@ -250,7 +250,7 @@ impl Region {
         Ok(fd)
     }
 
-    /// Whether other processes may write the memory.
+    /// Returns whether other processes may write the memory.
     pub fn is_shared(&self) -> bool {
         // A holder of a lease has taken the lock since it was set, if it was.
         self.0.shared.load(Relaxed)
@@ -273,7 +273,7 @@ impl Region {
         Ok(())
     }
 
-    /// Whether a fault has been healed: then some of the bytes have become zeros, and other
+    /// Returns whether a fault has been healed: then some of the bytes have become zeros, and other
     /// processes no longer see the same memory.
     pub fn has_faulted(&self) -> bool {
         self.0.watched.get().and_then(Option::as_ref).is_some_and(Watched::has_faulted)
@@ -295,12 +295,12 @@ impl Region {
         self.0.memory.fork_guard()
     }
 
-    /// Whether the region has no leases at this moment; false in a forked child.
+    /// Returns whether the region has no leases at this moment; false in a forked child.
     pub fn is_idle(&self) -> bool {
         self.fork_guard().in_owner_process() && self.0.leases.lock().is_empty()
     }
 
-    /// Whether both are the same memory.
+    /// Returns whether both are the same memory.
     pub fn same(&self, other: &Region) -> bool {
         TryArc::ptr_eq(&self.0, &other.0)
     }
@@ -348,7 +348,7 @@ impl Region {
         self.0.leases.lock().take(range, access)
     }
 
-    /// Whether a lease would be granted at this moment.
+    /// Checks that a lease would be granted at this moment; does not take it.
     pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         self.fork_guard().check()?;
         self.check_bounds(&range)?;
@@ -401,13 +401,13 @@ impl fmt::Debug for Region {
 }
 
 impl WeakRegion {
-    /// Whether the last clone of the region has been dropped: no buffer, message or operation in
-    /// flight uses its memory any more.
+    /// Returns whether the last clone of the region has been dropped: no buffer, message or
+    /// operation in flight uses its memory any more.
     pub fn is_released(&self) -> bool {
         self.inner.strong_count() == 0
     }
 
-    /// Whether it is [released](Self::is_released), and its memory freed: that of a file is
+    /// Returns whether it is [released](Self::is_released), and its memory freed: that of a file is
     /// unmapped by then, and this process's descriptor of it is closed ([`crate::closer`]).
     pub fn is_gone(&self) -> bool {
         self.is_released() && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)

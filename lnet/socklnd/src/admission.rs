@@ -7,8 +7,8 @@ use lnet_lnd::admission::Bounds;
 /// prevent those.
 const SHARE: (usize, usize) = (3, 4);
 
-/// The bounds for a process with this many descriptors. Each shard is one door of the admission: a
-/// shard can only drop its own handshakes to make room for another.
+/// Returns the bounds for a process with this many descriptors. Each shard is one door of the
+/// admission: a shard can only drop its own handshakes to make room for another.
 pub(crate) const fn bounds(descriptors: usize) -> Bounds {
     Bounds {
         all: descriptors / SHARE.1 * SHARE.0,

@@ -84,7 +84,7 @@ impl Attempts {
         }
     }
 
-    /// Whether peers wait in the queue.
+    /// Returns whether peers wait in the queue.
     pub(crate) fn is_crowded(&self) -> bool {
         let queues = self.queues.lock();
         !(queues.queue.is_empty() && queues.failed_queue.is_empty())

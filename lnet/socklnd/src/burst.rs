@@ -94,7 +94,7 @@ impl SendCoalescer {
         }
     }
 
-    /// Whether messages may wait now.
+    /// Returns whether messages may wait now.
     pub(crate) fn allows(&self, now_ns: u64) -> bool {
         now_ns >= self.until_ns
     }

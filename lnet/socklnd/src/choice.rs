@@ -22,7 +22,7 @@ pub(crate) enum Load {
     Noop,
 }
 
-/// Whether a connection of this type may carry LNet messages.
+/// Returns whether a connection of this type may carry LNet messages.
 pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
     suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suits::No
 }

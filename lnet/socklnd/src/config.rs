@@ -193,7 +193,7 @@ impl Config for SockConfig {
 }
 
 impl SockConfig {
-    /// The accept policy in force.
+    /// Returns the accept policy in force.
     #[must_use]
     pub fn accept_policy(&self) -> AcceptPolicy {
         match self.accept {
@@ -203,14 +203,14 @@ impl SockConfig {
         }
     }
 
-    /// The ports on which this node listens.
+    /// Returns the ports on which this node listens.
     pub(crate) fn ports(&self) -> impl Iterator<Item = u16> {
         [Some(self.accept_port), self.accept_port_bulk.filter(|port| *port != self.accept_port)]
             .into_iter()
             .flatten()
     }
 
-    /// The remote port for connections of this type.
+    /// Returns the remote port for connections of this type.
     pub(crate) fn port_for(&self, conn_type: ConnType) -> u16 {
         match conn_type {
             ConnType::Control => self.accept_port,

@@ -80,18 +80,18 @@ impl Conn {
         Conn { key, stream, conn_type, version, ni, shard, queued, used, written, outbox: Mutex::default() }
     }
 
-    /// Bytes queued or being written.
+    /// Returns the number of bytes queued or being written.
     pub(crate) fn queued(&self) -> usize {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// The connection's properties for the choice of a connection.
+    /// Returns the connection's properties for the choice of a connection.
     pub(crate) fn candidate(&self) -> Candidate {
         let Conn { conn_type, version, .. } = *self;
         Candidate { conn_type, version, queued: self.queued(), used: self.used.load(Ordering::Relaxed) }
     }
 
-    /// Bytes written since the connection was established.
+    /// Returns the number of bytes written since the connection was established.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
@@ -270,8 +270,8 @@ impl Conn {
         }
     }
 
-    /// The system took all bytes offered: takes the messages queued meanwhile, or returns the empty
-    /// batch.
+    /// Continues after the system took all bytes offered: takes the messages queued meanwhile, or
+    /// returns the empty batch.
     fn go_on(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -295,7 +295,7 @@ impl Conn {
         }
     }
 
-    /// The socket is full: returns the batch until the socket is writable, unless it is writable
+    /// Handles a full socket: returns the batch until the socket is writable, unless it is writable
     /// again.
     fn park(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         self.shard.counters.tx.short.one();
@@ -315,7 +315,7 @@ impl Conn {
         None
     }
 
-    /// The connection is broken: the driver closes it and finalises the queued messages.
+    /// Handles a broken connection: the driver closes it and finalises the queued messages.
     fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) -> Option<Batch> {
         {
             let mut outbox = self.outbox.lock();
@@ -345,8 +345,8 @@ impl Conn {
         }
     }
 
-    /// The connection was closed while this thread was writing: finalises the unsent messages, then
-    /// returns the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
+    /// Handles a connection that was closed while this thread was writing: finalises the unsent
+    /// messages, then returns the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
     fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) {
         for message in batch.clear() {
             self.finalize(message, Err(errno), own);

@@ -55,7 +55,7 @@ pub enum SockError {
 }
 
 impl SockError {
-    /// The errno that LNet reports for it.
+    /// Returns the errno that LNet reports for it.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

@@ -175,13 +175,13 @@ impl Links {
         self.pace.begin(now_ns)
     }
 
-    /// The version to propose, and the incarnation that the peer must show.
+    /// Returns the version to propose, and the incarnation that the peer must show.
     pub(crate) fn proposal(&self) -> (Version, Option<u64>) {
         let learnt = self.learnt.unwrap_or(Version::preferred_for(self.peer));
         self.run.map_or((learnt, None), |run| (run.version, Some(run.incarnation)))
     }
 
-    /// The attempt gave a connection.
+    /// Records that the attempt has established a connection.
     ///
     /// It may exceed the maximum: while its answer was under way, the peer may have offered one of
     /// the same type (a peer with a higher NID that allows more than this side), before anything
@@ -195,7 +195,7 @@ impl Links {
         self.add(conn_type, run);
     }
 
-    /// The peer answered the attempt with a refusal.
+    /// Handles the peer's refusal of the attempt.
     pub(crate) fn refused(&mut self, retry: Retry, now_ns: u64) -> Outcome {
         self.attempt = None;
         if !self.pace.refused(now_ns) {
@@ -224,9 +224,9 @@ impl Links {
         }
     }
 
-    /// The attempt failed. Without any connection there is no set to complete: the next message
-    /// starts anew. After an attempt for a second connection of a type, this side does not ask for
-    /// one for a while.
+    /// Handles a failed attempt. Without any connection there is no set to complete: the next
+    /// message starts anew. After an attempt for a second connection of a type, this side does not
+    /// ask for one for a while.
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
         let surplus = self.attempt.take().is_some_and(|conn_type| self.count(conn_type) > 0);
         self.active &= self.is_connected();
@@ -252,14 +252,14 @@ impl Links {
         Answer::Accept
     }
 
-    /// The offered connection is established.
+    /// Records that the offered connection is established.
     pub(crate) fn accepted(&mut self, conn_type: ConnType, run: PeerRun) {
         self.add(conn_type, run);
     }
 
-    /// One connection is gone and others are not: the peer closed it before sending anything on it.
-    /// If others of its type exist, the peer accepts no more of them, and this side does not ask
-    /// for one for a while. Otherwise one is missing.
+    /// Records that one of several connections has ended: the peer closed it before sending
+    /// anything on it. If others of its type exist, the peer accepts no more of them, and this side
+    /// does not ask for one for a while. Otherwise one is missing.
     pub(crate) fn closed_one(&mut self, conn_type: ConnType, now_ns: u64) {
         if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
             *count = count.saturating_sub(1);
@@ -271,8 +271,8 @@ impl Links {
         self.active |= self.opened;
     }
 
-    /// All connections are gone, and with them the known version and incarnation of the peer. An
-    /// attempt under way continues.
+    /// Records that the last connection has ended, and with it the known version and incarnation of
+    /// the peer. An attempt under way continues.
     pub(crate) fn closed_all(&mut self, now_ns: u64) {
         if self.is_connected() {
             self.pace.lost(self.opened, now_ns);
@@ -285,12 +285,13 @@ impl Links {
         self.active = self.attempt.is_some();
     }
 
-    /// Whether the live connections, if any, belong to another incarnation or version of the peer.
+    /// Returns whether the live connections, if any, belong to another incarnation or version of
+    /// the peer.
     pub(crate) fn contradicts(&self, run: PeerRun) -> bool {
         self.run.is_some_and(|live| live != run)
     }
 
-    /// Whether a live connection exists.
+    /// Returns whether a live connection exists.
     pub(crate) fn is_connected(&self) -> bool {
         self.run.is_some()
     }
@@ -305,7 +306,7 @@ impl Links {
         self.failed(now_ns)
     }
 
-    /// The first missing connection of the set: CONTROL, then BULK_IN and BULK_OUT in turn.
+    /// Returns the first missing connection of the set: CONTROL, then BULK_IN and BULK_OUT in turn.
     fn missing(&self) -> Option<ConnType> {
         let (bulk_in, bulk_out) = (self.count(ConnType::BulkIn), self.count(ConnType::BulkOut));
         if self.count(ConnType::Control) == 0 {
@@ -318,7 +319,7 @@ impl Links {
         Some(if in_turn || bulk_out >= self.per_type { ConnType::BulkIn } else { ConnType::BulkOut })
     }
 
-    /// Whether some live connection may carry LNet messages.
+    /// Returns whether some live connection may carry LNet messages.
     fn carries(&self) -> bool {
         let types = [ConnType::Any, ConnType::Control, ConnType::BulkOut];
         let version = self.run.map(|run| run.version);

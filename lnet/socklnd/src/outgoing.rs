@@ -44,19 +44,19 @@ impl Outgoing {
         Ok(Outgoing { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
     }
 
-    /// A NOOP: a message of the socket protocol alone.
+    /// Creates a NOOP: a message of the socket protocol alone.
     pub(crate) fn noop(prefix: &Prefix) -> Outgoing {
         let mut frame = [0; Decoder::FRAME_MAX];
         prefix.emit(split(&mut frame).0);
         Outgoing { frame, frame_len: Prefix::LEN, payload: None, token: None, deadline_ns: u64::MAX }
     }
 
-    /// Bytes on the wire.
+    /// Returns the number of bytes on the wire.
     pub(crate) fn len(&self) -> usize {
         self.frame_len + self.payload.as_ref().map_or(0, ReadVec::len)
     }
 
-    /// Whether the message's deadline has passed. A NOOP has none.
+    /// Returns whether the message's deadline has passed. A NOOP has none.
     pub(crate) fn is_overdue(&self, now_ns: u64) -> bool {
         self.token.is_some() && self.deadline_ns <= now_ns
     }
@@ -79,7 +79,7 @@ fn split(frame: &mut [u8; Decoder::FRAME_MAX]) -> (&mut [u8; Prefix::LEN], &mut 
     frame.split_first_chunk_mut().unwrap_or_else(|| unreachable!("a frame begins with a prefix"))
 }
 
-/// The size in bytes of an LNet message of this payload on a connection of this version.
+/// Returns the size in bytes of an LNet message of this payload on a connection of this version.
 pub(crate) fn wire_len(header: &Header, version: Version) -> usize {
     Prefix::LEN + version.header_len() + header.payload_length as usize
 }
@@ -159,7 +159,7 @@ impl Batch {
         self.messages.drain(..gone);
     }
 
-    /// The message that is partly sent.
+    /// Returns the message that is partly sent.
     pub(crate) fn begun(&self) -> Option<&Outgoing> {
         self.messages.front().filter(|_| self.sent > 0)
     }

@@ -50,18 +50,18 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     }
 }
 
-/// The message's properties for the choice of a connection.
+/// Returns the message's properties for the choice of a connection.
 pub(crate) fn load(config: &SockConfig, tx: &Tx, version: Version) -> Load {
     Load::Message { bytes: wire_len(&tx.header, version), min_bulk: config.min_bulk as usize }
 }
 
-/// Whether a node has proven its address under any PID, which counts for all its PIDs.
+/// Returns whether a node has proven its address under any PID, which counts for all its PIDs.
 fn is_proven(shared: &Shared, ni: Nid, nid: Nid) -> bool {
     let peers = shared.peers.all(|peer| peer.key.ni == ni && peer.key.id.nid == nid);
     peers.iter().any(|peer| peer.state.lock().own.proven == Some(true))
 }
 
-/// Whether a message answers a received one.
+/// Returns whether a message answers a received one.
 fn is_answer(tx: &Tx) -> bool {
     matches!(tx.header.message_type(), MessageType::Ack | MessageType::Reply)
 }

@@ -95,7 +95,7 @@ impl OfShard {
         }
     }
 
-    /// Whether the poller has been woken since the last call.
+    /// Returns whether the poller has been woken since the last call.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
@@ -105,8 +105,8 @@ impl OfShard {
         self.corked.lock().conns.push(conn.clone());
     }
 
-    /// Whether a message from this thread may wait for others: it is not the first since the
-    /// thread's last poll.
+    /// Returns whether a message from this thread may wait for others: it is not the first since
+    /// the thread's last poll.
     pub(crate) fn may_defer(&self) -> bool {
         is_burst(Arc::as_ptr(&self.lnd).addr()) && self.may_coalesce.load(Ordering::Relaxed)
     }

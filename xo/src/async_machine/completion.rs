@@ -37,8 +37,8 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// The errno that Motr reports: ECANCELED if the operation was cancelled, ETIMEDOUT if its
-    /// timeout passed, else LNet's errno, or that of the refusal.
+    /// Returns the errno that Motr reports: ECANCELED if the operation was cancelled, ETIMEDOUT if
+    /// its timeout passed, else LNet's errno, or that of the refusal.
     #[must_use]
     pub fn errno(&self) -> Errno {
         self.error.errno()
@@ -109,7 +109,7 @@ impl Completion {
         }
     }
 
-    /// The operation's id; `None` if it was refused or has ended.
+    /// Returns the operation's id; `None` if it was refused or has ended.
     #[must_use]
     pub fn op(&self) -> Option<OpId> {
         match &self.0 {
@@ -152,7 +152,7 @@ impl Future for Completion {
     }
 }
 
-/// The result of a future, from its operation's last event.
+/// Returns the result of a future, from its operation's last event.
 fn outcome(event: Event) -> Result<Completed, Failed> {
     let Event { queue, status, length, buffer, after, .. } = event;
     match (status, buffer) {

@@ -107,7 +107,7 @@ impl Offer {
         }
     }
 
-    /// The bytes to send to the peer.
+    /// Returns the bytes to send to the peer.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -116,7 +116,8 @@ impl Offer {
         }
     }
 
-    /// The number of bytes offered for reading or writing; 0 if a single descriptor is invalid.
+    /// Returns the number of bytes offered for reading or writing; 0 if a single descriptor is
+    /// invalid.
     #[must_use]
     pub fn length(&self) -> u64 {
         match &self.0 {
@@ -125,7 +126,7 @@ impl Offer {
         }
     }
 
-    /// The length of each part but the last; of a single descriptor, the whole length.
+    /// Returns the length of each part but the last; of a single descriptor, the whole length.
     #[must_use]
     pub fn part_bytes(&self) -> u64 {
         match &self.0 {
@@ -134,12 +135,12 @@ impl Offer {
         }
     }
 
-    /// The descriptors of the parts, in order.
+    /// Returns the descriptors of the parts, in order.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = Descriptor> {
         (0..self.parts()).map(|part| self.descriptor(part))
     }
 
-    /// The number of parts; at least 1.
+    /// Returns the number of parts; at least 1.
     #[must_use]
     pub fn parts(&self) -> usize {
         match &self.0 {
@@ -148,7 +149,7 @@ impl Offer {
         }
     }
 
-    /// The descriptor of a part; [`Descriptor::NONE`] beyond the last.
+    /// Returns the descriptor of a part; [`Descriptor::NONE`] beyond the last.
     #[must_use]
     pub fn descriptor(&self, part: usize) -> Descriptor {
         match &self.0 {
@@ -158,7 +159,7 @@ impl Offer {
         }
     }
 
-    /// The descriptor, if the offer consists of one without a header.
+    /// Returns the descriptor, if the offer consists of one without a header.
     pub(crate) fn single(&self) -> Option<&Descriptor> {
         match &self.0 {
             Form::Single(descriptor) => Some(descriptor),
@@ -166,8 +167,8 @@ impl Offer {
         }
     }
 
-    /// An upper bound of the bytes of an offer of `length` bytes, in parts of `part_bytes` (1 MiB
-    /// over LNet): the room to reserve in a message.
+    /// Returns an upper bound of the bytes of an offer of `length` bytes, in parts of `part_bytes`
+    /// (1 MiB over LNet): the room to reserve in a message.
     ///
     /// ```
     /// // An offer of 64 MiB fits into a page.
@@ -182,9 +183,9 @@ impl Offer {
         Offer::HEADER_LEN.saturating_add(length.div_ceil(part_bytes).saturating_mul(Descriptor::MAX_LEN))
     }
 
-    /// The offer of these parts, whose number follows from the length, 1 to [`PARTS_MAX`]. A part
-    /// that could not be started has [`Descriptor::NONE`], and an operation that uses the offer is
-    /// refused.
+    /// Creates the offer of these parts, whose number follows from the length, 1 to [`PARTS_MAX`].
+    /// A part that could not be started has [`Descriptor::NONE`], and an operation that uses the
+    /// offer is refused.
     pub(super) fn new(length: u64, part_bytes: u32, descriptors: &[Descriptor]) -> Offer {
         match descriptors {
             [single] if stated_length(single) == length => (*single).into(),
@@ -193,7 +194,7 @@ impl Offer {
     }
 }
 
-/// The bytes of a passive buffer, if its descriptor is valid for either direction; else 0.
+/// Returns the bytes of a passive buffer, if its descriptor is valid for either direction; else 0.
 fn stated_length(descriptor: &Descriptor) -> u64 {
     let passive = descriptor.for_active_receive(u64::MAX).or_else(|_| descriptor.for_active_send(1));
     passive.map_or(0, |passive| passive.length)
@@ -284,7 +285,7 @@ impl Parts {
     }
 }
 
-/// The CRC-32 (that of Ethernet) of the header up to the checksum, and of the descriptors.
+/// Returns the CRC-32 (that of Ethernet) of the header up to the checksum, and of the descriptors.
 fn checksum(header: &Header, descriptors: &[u8]) -> U32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&header.as_bytes()[..offset_of!(Header, checksum)]);

@@ -26,13 +26,13 @@ impl Plan {
         self.length.div_ceil(self.part_bytes)
     }
 
-    /// The length of a part.
+    /// Returns the length of a part.
     pub(super) fn part_length(&self, part: usize) -> usize {
         self.part_bytes.min(self.length - part * self.part_bytes)
     }
 
-    /// The bytes of the buffer that its operations use: an operation that receives uses whole
-    /// parts.
+    /// Returns the bytes of the buffer that its operations use: an operation that receives uses
+    /// whole parts.
     pub(super) fn bytes_used(&self, buffer_bytes: usize) -> usize {
         let whole_parts = self.parts() * self.part_bytes;
         if self.bulk.queue().receives() { whole_parts.min(buffer_bytes) } else { self.length }
@@ -117,7 +117,7 @@ fn broken(field: &'static str, value: u64, rule: &'static str) -> Error {
     Error::Offer { field, value, rule }
 }
 
-/// The error for a length that is 0 or exceeds the buffer.
+/// Returns the error for a length that is 0 or exceeds the buffer.
 fn length_error(length: usize, limit: usize) -> Error {
     CoreError::Range { field: "length", value: length as u64, limit: limit as u64 }.into()
 }

@@ -180,7 +180,7 @@ impl Transfer {
         }
     }
 
-    /// The time left of the timeout.
+    /// Returns the time left of the timeout.
     fn remaining(&self, machine: &Machine) -> Option<Duration> {
         self.deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(machine.now_ns())))
     }
@@ -229,8 +229,8 @@ impl Transfer {
         debug_assert!(left.is_some(), "it leaves once");
     }
 
-    /// The result of a part. A part other than the last that received less than its length leaves a
-    /// hole: EBADMSG.
+    /// Returns the result of a part. A part other than the last that received less than its length
+    /// leaves a hole: EBADMSG.
     fn outcome(&self, part: usize, event: &Event) -> Result<usize, Errno> {
         event.status?;
         let last = part + 1 == self.plan.parts();
@@ -269,7 +269,7 @@ impl Owner for Transfer {
     }
 }
 
-/// The transfer's event, with its buffer.
+/// Returns the transfer's event, with its buffer.
 fn whole_event(
     transfer: &Transfer,
     buffer: Buffer,

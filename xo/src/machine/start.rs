@@ -43,18 +43,18 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// A batch without operations.
+    /// Creates a batch without operations.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// The number of operations to submit.
+    /// Returns the number of operations to submit.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ops.len()
     }
 
-    /// Whether the batch has no operations.
+    /// Returns whether the batch has no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty()

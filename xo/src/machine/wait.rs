@@ -52,16 +52,17 @@ impl TransferMachine {
         self.waited()?.next_ready(None)
     }
 
-    /// Whether an event is ready to be taken; the call changes nothing (MT-231).
+    /// Returns whether an event is ready to be taken; the call changes nothing (MT-231).
     pub fn pending(&self) -> bool {
         self.machine.domain.in_owner_process()
             && (self.machine.operations.has_events() || self.machine.tm.pending())
     }
 
-    /// A descriptor for a program with an event loop (epoll, poll, io_uring, mio). It becomes
-    /// readable when the program should call [`TransferMachine::poll`]: there is an event, the
-    /// network needs to be driven, or the timeout of an operation has passed. It is valid while the
-    /// machine exists, and the same at each call. Use only its readability: read nothing from it.
+    /// Returns a descriptor for a program with an event loop (epoll, poll, io_uring, mio). It
+    /// becomes readable when the program should call [`TransferMachine::poll`]: there is an event,
+    /// the network needs to be driven, or the timeout of an operation has passed. It is valid while
+    /// the machine exists, and the same at each call. Use only its readability: read nothing from
+    /// it.
     ///
     /// Call [`TransferMachine::arm`] before each sleep:
     ///
@@ -175,7 +176,7 @@ impl Machine {
         self.waiters.take_turn(self.time_left(deadline_ns))
     }
 
-    /// The time left until the deadline.
+    /// Returns the time left until the deadline.
     pub(super) fn time_left(&self, deadline_ns: Option<u64>) -> Option<Duration> {
         deadline_ns.map(|deadline_ns| Duration::from_nanos(deadline_ns.saturating_sub(self.now_ns())))
     }

@@ -31,7 +31,7 @@ impl Shape {
         within("the alignment of a pool's segments, a power of two,", self.alignment, power, power)
     }
 
-    /// The length of a buffer; `usize::MAX`, which no allocation satisfies, on overflow.
+    /// Returns the length of a buffer; `usize::MAX`, which no allocation satisfies, on overflow.
     pub(super) fn bytes(&self) -> usize {
         self.segment_bytes.saturating_mul(self.segments)
     }

@@ -50,8 +50,8 @@ struct PeerSlot {
 }
 
 impl PeerSlot {
-    /// Whether a call ended without an answer; `None` if it has not ended, or is more than 64 calls
-    /// ago.
+    /// Returns whether a call ended without an answer; `None` if it has not ended, or is more than
+    /// 64 calls ago.
     fn gave_up(&self, sequence: u64) -> Option<bool> {
         match self.sequence.checked_sub(sequence)? {
             0 => self.call.is_none().then_some(self.last_given_up),
@@ -123,7 +123,7 @@ impl Calls {
         }
     }
 
-    /// The deadline of a call that begins now.
+    /// Returns the deadline of a call that begins now.
     pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(nanoseconds(self.options.deadline))
     }
@@ -183,7 +183,7 @@ impl Calls {
         })
     }
 
-    /// The time at which [`Calls::act`] returns the next action.
+    /// Returns the time at which [`Calls::act`] returns the next action.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.due.first().map(|(due_ns, _)| due_ns)
     }
@@ -355,7 +355,7 @@ impl Calls {
         self.end(id, Err(RequestError::Forgotten { sent }), now_ns)
     }
 
-    /// The call that a header belongs to.
+    /// Returns the call that a header belongs to.
     fn call_of(&mut self, peer: usize, header: &Header) -> Option<CallId> {
         let id = self.peers[peer].slots.get(usize::from(header.slot))?.call?;
         let call = self.find(id)?;

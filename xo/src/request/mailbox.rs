@@ -81,7 +81,7 @@ impl Mailbox {
         self.tm.allocate(bytes)
     }
 
-    /// A buffer with `body` after the room for the header.
+    /// Returns a buffer with `body` after the space for the header.
     pub(super) fn filled(&mut self, body: &[u8]) -> Result<Buffer, Error> {
         let mut buffer = match self.idle.pop() {
             Some(buffer) => buffer,

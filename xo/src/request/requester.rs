@@ -189,17 +189,18 @@ impl Requester {
         was_there
     }
 
-    /// The number of calls in flight.
+    /// Returns the number of calls in flight.
     pub fn in_flight(&self) -> usize {
         self.calls.in_flight()
     }
 
-    /// The counters since the start.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> RequestCounters {
         self.calls.counters
     }
 
-    /// The transfer machine, for end points and statistics. Its events belong to the requester.
+    /// Returns the transfer machine, for end points and statistics. Its events belong to the
+    /// requester.
     pub fn machine(&self) -> &Machine {
         self.mailbox.machine()
     }

@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The client that sent it.
+    /// Returns the client that sent it.
     #[must_use]
     pub fn client(&self) -> &EndPoint {
         &self.from
@@ -129,17 +129,18 @@ impl Responder {
         self.reply(request, errno as u32, &[])
     }
 
-    /// The counters since the start.
+    /// Returns the counters since the start.
     pub fn counters(&self) -> ResponderCounters {
         self.counters
     }
 
-    /// The number of clients whose answers it stores.
+    /// Returns the number of clients whose answers it stores.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
 
-    /// The transfer machine, for its address and statistics. Its events belong to the responder.
+    /// Returns the transfer machine, for its address and statistics. Its events belong to the
+    /// responder.
     pub fn machine(&self) -> &Machine {
         self.mailbox.machine()
     }
@@ -158,7 +159,8 @@ impl Responder {
         Sender { mailbox, replies, unsent: &mut counters.unsent }
     }
 
-    /// Whether a message is a request for the program. All other messages are answered here.
+    /// Returns whether a message is a request for the program. All other messages are answered
+    /// here.
     fn is_to_run(&mut self, header: &Header, from: &EndPoint) -> Result<bool, Error> {
         let key = (from.address(), header.client);
         let now_ns = self.mailbox.machine().now_ns();

@@ -121,8 +121,8 @@ pub struct SendFailure {
 }
 
 impl SendFailure {
-    /// Whether it proves that the server's node is not running or not reachable, and not only that
-    /// a connection broke or is slow.
+    /// Returns whether it proves that the server's node is not running or not reachable, and not
+    /// only that a connection broke or is slow.
     pub(super) fn is_definite(&self) -> bool {
         matches!(
             self.errno,
@@ -131,8 +131,8 @@ impl SendFailure {
     }
 }
 
-/// The end of an error message, after "sent n times": why the last attempt failed, if that is
-/// known.
+/// Returns the end of an error message, after "sent n times": why the last attempt failed, if that
+/// is known.
 fn because(failure: &Option<SendFailure>) -> String {
     failure.as_ref().map(|failure| format!("; the last time: {failure}")).unwrap_or_default()
 }
@@ -198,7 +198,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The matching errno.
+    /// Returns the matching errno.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -264,7 +264,7 @@ pub struct ResponderCounters {
     pub unsent: u64,
 }
 
-/// A random number other than 0, for ids that no other program has.
+/// Returns a random number other than 0, for ids that no other program has.
 pub(super) fn random() -> Result<u64, Error> {
     // 0 means none.
     getrandom::u64().map(|number| number.max(1)).map_err(|_| Error::Random)

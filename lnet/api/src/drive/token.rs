@@ -140,14 +140,14 @@ impl Token {
         self.word() != FREE
     }
 
-    /// Whether the shard has not been polled since this time although a thread could: it is free or
-    /// parked.
+    /// Returns whether the shard has not been polled since this time although a thread could: it is
+    /// free or parked.
     pub(super) fn is_left_since(&self, since_ns: u64) -> bool {
         matches!(self.newest() & ACTIVITY, FREE | PARKED) && self.left_ns() <= since_ns
     }
 
-    /// Whether any thread may take it: it is free, or its holder has not polled the shard for a
-    /// while.
+    /// Returns whether any thread may take it: it is free, or its holder has not polled the shard
+    /// for a while.
     fn can_be_taken(&self, word: u64, now_ns: u64) -> bool {
         word == FREE || word & ACTIVITY == PARKED && self.left_ns().saturating_add(TAKEN_AFTER_NS) <= now_ns
     }

@@ -105,7 +105,7 @@ impl Tokens {
         rule!(RELEASE, self.wake_keeper());
     }
 
-    /// Whether a shard has not been polled since this time although a thread could.
+    /// Returns whether a shard has not been polled since this time although a thread could.
     pub fn is_left_since(&self, shard: usize, since_ns: u64) -> bool {
         self.shards[shard].is_left_since(since_ns)
     }
@@ -169,13 +169,14 @@ impl Tokens {
         self.shards[shard].give(waiter, now_ns)
     }
 
-    /// Whether a token was given to this scheduler thread.
+    /// Returns whether a token was given to this scheduler thread.
     pub(crate) fn is_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
         self.shards[shard].is_parked_by(Holder::of_sched_thread(sched_thread))
     }
 
-    /// Whether no shard needs a keeper: each holder notices events, because it sleeps on the shard,
-    /// or has the token exclusively. A waiter that has the node's only shard does not poll others.
+    /// Returns whether no shard needs a keeper: each holder notices events, because it sleeps on
+    /// the shard, or has the token exclusively. A waiter that has the node's only shard does not
+    /// poll others.
     pub(crate) fn all_attended(&self) -> bool {
         self.attended(Token::word)
     }
@@ -209,7 +210,7 @@ impl Tokens {
         }
     }
 
-    /// Whether a waiter lacks a token.
+    /// Returns whether a waiter lacks a token.
     pub fn wanted(&self) -> bool {
         self.waiting() > 0
     }
@@ -269,7 +270,7 @@ impl Tokens {
         self.listeners.store(listening.len(), Ordering::SeqCst);
     }
 
-    /// Whether a shard's token has no holder at the moment.
+    /// Returns whether a shard's token has no holder at the moment.
     pub(crate) fn is_free(&self, shard: usize) -> bool {
         !self.shards[shard].is_held()
     }
@@ -305,7 +306,7 @@ impl Tokens {
         token.on_duty.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a scheduler thread should stop.
+    /// Returns whether a scheduler thread should stop.
     pub(crate) fn is_called_off(&self, shard: usize) -> bool {
         self.wanted() || self.shards[shard].unwanted.load(Ordering::Relaxed)
     }

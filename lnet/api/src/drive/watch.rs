@@ -75,7 +75,7 @@ impl Watch {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Whether a shard has work to be done and no driver.
+    /// Returns whether a shard has work to be done and no driver.
     fn is_neglected(&self, drive: &dyn Drive, shard: usize) -> bool {
         let since_ns = drive.now_ns().saturating_sub(self.grace_ns);
         drive.tokens().is_left_since(shard, since_ns) && drive.is_active(shard)
@@ -159,7 +159,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         }
     }
 
-    /// Whether its own shard needs it.
+    /// Returns whether its own shard needs it.
     fn is_needed(&self) -> bool {
         let tokens = self.drive.tokens();
         let is_neglected = || !tokens.wanted() && self.watch.is_neglected(self.drive, self.shard);

@@ -173,7 +173,7 @@ impl FaultRule {
         }
     }
 
-    /// Whether the rule matches a message.
+    /// Returns whether the rule matches a message.
     pub(super) fn is_for(&self, header: &Header) -> bool {
         let portal = match header.body {
             Body::Put { portal, .. } | Body::Get { portal, .. } => Some(portal),
@@ -186,7 +186,8 @@ impl FaultRule {
             && meant(self.destination, header.dest.nid)
     }
 
-    /// Whether the action applies to the matching message with this number. The first has 0.
+    /// Returns whether the action applies to the matching message with this number. The first has
+    /// 0.
     pub(super) fn happens_to(&self, number: u64) -> bool {
         match self.rate {
             FaultRate::Every(count) => (number + 1).is_multiple_of(u64::from(count.get())),

@@ -66,7 +66,7 @@ pub(crate) enum Fault {
 }
 
 impl Faults {
-    /// Whether there are rules.
+    /// Returns whether there are rules.
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)

@@ -151,7 +151,7 @@ impl Net {
     }
 }
 
-/// Whether a message requests an answer, or is a push.
+/// Returns whether a message requests an answer, or is a push.
 fn asks(header: &Header) -> bool {
     match header.message_type() {
         MessageType::Get => true,

@@ -8,7 +8,7 @@ use crate::message::Request;
 use crate::slab::Key;
 
 impl NetShared {
-    /// Whether this NI has others beside it on its network.
+    /// Returns whether this NI has others beside it on its network.
     pub(crate) fn has_rails_beside(&self, ni: Nid) -> bool {
         self.nis.iter().filter(|(_, other)| other.id.nid.net() == ni.net()).nth(1).is_some()
     }

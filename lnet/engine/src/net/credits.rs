@@ -225,9 +225,9 @@ impl Net {
     }
 }
 
-/// Whether a returned credit starts a message. Normally the number of waiting messages equals the
-/// credits below 0. After an LND has lowered its limits, more messages than allowed may be in
-/// flight, and the first returned credits start none.
+/// Returns whether a returned credit starts a message. Normally the number of waiting messages
+/// equals the credits below 0. After an LND has lowered its limits, more messages than allowed may
+/// be in flight, and the first returned credits start none.
 fn starts_message(credits: i64, waiting: usize) -> bool {
     (credits.min(0).unsigned_abs() as usize) < waiting
 }

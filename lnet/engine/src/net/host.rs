@@ -32,14 +32,14 @@ impl Host {
         Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
     }
 
-    /// Whether it has no peers, no credits and no waiting messages.
+    /// Returns whether it has no peers, no credits and no waiting messages.
     pub(super) fn is_unused(&self) -> bool {
         self.peers == 0 && self.held == 0 && self.waiting == 0
     }
 }
 
-/// Whether a host that holds `held` credits may take another one, if `free` are free and one peer
-/// may have `peer_credits`.
+/// Returns whether a host that holds `held` credits may take another one, if `free` are free and
+/// one peer may have `peer_credits`.
 pub(super) fn may_take(held: i64, free: i64, peer_credits: i64) -> bool {
     held < peer_credits || held < free
 }

@@ -50,7 +50,7 @@ impl Identities {
         self.by_nid.get(nid).map_or(&[], |&node| &self.nodes[node].nids)
     }
 
-    /// Whether both are NIDs of one node.
+    /// Returns whether both are NIDs of one node.
     pub(super) fn same(&self, one: Nid, other: Nid) -> bool {
         one == other || self.nids(one).contains(&other)
     }
@@ -78,8 +78,8 @@ impl Identities {
         }
     }
 
-    /// Whether [`Identities::learn`] would change anything. Also true if `foreign` misses a foreign
-    /// NID: that NID was rejected before, so it makes a difference, and is checked again.
+    /// Returns whether [`Identities::learn`] would change anything. Also true if `foreign` misses a
+    /// foreign NID: that NID was rejected before, so it makes a difference, and is checked again.
     pub(super) fn is_news(
         &self,
         sender: Nid,

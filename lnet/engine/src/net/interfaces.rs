@@ -35,8 +35,8 @@ impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
         self.sender
     }
 
-    /// Whether the sender may announce NIDs of the source: no other peer may do so for a node that
-    /// this node knows itself.
+    /// Returns whether the sender may announce NIDs of the source: no other peer may do so for a
+    /// node that this node knows itself.
     fn may_announce(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
         let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
         identities.same(self.sender, self.source) || !known
@@ -141,7 +141,7 @@ impl NetShared {
         self.nis.find(ni).map(|(key, ni)| (key, ni.cpts.of(peer)))
     }
 
-    /// Whether there is an NI with this NID, in any phase.
+    /// Returns whether there is an NI with this NID, in any phase.
     pub(crate) fn has_ni(&self, nid: Nid) -> bool {
         self.nis.find(nid).is_some()
     }
@@ -156,12 +156,12 @@ impl NetShared {
         self.nis.get(ni).map(|ni| ni.lnd.clone())
     }
 
-    /// Whether messages may still arrive over an NI.
+    /// Returns whether messages may still arrive over an NI.
     pub(crate) fn is_open(&self, ni: Key) -> bool {
         self.nis.get(ni).is_some_and(|ni| ni.phase != Phase::Stopping)
     }
 
-    /// Whether an NI still exists.
+    /// Returns whether an NI still exists.
     pub(crate) fn exists(&self, ni: Key) -> bool {
         self.nis.get(ni).is_some()
     }
@@ -219,7 +219,8 @@ impl NetShared {
 }
 
 impl Net {
-    /// Whether a push may contain changes, as far as one partition knows. Usually it does not.
+    /// Returns whether a push may contain changes, as far as one partition knows. Usually it does
+    /// not.
     pub(crate) fn is_news(
         &self,
         shared: &NetShared,

@@ -52,7 +52,7 @@ impl Cpts {
         if self.chosen.is_empty() { self.all } else { self.chosen.len() }
     }
 
-    /// Whether peers can belong to this partition.
+    /// Returns whether peers can belong to this partition.
     pub(super) fn contains(&self, partition: usize) -> bool {
         self.chosen.is_empty() || self.chosen.iter().any(|&cpt| usize::from(cpt) == partition)
     }
@@ -85,7 +85,7 @@ impl Ni {
         Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts, distances }
     }
 
-    /// Whether it is announced to peers: from before it can be pinged until it stops.
+    /// Returns whether it is announced to peers: from before it can be pinged until it stops.
     pub(super) fn is_published(&self) -> bool {
         self.phase != Phase::Stopping
     }
@@ -140,7 +140,7 @@ impl Nis {
         self.order.iter().map(|&index| (self.slab.key(index), &self.slab[index]))
     }
 
-    /// Whether the NID belongs to this node, including NIs that are starting or stopping.
+    /// Returns whether the NID belongs to this node, including NIs that are starting or stopping.
     pub(super) fn is_local(&self, nid: Nid) -> bool {
         nid.is_loopback() || self.find(nid).is_some()
     }

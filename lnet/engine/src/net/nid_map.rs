@@ -52,7 +52,7 @@ impl<V> NidMap<V> {
         NidMap { slab: slab(limit).within(room), index: Buckets::within(room), hasher: Hasher::default() }
     }
 
-    /// Whether the map has no entries.
+    /// Returns whether the map has no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.slab.len() == 0
     }

@@ -274,8 +274,8 @@ impl Peers {
         self.leave_host(ni, host);
     }
 
-    /// Whether this node has sent anything to this NID, answers included, over any NI and under any
-    /// PID.
+    /// Returns whether this node has sent anything to this NID, answers included, over any NI and
+    /// under any PID.
     pub(super) fn knows(&self, nid: Nid) -> bool {
         self.nids.find(nid).is_some()
     }

@@ -69,7 +69,7 @@ impl PushBacks {
         self.0.lock().iter_mut().filter(|peer| is_its(peer.nid)).for_each(|peer| peer.done = true);
     }
 
-    /// Whether a peer may still push back.
+    /// Returns whether a peer may still push back.
     pub(crate) fn awaited(&self, now_ns: u64) -> bool {
         self.0.lock().iter().any(|peer| !peer.done && now_ns < peer.until_ns)
     }

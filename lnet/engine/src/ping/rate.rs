@@ -66,7 +66,7 @@ impl PushRates {
         PushRates { hasher: Hasher::default(), all: Bucket::full(NODE_BURST), of_addresses: SmallVec::new() }
     }
 
-    /// Whether a change from this address may be made now. If so, counts it.
+    /// Returns whether a change from this address may be made now. If so, counts it.
     pub(super) fn admit(&mut self, address: Nid, now_ns: u64) -> bool {
         if self.of_addresses.is_empty() && self.of_addresses.try_reserve_exact(BUCKETS).is_ok() {
             self.of_addresses.resize(BUCKETS, Bucket::full(ADDRESS_BURST));

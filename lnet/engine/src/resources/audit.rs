@@ -32,7 +32,7 @@ impl Uses {
 }
 
 impl MdTable {
-    /// Whether there is such an MD.
+    /// Returns whether there is such an MD.
     pub(crate) fn has(&self, md: Key) -> bool {
         self.objects.named_md(md).is_some()
     }

@@ -208,8 +208,8 @@ impl MatchRequest {
         &self.nids
     }
 
-    /// Whether an entry for messages of `id` matches; an entry for one NID of a node also matches
-    /// messages of the node's other NIDs.
+    /// Returns whether an entry for messages of `id` matches; an entry for one NID of a node also
+    /// matches messages of the node's other NIDs.
     fn is_for(&self, id: ProcessId) -> bool {
         (id.pid.is_any() || id.pid == self.pid) && (id.nid.is_any() || self.nids.contains(&id.nid))
     }

@@ -71,13 +71,13 @@ impl Descriptor {
         self.memory.len() as u64
     }
 
-    /// Whether it takes no further operation.
+    /// Returns whether it takes no further operation.
     pub(super) fn is_exhausted(&self) -> bool {
         let full = |max_size| self.offset.saturating_add(u64::from(max_size)) > self.len();
         self.threshold == Threshold::Limited(0) || self.max_size.is_some_and(full)
     }
 
-    /// Whether its operations are used up, whatever room there is.
+    /// Returns whether its operations are used up, whatever room there is.
     pub(super) fn is_spent(&self) -> bool {
         self.threshold == Threshold::Limited(0)
     }

@@ -18,7 +18,8 @@ pub(crate) struct Unsent {
 }
 
 impl lnet_lnd::protocol::Connection for Conn {
-    /// A message being written is not taken back: if it does not leave, the writing thread ends it.
+    /// Removes a message that is not being written. A message being written is not taken back: if
+    /// it does not leave, the writing thread ends it.
     fn withdraw(&self, token: TxToken) -> bool {
         let taken = {
             let mut outbox = self.outbox.lock();
@@ -72,13 +73,14 @@ impl Conn {
         }
     }
 
-    /// The error that a send has returned, unless it only means that the peer has closed the
-    /// connection.
+    /// Returns the error that a send has returned, unless it only means that the peer has closed
+    /// the connection.
     pub(crate) fn broken(&self) -> Option<Errno> {
         self.outbox.lock().broken.filter(|errno| *errno != Errno::EPIPE)
     }
 
-    /// The deadline of the partly sent message, if there is one; `None` while a thread is writing.
+    /// Returns the deadline of the partly sent message, if there is one; `None` while a thread is
+    /// writing.
     pub(crate) fn begun_deadline_ns(&self) -> Option<u64> {
         self.outbox.lock().batch.as_ref()?.begun().map(|message| message.deadline_ns)
     }
@@ -99,7 +101,7 @@ impl Conn {
         Unsent { begun, rest }
     }
 
-    /// Whether it has been closed.
+    /// Returns whether it has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.outbox.lock().closed.is_some()
     }

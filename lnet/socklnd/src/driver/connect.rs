@@ -98,7 +98,7 @@ impl Driver {
         self.core.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
     }
 
-    /// The attempt's socket got no answer: replaces it by a new one, for which TCP has no
+    /// Replaces the attempt's socket, which got no answer, by a new one, for which TCP has no
     /// retransmission back-off yet. The attempt keeps its deadline.
     pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
         let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
@@ -145,8 +145,8 @@ impl Driver {
         }
     }
 
-    /// Bytes came from the peer: if TCP is in retransmission back-off for this side's own attempt,
-    /// a new socket replaces the attempt's at once.
+    /// Called when bytes have come from the peer: if TCP is in retransmission back-off for this
+    /// side's own attempt, a new socket replaces the attempt's at once.
     pub(super) fn redial_if_unanswered(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         if peer.state.lock().step != Some(Step::Connect) {
             return;
@@ -311,7 +311,7 @@ fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(B
     Ok((connection.stream, !connection.privileged))
 }
 
-/// The address on which a peer listens for connections of a type.
+/// Returns the address on which a peer listens for connections of a type.
 fn address_of(turn: Turn<'_>, peer: &Peer, conn_type: ConnType) -> SocketAddr {
     peer.address(turn.shared.config.port_for(conn_type))
 }

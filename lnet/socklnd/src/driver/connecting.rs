@@ -42,7 +42,7 @@ pub(super) struct Connecting {
 }
 
 impl Connecting {
-    /// The deadline of the attempt; earlier if peers queue for permits (`crowded`).
+    /// Returns the deadline of the attempt; earlier if peers queue for permits (`crowded`).
     pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
         let limit_ns = if crowded { CROWDED_NS } else { u64::MAX };
         self.deadline_ns.min(self.begun_ns.saturating_add(limit_ns))
@@ -55,7 +55,7 @@ impl Connecting {
         (!self.greeted).then(unanswered)
     }
 
-    /// Whether TCP is in retransmission back-off for the socket's first segment.
+    /// Returns whether TCP is in retransmission back-off for the socket's first segment.
     pub(super) fn is_unanswered(&self, now_ns: u64) -> bool {
         !self.greeted && self.dialled_ns.saturating_add(FIRST_RETRY_NS) <= now_ns
     }

@@ -26,7 +26,7 @@ use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
 impl Driver {
-    /// A valid hello has arrived and identifies the peer: passes the connection to the peer's shard
+    /// Called when a valid hello has identified the peer: passes the connection to the peer's shard
     /// for the decision.
     pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
         let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
@@ -111,10 +111,10 @@ impl Driver {
         Some(self.sources.insert(Source::Vacant))
     }
 
-    /// Whether this peer is already connected from, or to, another address, so that the offer may
-    /// be an impersonation. Under `hello` and from an unprivileged port this is refused, unless the
-    /// address is the NID's own. A privileged port is trusted, because kernel nodes may have
-    /// several addresses (lnet-wire 24).
+    /// Returns whether this peer is already connected from, or to, another address, so that the
+    /// offer may be an impersonation. Under `hello` and from an unprivileged port this is refused,
+    /// unless the address is the NID's own. A privileged port is trusted, because kernel nodes may
+    /// have several addresses (lnet-wire 24).
     fn is_elsewhere(&self, turn: Turn<'_>, peer: &Peer, remote: SocketAddr) -> bool {
         if turn.shared.own.policy != AcceptPolicy::Hello || is_proven(peer.key.id.nid, remote) {
             return false;
@@ -146,13 +146,13 @@ impl Driver {
     }
 }
 
-/// Whether the source address proves that the peer has this NID, or its port is trusted.
+/// Returns whether the source address proves that the peer has this NID, or its port is trusted.
 fn is_proven(nid: Nid, remote: SocketAddr) -> bool {
     remote.port() <= PRIVILEGED_PORT_MAX || nid.ip() == Some(remote.ip())
 }
 
-/// Whether a peer on this NI's network can have this NID: not one of this node's own, and a unicast
-/// address.
+/// Returns whether a peer on this NI's network can have this NID: not one of this node's own, and a
+/// unicast address.
 fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
     let one_host = |ip: IpAddr| match ip {
         IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
@@ -161,7 +161,8 @@ fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
     nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && turn.shared.nis.get(nid).is_none()
 }
 
-/// The peer's identity derived from its source port, where the policy requires that (lnet-wire 27).
+/// Returns the peer's identity derived from its source port, where the policy requires that
+/// (lnet-wire 27).
 fn identity_from_port(policy: AcceptPolicy, ni: &Arc<Ni>, remote: SocketAddr) -> Option<ProcessId> {
     if policy != AcceptPolicy::All || remote.port() <= PRIVILEGED_PORT_MAX {
         return None;

@@ -140,7 +140,7 @@ impl RxConn {
         self
     }
 
-    /// The address from which the peer connected in, if it did.
+    /// Returns the address from which the peer connected in, if it did.
     pub(super) fn accepted_from(&self) -> Option<IpAddr> {
         self.permit.as_ref().map(Permit::ip)
     }
@@ -155,23 +155,23 @@ impl RxConn {
         }
     }
 
-    /// Whether the engine holds a message of this connection, so that it is not read.
+    /// Returns whether the engine holds a message of this connection, so that it is not read.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.state, State::Held)
     }
 
-    /// Whether a message has begun and its rest is awaited.
+    /// Returns whether a message has begun and its rest is awaited.
     pub(super) fn is_mid_message(&self) -> bool {
         matches!(self.state, State::Payload(_)) || (self.head_len > 0 && !self.is_held())
     }
 
-    /// Whether queued data has not progressed since the last check, or is long overdue.
+    /// Returns whether queued data has not progressed since the last check, or is long overdue.
     pub(super) fn sends_late(&self, now_ns: u64, timeout_ns: u64) -> bool {
         self.sending.stalled_since_ns(self.conn.queued()).is_some()
             || self.conn.begun_deadline_ns().is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns)
     }
 
-    /// Whether the message in reception has taken at least `ns`.
+    /// Returns whether the message in reception has taken at least `ns`.
     pub(super) fn has_lasted(&self, ns: u64, now_ns: u64) -> bool {
         self.begun_ns.is_some_and(|begun_ns| begun_ns.saturating_add(ns) <= now_ns)
     }

@@ -64,7 +64,7 @@ impl Sending {
         self.stall.as_ref().filter(|_| queued > 0 || self.unlimited).map(|stall| stall.since_ns)
     }
 
-    /// Whether nothing has progressed between two checks.
+    /// Returns whether nothing has progressed between two checks.
     pub(super) fn is_stalled(&self) -> bool {
         self.stall.as_ref().is_some_and(|stall| stall.confirmed)
     }

@@ -32,7 +32,7 @@ impl Events {
         self.0.clear();
     }
 
-    /// The number of further events that fit.
+    /// Returns the number of further events that fit.
     #[must_use]
     pub fn room(&self) -> usize {
         EVENTS_MAX - self.0.len()
@@ -47,7 +47,7 @@ impl Events {
         }
     }
 
-    /// The events in the order of their arrival.
+    /// Returns the events in the order of their arrival.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Readiness)> + '_ {
         self.0.iter().copied()
     }

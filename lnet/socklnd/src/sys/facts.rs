@@ -45,15 +45,15 @@ impl TcpFacts {
         }
     }
 
-    /// Whether data waits for room at the other end, whose system answers: one or two probes may be
-    /// under way, or lost.
+    /// Returns whether data waits for room at the other end, whose system answers: one or two
+    /// probes may be under way, or lost.
     #[must_use]
     pub fn waits_for_room(&self) -> bool {
         self.unacked_bytes > 0 && self.unanswered == 0 && self.probes <= 2
     }
 
-    /// Whether segments are retransmitted without an answer: at least twice, because one may get
-    /// lost anywhere.
+    /// Returns whether segments are retransmitted without an answer: at least twice, because one
+    /// may get lost anywhere.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         self.unanswered >= 2 && self.unacked_bytes > 0

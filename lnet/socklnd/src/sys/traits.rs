@@ -55,11 +55,11 @@ pub trait Net: Send + Sync {
     /// EMFILE without descriptors.
     fn poller(&self, epoll_busy_poll_us: u32) -> Result<Box<dyn Poller>, Errno>;
 
-    /// A number unique among all NIs started on this host: peers distinguish one run of an NI from
-    /// the next by it (lnet-wire 24).
+    /// Returns a number unique among all NIs started on this host: peers distinguish one run of an
+    /// NI from the next by it (lnet-wire 24).
     fn incarnation(&self) -> u64;
 
-    /// The maximum number of descriptors that this process may have open (RLIMIT_NOFILE).
+    /// Returns the maximum number of descriptors that this process may have open (RLIMIT_NOFILE).
     fn descriptors_max(&self) -> usize {
         usize::MAX
     }
@@ -85,7 +85,7 @@ pub enum Handle<'a> {
 /// One TCP connection. Dropping it closes it. One thread sends at a time and one receives; they may
 /// differ.
 pub trait Stream: Send + Sync {
-    /// The handle by which a poller of the same [`Net`] watches it.
+    /// Returns the handle by which a poller of the same [`Net`] watches it.
     fn handle(&self) -> Handle<'_>;
 
     /// Writes as many of these bytes, in order, as fit. Returns their number.
@@ -100,7 +100,7 @@ pub trait Stream: Send + Sync {
     /// Reads into several pieces of memory in order, which are not all empty.
     fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received;
 
-    /// The result of a connection that was under way.
+    /// Returns the result of a connection that was under way.
     ///
     /// # Errors
     /// The reason of the failure.
@@ -125,12 +125,12 @@ pub trait Stream: Send + Sync {
     /// end answers at all.
     fn limit_unacked(&self, seconds: u32);
 
-    /// The system's information about the connection; `None` if it has none.
+    /// Returns the system's information about the connection; `None` if it has none.
     fn facts(&self) -> Option<TcpFacts> {
         None
     }
 
-    /// The address of the other end, while connected.
+    /// Returns the address of the other end, while connected.
     fn peer_addr(&self) -> Option<SocketAddr>;
 }
 
@@ -149,10 +149,10 @@ pub enum Received {
 
 /// A listening socket. Dropping it closes it, and resets the waiting connections.
 pub trait Listener: Send + Sync {
-    /// The handle by which a poller of the same [`Net`] watches it.
+    /// Returns the handle by which a poller of the same [`Net`] watches it.
     fn handle(&self) -> Handle<'_>;
 
-    /// The address on which it listens.
+    /// Returns the address on which it listens.
     fn address(&self) -> SocketAddr;
 
     /// Accepts one connection.
@@ -194,7 +194,7 @@ pub trait Poller: Send + Sync {
     /// Wakes the thread that sleeps on [`Poller::fd`], or keeps the next one from sleeping.
     fn wake(&self);
 
-    /// A descriptor that is readable when something has changed.
+    /// Returns a descriptor that is readable when something has changed.
     ///
     /// # Panics
     /// An implementation in memory may have none: no thread sleeps on it.

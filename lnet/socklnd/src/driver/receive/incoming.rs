@@ -34,7 +34,8 @@ pub(super) struct Taken {
 }
 
 impl Incoming {
-    /// A message with this payload; `delivery` is its destination, `None` discards it.
+    /// Creates the state of a message with this payload; `delivery` is its destination, `None`
+    /// discards it.
     pub(super) fn new(
         delivery: Option<Delivery>,
         total: usize,
@@ -49,7 +50,7 @@ impl Incoming {
         Incoming { token, held: None, sink, wanted, total, got: 0, cookie, checksum }
     }
 
-    /// A held message with this name, whose whole payload goes into memory.
+    /// Creates the state of a held message with this name, whose whole payload goes into memory.
     pub(super) fn into_memory(
         name: Key,
         sink: Option<WriteVec>,
@@ -60,18 +61,19 @@ impl Incoming {
         Incoming { token: None, held: Some(name), sink, wanted: total, total, got: 0, cookie, checksum }
     }
 
-    /// Whether the whole payload has been received.
+    /// Returns whether the whole payload has been received.
     pub(super) fn is_complete(&self) -> bool {
         self.got == self.total
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to come.
     pub(super) fn left(&self) -> usize {
         self.total - self.got
     }
 
-    /// Whether all wanted bytes are received and the engine has not been notified yet. A checksum
-    /// is verified even if the message is not wanted: a wrong one means that the stream is corrupt.
+    /// Returns whether all wanted bytes are received and the engine has not been notified yet. A
+    /// checksum is verified even if the message is not wanted: a wrong one means that the stream is
+    /// corrupt.
     pub(super) fn is_due(&self) -> bool {
         if self.checksum.is_some() {
             return self.is_complete();

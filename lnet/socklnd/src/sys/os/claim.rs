@@ -48,7 +48,7 @@ fn name_of(nid: Nid) -> String {
     format!("nlx/{nid}")
 }
 
-/// The second name without the process id at its end.
+/// Returns the second name without the process id at its end.
 fn holder_prefix(nid: Nid) -> String {
     format!("nlx/{nid}/pid/")
 }
@@ -73,8 +73,8 @@ pub fn holder_of(nid: Nid) -> Option<String> {
     abstract_names(&table).any(|known| known == name).then(|| holder(nid))
 }
 
-/// The holder of a NID, as text. Any local user can bind the second name of another process: use it
-/// in messages only.
+/// Returns the holder of a NID, as text. Any local user can bind the second name of another
+/// process: use it in messages only.
 fn holder(nid: Nid) -> String {
     let table = std::fs::read_to_string(TABLE).unwrap_or_default();
     let prefix = holder_prefix(nid);
@@ -90,8 +90,8 @@ fn abstract_names(table: &str) -> impl Iterator<Item = &str> {
     table.lines().filter_map(|line| line.split_whitespace().nth(NAME_FIELD)?.strip_prefix('@'))
 }
 
-/// A program's name as its process sets it, which may be any bytes, with control characters escaped
-/// for the terminal.
+/// Returns a program's name as its process sets it, which may be any bytes, with control characters
+/// escaped for the terminal.
 fn printable(comm: &[u8]) -> String {
     String::from_utf8_lossy(comm).trim_end().escape_debug().to_string()
 }

@@ -71,8 +71,8 @@ impl Listener for Listening {
     }
 }
 
-/// Whether an error belongs to the waiting connection, which accept passes on (accept(2), "Error
-/// handling"): it does not concern the next one.
+/// Returns whether an error belongs to the waiting connection, which accept passes on (accept(2),
+/// "Error handling"): it does not concern the next one.
 fn is_of_the_connection(errno: Errno) -> bool {
     matches!(
         errno,

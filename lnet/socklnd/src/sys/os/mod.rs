@@ -52,7 +52,7 @@ impl Net for Os {
     }
 }
 
-/// The errno of an I/O error; every error of a system call has one.
+/// Returns the errno of an I/O error; every error of a system call has one.
 fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
 }
