@@ -83,7 +83,7 @@ fn print_failure(failure: &Failure, json: bool) {
         return;
     }
     if !json || output::json(&failure.to_line()).is_err() {
-        output::complain(format_args!("nlx: {failure}"));
+        output::print_error(format_args!("nlx: {failure}"));
     }
 }
 
@@ -136,7 +136,7 @@ fn init_log() {
     let warnings = || EnvFilter::new("warn");
     let filter = match std::env::var("NLX_LOG") {
         Ok(text) => log_filter(&text).unwrap_or_else(|error| {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "nlx: NLX_LOG={text}: {error}; warnings are logged, as without it\n     try: {LOG_FORMS}"
             ));
             warnings()

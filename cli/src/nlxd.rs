@@ -57,7 +57,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.is_quiet() {
-                output::complain(format_args!("nlxd: {failure}"));
+                output::print_error(format_args!("nlxd: {failure}"));
             }
             ExitCode::FAILURE
         }

@@ -51,7 +51,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Prints a line on standard error and ignores errors, which could not be reported anywhere.
-pub(crate) fn complain(text: impl Display) {
+pub(crate) fn print_error(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{}", Lines(text));
 }
 

@@ -23,8 +23,8 @@ pub(crate) fn run(args: &PingArgs) -> Result<(), Failure> {
     let node = source::node_for(&questions, &args.asking)?;
     let pinger = Pinger { node, args, signals: &signals };
     match args.count {
-        None => pinger.once(&questions)?,
-        Some(count) => pinger.again_and_again(&questions, count)?,
+        None => pinger.ping_once(&questions)?,
+        Some(count) => pinger.ping_repeatedly(&questions, count)?,
     }
     pinger.node.shutdown(source::FINAL_DRAIN);
     Ok(())
@@ -54,7 +54,7 @@ struct Pinger<'a> {
 
 impl Pinger<'_> {
     /// Pings each node once: prints its NIDs as `lctl ping` does.
-    fn once(&self, questions: &[Question]) -> Result<(), Failure> {
+    fn ping_once(&self, questions: &[Question]) -> Result<(), Failure> {
         let mut missing = None;
         for question in questions {
             match self.ask(question) {
@@ -70,13 +70,13 @@ impl Pinger<'_> {
     }
 
     /// Pings in rounds: prints one line for each answer, and statistics at the end.
-    fn again_and_again(&self, questions: &[Question], count: u64) -> Result<(), Failure> {
+    fn ping_repeatedly(&self, questions: &[Question], count: u64) -> Result<(), Failure> {
         let mut all_stats = vec![PingStats::default(); questions.len()];
         let rounds = if count == 0 { u64::MAX } else { count };
         for round in 1..=rounds {
             let begun = Instant::now();
             for (question, stats) in questions.iter().zip(&mut all_stats) {
-                self.ask_once_more(question, round, stats)?;
+                self.ping_in_round(question, round, stats)?;
             }
             let rest = self.args.interval.saturating_sub(begun.elapsed());
             if self.signals.stopped()
@@ -105,7 +105,7 @@ impl Pinger<'_> {
         if all { Ok(()) } else { Err(Failure::quiet()) }
     }
 
-    fn ask_once_more(&self, question: &Question, round: u64, stats: &mut PingStats) -> Result<(), Failure> {
+    fn ping_in_round(&self, question: &Question, round: u64, stats: &mut PingStats) -> Result<(), Failure> {
         if self.signals.stopped() {
             return Ok(());
         }
@@ -175,7 +175,7 @@ impl Pinger<'_> {
             let nid = question.target.to_string();
             return output::json(&json!({ "nid": nid, "seq": round, "error": failure.to_json() }));
         }
-        output::complain(format_args!("nlx: {failure}"));
+        output::print_error(format_args!("nlx: {failure}"));
         Ok(())
     }
 }

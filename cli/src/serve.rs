@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let node = start(&config, ports.tcp)?;
     // Before the greeting: the first line then covers everything after it.
     let (begun, rates) = (Instant::now(), Rates::since(&node));
-    greet(&node, ports, policy, args.json)?;
+    print_greeting(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;
     let totals = Totals::of(&node, begun.elapsed());
     node.shutdown(args.drain);
@@ -42,7 +42,7 @@ fn start(config: &NodeConfig, port: u16) -> Result<Node, Failure> {
     Ok(node)
 }
 
-fn greet(node: &Node, ports: Ports, policy: AcceptPolicy, json: bool) -> Result<(), Failure> {
+fn print_greeting(node: &Node, ports: Ports, policy: AcceptPolicy, json: bool) -> Result<(), Failure> {
     let policy = setup::policy_name(policy);
     if json {
         let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();

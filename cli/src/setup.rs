@@ -17,7 +17,7 @@ pub(crate) fn config(own: NodeConfig, args: &SetupArgs) -> Result<NodeConfig, Fa
         None => own,
     };
     for warning in config.warnings() {
-        output::complain(format_args!("nlx: {warning}"));
+        output::print_error(format_args!("nlx: {warning}"));
     }
     if let Some(port) = args.accept_port {
         config = config.accept_port(port);

@@ -34,7 +34,7 @@ impl Signals {
             .name("nlx-signals".into())
             .spawn(move || {
                 while let Ok(signal) = set.wait() {
-                    own.came(signal);
+                    own.handle(signal);
                 }
             })
             .context("cannot start the signal thread")?;
@@ -51,7 +51,7 @@ impl Signals {
         self.report.swap(false, Ordering::Relaxed)
     }
 
-    fn came(&self, signal: Signal) {
+    fn handle(&self, signal: Signal) {
         // The flags need no memory ordering: `raise` publishes them.
         if signal == Signal::SIGUSR1 {
             self.report.store(true, Ordering::Relaxed);

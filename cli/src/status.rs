@@ -28,12 +28,12 @@ pub(crate) fn run(args: &StatusArgs) -> Result<(), Failure> {
     let unread = unread.iter().map(|folder| unvisited(folder, args.timeout));
     let unread: Vec<Failure> = match (nodes.is_empty(), args.pid) {
         // The node may be in a folder that was not read.
-        (true, Some(_)) => std::iter::once(nobody(args.pid)).chain(unread).collect(),
+        (true, Some(_)) => std::iter::once(no_node(args.pid)).chain(unread).collect(),
         (false, Some(_)) => Vec::new(),
         (_, None) => unread.collect(),
     };
     if nodes.is_empty() && unread.is_empty() {
-        return Err(nobody(args.pid));
+        return Err(no_node(args.pid));
     }
     let answers = Answers::of(nodes, deadline, args.timeout, unread);
     if args.json {
@@ -53,7 +53,7 @@ pub(crate) fn run_asker(args: &StatusAskerArgs) -> Result<(), Failure> {
     visit_for_another(&args.task).context("cannot pass on the nodes' answers")
 }
 
-fn nobody(pid: Option<u32>) -> Failure {
+fn no_node(pid: Option<u32>) -> Failure {
     let message = match pid {
         Some(pid) => format!("process {pid} has no node that can be queried"),
         None => "no node that can be queried runs on this host".to_string(),
@@ -151,7 +151,7 @@ impl Answers {
             (false, false) => {}
         }
         let first = self.silent.remove(0);
-        self.silent.iter().for_each(|failure| output::complain(format_args!("nlx: {failure}")));
+        self.silent.iter().for_each(|failure| output::print_error(format_args!("nlx: {failure}")));
         Err(first)
     }
 }

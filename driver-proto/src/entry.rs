@@ -64,7 +64,7 @@ impl Submission {
     /// later and reported by an event.
     pub fn read(&self) -> Result<Entry, ProtoError> {
         let entry = self.decode_fields()?;
-        match self.stray(&entry.write()) {
+        match self.first_difference(&entry.write()) {
             None => Ok(entry),
             Some((field, value)) => {
                 Err(ENTRY.field(field, value, "a value that its kind of entry permits, or 0"))

@@ -74,7 +74,7 @@ impl Submission {
     }
 
     /// Returns the first field that differs from `other`, and its value here.
-    pub(crate) fn stray(&self, other: &Submission) -> Option<(&'static str, u64)> {
+    pub(crate) fn first_difference(&self, other: &Submission) -> Option<(&'static str, u64)> {
         if self == other {
             return None;
         }

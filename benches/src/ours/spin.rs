@@ -28,11 +28,11 @@ impl Spin {
     pub(crate) fn turn(&mut self, progress: u64) -> Result<()> {
         self.turns += 1;
         self.cores.relax();
-        if self.turns == TURNS { self.look_at_the_clock(progress) } else { Ok(()) }
+        if self.turns == TURNS { self.read_clock(progress) } else { Ok(()) }
     }
 
     #[cold]
-    fn look_at_the_clock(&mut self, progress: u64) -> Result<()> {
+    fn read_clock(&mut self, progress: u64) -> Result<()> {
         self.turns = 0;
         let since = self.since.filter(|_| self.progress == progress).unwrap_or_else(Instant::now);
         (self.progress, self.since) = (progress, Some(since));

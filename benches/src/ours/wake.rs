@@ -20,26 +20,26 @@ const END: u64 = u64::MAX;
 /// Two threads wake each other alternately; each waits like a thread that waits for LNet and has
 /// nothing to drive itself. Microseconds one way.
 pub(crate) fn waiter(round: &Round) -> Result<Sample> {
-    pingpong(round, EventBell::new()?, EventBell::new()?)
+    pingpong(round, EventWakeChannel::new()?, EventWakeChannel::new()?)
 }
 
 /// Two threads wake each other alternately, as the producer of a queue of buffer events wakes its
 /// consumer. Microseconds one way. The sleepers do not poll before they sleep, as in the anchor.
 pub(crate) fn futex(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::futex()?, QueueBell::futex()?)
+    pingpong(round, QueueWakeChannel::futex()?, QueueWakeChannel::futex()?)
 }
 
 /// The same with sleepers on an eventfd, which programs with other descriptors to wait for use.
 pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::eventfd()?, QueueBell::eventfd()?)
+    pingpong(round, QueueWakeChannel::eventfd()?, QueueWakeChannel::eventfd()?)
 }
 
 /// The same with sleepers on a futex that poll for a while before they sleep.
 pub(crate) fn spinning(round: &Round) -> Result<Sample> {
-    pingpong(round, QueueBell::futex()?.spinning(), QueueBell::futex()?.spinning())
+    pingpong(round, QueueWakeChannel::futex()?.spinning(), QueueWakeChannel::futex()?.spinning())
 }
 
-fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
+fn pingpong<B: WakeChannel>(round: &Round, there: B, back: B) -> Result<Sample> {
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             cores::pin(round.cores.server)?;
@@ -64,7 +64,7 @@ fn pingpong<B: Bell>(round: &Round, there: B, back: B) -> Result<Sample> {
 }
 
 /// A wake-up from one thread to the other.
-trait Bell: Sync {
+trait WakeChannel: Sync {
     /// Announces this turn, and wakes the other thread if it sleeps.
     fn ring(&self, turn: u64) -> Result<()>;
 
@@ -72,21 +72,21 @@ trait Bell: Sync {
     fn wait_for(&self, turn: u64) -> Result<u64>;
 }
 
-struct EventBell {
+struct EventWakeChannel {
     rung: AtomicU64,
     sleeper: Arc<Sleeper>,
     clock: NothingToDrive,
 }
 
-impl EventBell {
-    fn new() -> Result<EventBell> {
+impl EventWakeChannel {
+    fn new() -> Result<EventWakeChannel> {
         let sleeper = Arc::new(Sleeper::new().map_err(BenchError::system("make an eventfd"))?);
         let clock = NothingToDrive { started: Instant::now(), tokens: Tokens::new(0) };
-        Ok(EventBell { rung: AtomicU64::new(0), sleeper, clock })
+        Ok(EventWakeChannel { rung: AtomicU64::new(0), sleeper, clock })
     }
 }
 
-impl Bell for EventBell {
+impl WakeChannel for EventWakeChannel {
     fn ring(&self, turn: u64) -> Result<()> {
         self.rung.store(turn, Ordering::Release);
         self.sleeper.wake();
@@ -100,39 +100,39 @@ impl Bell for EventBell {
     }
 }
 
-struct QueueBell {
+struct QueueWakeChannel {
     rung: AtomicU64,
     waker: Waker<QueueWord<Heap>>,
     sleeper: Sleeper<QueueWord<Heap>>,
 }
 
-impl QueueBell {
-    fn futex() -> Result<QueueBell> {
-        let word = QueueBell::word()?;
-        Ok(QueueBell::new(Waker::futex(word.clone()), Sleeper::futex(word)))
+impl QueueWakeChannel {
+    fn futex() -> Result<QueueWakeChannel> {
+        let word = QueueWakeChannel::word()?;
+        Ok(QueueWakeChannel::new(Waker::futex(word.clone()), Sleeper::futex(word)))
     }
 
-    fn eventfd() -> Result<QueueBell> {
+    fn eventfd() -> Result<QueueWakeChannel> {
         let made = BenchError::system("make an eventfd");
-        let (word, bell) = (QueueBell::word()?, nlx_sync::Bell::new().map_err(&made)?);
+        let (word, bell) = (QueueWakeChannel::word()?, nlx_sync::Bell::new().map_err(&made)?);
         let waker = Waker::ringing(word.clone(), bell.try_clone().map_err(&made)?);
-        Ok(QueueBell::new(waker, Sleeper::ringing(word, bell)))
+        Ok(QueueWakeChannel::new(waker, Sleeper::ringing(word, bell)))
     }
 
     fn word() -> Result<QueueWord<Heap>> {
         Heap::new(MIN_SLOTS).map(QueueWord::consumer).map_err(BenchError::nlx("make a queue"))
     }
 
-    fn new(waker: Waker<QueueWord<Heap>>, sleeper: Sleeper<QueueWord<Heap>>) -> QueueBell {
-        QueueBell { rung: AtomicU64::new(0), waker, sleeper }
+    fn new(waker: Waker<QueueWord<Heap>>, sleeper: Sleeper<QueueWord<Heap>>) -> QueueWakeChannel {
+        QueueWakeChannel { rung: AtomicU64::new(0), waker, sleeper }
     }
 
-    fn spinning(self) -> QueueBell {
-        QueueBell { sleeper: self.sleeper.spinning(DEFAULT_SPIN), ..self }
+    fn spinning(self) -> QueueWakeChannel {
+        QueueWakeChannel { sleeper: self.sleeper.spinning(DEFAULT_SPIN), ..self }
     }
 }
 
-impl Bell for QueueBell {
+impl WakeChannel for QueueWakeChannel {
     fn ring(&self, turn: u64) -> Result<()> {
         self.rung.store(turn, Ordering::Release);
         self.waker.wake().map(drop).map_err(BenchError::system("wake a consumer"))

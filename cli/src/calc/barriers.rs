@@ -50,7 +50,7 @@ impl Barrier {
     }
 
     /// Returns whether this side's tunable is part of the reason.
-    pub(super) fn tells_of(&self, side: usize, tunable: &str) -> bool {
+    pub(super) fn concerns(&self, side: usize, tunable: &str) -> bool {
         self.tunables[side] == tunable
     }
 }

@@ -111,7 +111,7 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     }
     let is_told = |other: &str| {
         !is_kernel(release) && idle().any(|tunable| tunable.name() == other)
-            || of.barriers.iter().any(|barrier| barrier.tells_of(side, other))
+            || of.barriers.iter().any(|barrier| barrier.concerns(side, other))
     };
     warnings.extend(
         peer.others()

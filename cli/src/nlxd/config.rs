@@ -71,17 +71,17 @@ impl HelperConfig {
     /// An invalid setting in the file or the options: file, line, key, value, and the permitted
     /// values.
     pub(crate) fn new(node: &NodeConfig, args: &NlxdArgs) -> Result<HelperConfig, Failure> {
-        let mut reading = Reading::default();
+        let mut reader = ConfigReader::default();
         if let Some(section) = node.helper() {
-            reading.read(section).map_err(|error| Failure::of_node(&error, 0))?;
+            reader.read(section).map_err(|error| Failure::of_node(&error, 0))?;
         }
-        reading.with(args)
+        reader.with(args)
     }
 }
 
 /// The settings read so far.
 #[derive(Default)]
-struct Reading {
+struct ConfigReader {
     path: Option<PathBuf>,
     mode: Option<u32>,
     owner: Option<u32>,
@@ -94,7 +94,7 @@ struct Reading {
     drain: Option<Duration>,
 }
 
-impl Reading {
+impl ConfigReader {
     fn read(&mut self, section: &Section) -> Result<(), NodeError> {
         for setting in section.settings() {
             self.set(&setting)?;
@@ -316,11 +316,11 @@ mod tests {
 
     fn of(text: &str) -> Result<HelperConfig, String> {
         let node = NodeConfig::from_toml(text).unwrap();
-        let mut reading = Reading::default();
+        let mut reader = ConfigReader::default();
         let section = node.helper().unwrap();
-        reading.read(section).map_err(|error| error.to_string())?;
+        reader.read(section).map_err(|error| error.to_string())?;
         let args = clap::Parser::parse_from(["nlxd", "--socket", "/run/x.sock"]);
-        Ok(reading.with(&args).unwrap())
+        Ok(reader.with(&args).unwrap())
     }
 
     #[test]

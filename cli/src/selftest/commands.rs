@@ -34,7 +34,7 @@ pub(super) struct Commands {
 
 /// A received command.
 #[derive(Debug)]
-pub(super) struct Arrived {
+pub(super) struct ReceivedCommand {
     pub(super) from: EndPoint,
     pub(super) number: u32,
     pub(super) command: Command,
@@ -89,15 +89,15 @@ impl Commands {
     }
 
     /// Waits for the next command until the deadline; drives the network meanwhile.
-    pub(super) fn wait(&mut self, deadline: Instant) -> Result<Option<Arrived>, Failure> {
+    pub(super) fn wait(&mut self, deadline: Instant) -> Result<Option<ReceivedCommand>, Failure> {
         let mut late = 0;
         while late < STRAY_MAX {
             let left = deadline.saturating_duration_since(Instant::now());
             late += usize::from(left.is_zero());
             match self.machine.wait(Some(left))? {
                 Some(event) => {
-                    if let Some(arrived) = self.take(event)? {
-                        return Ok(Some(arrived));
+                    if let Some(received) = self.take(event)? {
+                        return Ok(Some(received));
                     }
                 }
                 None => return Ok(None),
@@ -109,11 +109,11 @@ impl Commands {
     /// Returns the next command, if it has arrived. Polls the network once, and never sleeps: the
     /// network would repeatedly be handed over to a thread that sleeps in the transport beside one
     /// that measures.
-    pub(super) fn poll(&mut self) -> Result<Option<Arrived>, Failure> {
+    pub(super) fn poll(&mut self) -> Result<Option<ReceivedCommand>, Failure> {
         for _ in 0..STRAY_MAX {
             let Some(event) = self.machine.poll()? else { break };
-            if let Some(arrived) = self.take(event)? {
-                return Ok(Some(arrived));
+            if let Some(received) = self.take(event)? {
+                return Ok(Some(received));
             }
         }
         Ok(None)
@@ -125,17 +125,17 @@ impl Commands {
     }
 
     /// Returns the next command, if another thread has received it.
-    pub(super) fn look(&mut self) -> Result<Option<Arrived>, Failure> {
+    pub(super) fn take_received(&mut self) -> Result<Option<ReceivedCommand>, Failure> {
         for _ in 0..STRAY_MAX {
             let Some(event) = self.machine.take()? else { break };
-            if let Some(arrived) = self.take(event)? {
-                return Ok(Some(arrived));
+            if let Some(received) = self.take(event)? {
+                return Ok(Some(received));
             }
         }
         Ok(None)
     }
 
-    fn take(&mut self, mut event: Event) -> Result<Option<Arrived>, Failure> {
+    fn take(&mut self, mut event: Event) -> Result<Option<ReceivedCommand>, Failure> {
         let buffer = event.buffer.take();
         if event.queue != Queue::MessageReceive {
             if event.queue == Queue::MessageSend {
@@ -154,7 +154,7 @@ impl Commands {
             tracing::debug!(invalid = self.invalid, "a message that is not a command");
             return Ok(None);
         };
-        Ok(Some(Arrived { from, number, command }))
+        Ok(Some(ReceivedCommand { from, number, command }))
     }
 
     fn post(&self, buffer: Buffer) -> Result<(), Failure> {

@@ -8,11 +8,11 @@ use nlx::{Address, Domain, EndPoint, Errno};
 
 use super::client::Client;
 use super::command::{Command, Load, Plan, Refusal, Role, Status};
-use super::commands::{Arrived, Commands};
+use super::commands::{Commands, ReceivedCommand};
 use super::data::Driven;
 use super::faults::{self, Faults};
 use super::server::Server;
-use super::service::{Service, State, Work};
+use super::service::{Service, ServiceState, Work};
 use crate::failure::Failure;
 
 /// Longest wait of one step of the work, so that commands are received.
@@ -112,28 +112,28 @@ impl Node {
     /// Runs until `is_over` returns true.
     pub(super) fn run(&mut self, is_over: impl Fn() -> bool) -> Result<(), Failure> {
         while !is_over() {
-            self.turn()?;
+            self.run_step()?;
         }
         Ok(())
     }
 
     /// Does a step of the work, if there is any, and handles a command, if one has come.
-    pub(super) fn turn(&mut self) -> Result<(), Failure> {
-        let arrived = if self.service.state() == State::Ready {
+    pub(super) fn run_step(&mut self) -> Result<(), Failure> {
+        let received = if self.service.state() == ServiceState::Ready {
             if let Err(refusal) = self.service.step(STEP) {
                 tracing::warn!(reason = refusal.reason, "the test has failed here");
             }
-            self.look()?
+            self.check_commands()?
         } else {
             self.commands.wait(Instant::now() + STEP)?
         };
-        if let Some(arrived) = arrived {
-            self.obey(arrived);
+        if let Some(received) = received {
+            self.handle_command(received);
         }
         Ok(())
     }
 
-    fn look(&mut self) -> Result<Option<Arrived>, Failure> {
+    fn check_commands(&mut self) -> Result<Option<ReceivedCommand>, Failure> {
         let now = Instant::now();
         if now < self.checked + CHECK_INTERVAL {
             return Ok(None);
@@ -143,17 +143,17 @@ impl Node {
             tracing::warn!("the console has sent no command for too long; its test ends");
             self.end();
         }
-        self.commands.look()
+        self.commands.take_received()
     }
 
-    fn obey(&mut self, arrived: Arrived) {
-        let Arrived { from, number, command } = arrived;
+    fn handle_command(&mut self, received: ReceivedCommand) {
+        let ReceivedCommand { from, number, command } = received;
         let answer = self.answer(&from, command).unwrap_or_else(Command::Refused);
         // A sender that cannot be answered gets no answer.
         if let Err(failure) = self.commands.send(&from, number, answer) {
             tracing::debug!(%failure, "an answer was not sent");
         }
-        if self.service.state() == State::Finished {
+        if self.service.state() == ServiceState::Finished {
             self.end();
         }
     }
@@ -175,7 +175,7 @@ impl Node {
     }
 
     fn init(&mut self, from: &EndPoint, plan: &Plan) -> Result<Command, Refusal> {
-        if self.service.state() == State::Failed {
+        if self.service.state() == ServiceState::Failed {
             self.end();
         }
         plan.check()?;

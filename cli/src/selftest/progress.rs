@@ -27,7 +27,7 @@ impl Progress {
         }
         let name = phase.replace('_', " ");
         if bar.is_hidden() && !quiet {
-            output::complain(format_args!("{name} …"));
+            output::print_error(format_args!("{name} …"));
         }
         bar.set_prefix(name);
         Progress { bar }

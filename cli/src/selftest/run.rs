@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     }
     if let Some(path) = &args.html {
         html::write(&outcome, path)?;
-        output::complain(format_args!("the report is in {}", path.display()));
+        output::print_error(format_args!("the report is in {}", path.display()));
     }
     let failure = |text: &str| if args.json { Failure::quiet() } else { Failure::new(text) };
     match &outcome.ending {

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 
 /// State of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum ServiceState {
     Uninitialized,
     Ready,
     Finished,
@@ -50,7 +50,7 @@ pub(super) trait Work {
 
 /// Work with its state.
 pub(super) struct Service<W> {
-    state: State,
+    state: ServiceState,
     work: Option<W>,
     /// The reason of the failure in FAILED.
     reason: String,
@@ -58,20 +58,20 @@ pub(super) struct Service<W> {
 
 impl<W: Work> Service<W> {
     pub(super) fn new() -> Service<W> {
-        Service { state: State::Uninitialized, work: None, reason: String::new() }
+        Service { state: ServiceState::Uninitialized, work: None, reason: String::new() }
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServiceState {
         self.state
     }
 
     /// Changes UNINITIALIZED to READY; EBUSY in other states, and the error of `make` if it fails.
     pub(super) fn init(&mut self, make: impl FnOnce() -> Result<W, Refusal>) -> Result<(), Refusal> {
-        if self.state != State::Uninitialized {
+        if self.state != ServiceState::Uninitialized {
             return Err(Refusal::new(Errno::EBUSY, format!("a test is in progress here: {:?}", self.state)));
         }
         self.work = Some(make()?);
-        self.state = State::Ready;
+        self.state = ServiceState::Ready;
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl<W: Work> Service<W> {
     pub(super) fn step(&mut self, wait: Duration) -> Result<(), Refusal> {
         let outcome = self.ready()?.step(wait);
         outcome.map_err(|failure| {
-            self.state = State::Failed;
+            self.state = ServiceState::Failed;
             self.reason = failure.to_string();
             Refusal::new(Errno::EIO, &self.reason)
         })
@@ -95,7 +95,7 @@ impl<W: Work> Service<W> {
             }
             Command::Stop => {
                 work.stop()?;
-                self.state = State::Finished;
+                self.state = ServiceState::Finished;
                 Ok(Command::StopDone)
             }
             _ => Err(Refusal::new(Errno::ENOENT, "no handler for that command")),
@@ -109,8 +109,8 @@ impl<W: Work> Service<W> {
 
     fn ready(&mut self) -> Result<&mut W, Refusal> {
         let refusal = match self.state {
-            State::Ready => None,
-            State::Failed => Some(Refusal::new(Errno::EIO, &self.reason)),
+            ServiceState::Ready => None,
+            ServiceState::Failed => Some(Refusal::new(Errno::EIO, &self.reason)),
             state => Some(Refusal::new(Errno::ESRCH, format!("no test is in progress here: {state:?}"))),
         };
         match (refusal, &mut self.work) {
@@ -178,17 +178,20 @@ mod tests {
     #[test]
     fn its_states() {
         let (mut service, calls, fails) = service();
-        assert_eq!(service.state(), State::Ready);
+        assert_eq!(service.state(), ServiceState::Ready);
         let again = service.init(|| panic!("init is called once"));
         assert_eq!(again.map_err(|refusal| refusal.errno), Err(Errno::EBUSY));
         *fails.borrow_mut() = true;
         assert_eq!(service.step(Duration::ZERO).map_err(|refusal| refusal.errno), Err(Errno::EIO));
-        assert_eq!(service.state(), State::Failed);
+        assert_eq!(service.state(), ServiceState::Failed);
         // In FAILED the work is not called any more, and every command is refused with the reason.
         let refusal = service.command(&Command::Start).unwrap_err();
         assert_eq!((refusal.errno, refusal.reason.as_str()), (Errno::EIO, "step"));
         service.fini();
-        assert_eq!((service.state(), &calls.borrow()[..]), (State::Uninitialized, &["step", "fini"][..]));
+        assert_eq!(
+            (service.state(), &calls.borrow()[..]),
+            (ServiceState::Uninitialized, &["step", "fini"][..])
+        );
         let gone = service.command(&Command::Start).map_err(|refusal| refusal.errno);
         assert_eq!(gone, Err(Errno::ESRCH));
     }
@@ -199,7 +202,7 @@ mod tests {
         let mut service = Service::<RecordingWork>::new();
         let refused = service.init(|| Err(Refusal::new(Errno::ENOMEM, "no memory")));
         assert_eq!(refused.map_err(|refusal| refusal.errno), Err(Errno::ENOMEM));
-        assert_eq!(service.state(), State::Uninitialized);
+        assert_eq!(service.state(), ServiceState::Uninitialized);
     }
 
     proptest! {
@@ -227,7 +230,7 @@ mod tests {
                 };
                 prop_assert_eq!(outcome.map_err(|refusal| refusal.errno), expected);
                 prop_assert_eq!(std::mem::take(&mut *calls.borrow_mut()), called.into_iter().collect::<Vec<_>>());
-                prop_assert_eq!(service.state(), State::Ready);
+                prop_assert_eq!(service.state(), ServiceState::Ready);
             }
         }
     }

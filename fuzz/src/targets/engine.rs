@@ -21,7 +21,7 @@ use crate::corpus::{Item, streams};
 
 pub(super) mod lnd;
 
-use lnd::Keeper;
+use lnd::HoldingLnd;
 
 /// The passive nodes of the recordings; this node has all of their NIDs.
 const HERE: [&str; 3] = ["10.77.0.3@tcp", "10.77.0.3@o2ib", "fd77::3@tcp"];
@@ -44,12 +44,12 @@ const STEPS: u8 = 12;
 
 /// Checks the invariants of the events of any descriptor, and records which kinds occurred.
 #[derive(Debug, Default)]
-struct Witness {
+struct EventChecker {
     ended: Mutex<HashSet<MdHandle>>,
     kinds: Mutex<BTreeSet<String>>,
 }
 
-impl Witness {
+impl EventChecker {
     fn see(&self, event: &Event) {
         let mut ended = self.ended.lock();
         assert!(!ended.contains(&event.md), "an event after the last one: {event:?}");
@@ -64,8 +64,8 @@ impl Witness {
 /// An engine with the objects that the steps of an input use.
 struct EngineRun {
     engine: Arc<Engine>,
-    keeper: Arc<Keeper>,
-    witness: Arc<Witness>,
+    lnd: Arc<HoldingLnd>,
+    checker: Arc<EventChecker>,
     eq: EqHandle,
     here: [Nid; 3],
     partitions: usize,
@@ -88,7 +88,7 @@ pub(super) fn engine(bytes: &[u8]) -> Outcome {
         rest = run.step(step % STEPS, usize::from(step / STEPS), after);
     }
     run.end();
-    let kinds = run.witness.kinds.lock().clone();
+    let kinds = run.checker.kinds.lock().clone();
     Outcome::of((run.partitions, &run.verdicts, kinds))
 }
 
@@ -125,19 +125,19 @@ impl EngineRun {
         };
         let config =
             EngineConfig { partitions: Arc::new(table), limits, ..EngineConfig::new(Pid::LNET, COOKIE) };
-        let (engine, keeper, witness) =
-            (Engine::new(config), Arc::new(Keeper::default()), Arc::<Witness>::default());
+        let (engine, lnd, checker) =
+            (Engine::new(config), Arc::new(HoldingLnd::default()), Arc::<EventChecker>::default());
         let here = HERE.map(|nid| nid.parse().expect("a NID"));
         for nid in here {
-            engine.add_ni(ProcessId::lnet(nid), keeper.clone()).expect("an NI");
+            engine.add_ni(ProcessId::lnet(nid), lnd.clone()).expect("an NI");
         }
-        let seeing = witness.clone();
+        let seeing = checker.clone();
         let eq = engine.eq_alloc(on_event(move |event| seeing.see(event))).expect("room for an EQ");
         let (mds, memories, handles, verdicts) = Default::default();
         let mut run = EngineRun {
             engine,
-            keeper,
-            witness,
+            lnd,
+            checker,
             eq,
             here,
             partitions,
@@ -192,13 +192,13 @@ impl EngineRun {
                 }
             }
             2 => {
-                if let Some(delivery) = pick(&self.keeper.receiving, choice / 2) {
+                if let Some(delivery) = pick(&self.lnd.receiving, choice / 2) {
                     drop(delivery.sink);
                     self.engine.finalize_rx(delivery.token, result);
                 }
             }
             3 => {
-                if let Some(tx) = pick(&self.keeper.sending, choice / 2) {
+                if let Some(tx) = pick(&self.lnd.sending, choice / 2) {
                     let token = tx.token;
                     drop(tx);
                     self.engine.finalize_tx(token, result);
@@ -208,7 +208,7 @@ impl EngineRun {
             // A faulty LND: these tokens are invalid, or of a message that is finalised already.
             5 => {
                 let token = u64::from_le_bytes(take(&mut rest));
-                if !self.is_under_way(token) {
+                if !self.is_in_progress(token) {
                     self.engine.finalize_rx(RxToken(token), result);
                     self.engine.finalize_tx(TxToken(token), result);
                     self.engine.finalize_get(TxToken(token), result.map(|()| 1));
@@ -224,7 +224,7 @@ impl EngineRun {
                 }
             }
             10 => {
-                let tx = self.keeper.sending.lock().first().map(|tx| (tx.ni, tx.peer));
+                let tx = self.lnd.sending.lock().first().map(|tx| (tx.ni, tx.peer));
                 let (ni, peer) = tx.unwrap_or((self.here[0], ProcessId::lnet(nid(self.here[0]))));
                 self.engine.peer_lost(ni, peer, Errno::ECONNRESET);
             }
@@ -252,7 +252,7 @@ impl EngineRun {
             Verdict::Deliver(delivery) => {
                 let sink = delivery.sink.as_ref().map_or(0, |sink| sink.len());
                 assert!(sink <= header.payload_length as usize, "{sink} bytes into memory of {header:?}");
-                self.keeper.receiving.lock().push(delivery);
+                self.lnd.receiving.lock().push(delivery);
                 "deliver"
             }
             Verdict::Done => "done",
@@ -265,7 +265,7 @@ impl EngineRun {
 
     /// The network answers a GET by itself.
     fn get_directly(&mut self, choice: usize) {
-        let Some(tx) = pick(&self.keeper.sending, choice / 2) else { return };
+        let Some(tx) = pick(&self.lnd.sending, choice / 2) else { return };
         let result = if choice & 1 == 0 { Ok(choice as u32 * 8) } else { Err(Errno::ENODATA) };
         let token = tx.token;
         drop(tx);
@@ -299,18 +299,18 @@ impl EngineRun {
         self.mds.push(md);
     }
 
-    fn is_under_way(&self, token: u64) -> bool {
-        self.keeper.sending.lock().iter().any(|tx| tx.token.0 == token)
-            || self.keeper.receiving.lock().iter().any(|delivery| delivery.token.0 == token)
+    fn is_in_progress(&self, token: u64) -> bool {
+        self.lnd.sending.lock().iter().any(|tx| tx.token.0 == token)
+            || self.lnd.receiving.lock().iter().any(|delivery| delivery.token.0 == token)
     }
 
     /// Finalises and unlinks everything, and checks that nothing is left.
     fn end(&mut self) {
         self.engine.set_lazy(portal(LAZY), false);
         loop {
-            if let Some(Delivery { token, .. }) = pick(&self.keeper.receiving, 0) {
+            if let Some(Delivery { token, .. }) = pick(&self.lnd.receiving, 0) {
                 self.engine.finalize_rx(token, Ok(()));
-            } else if let Some(Tx { token, .. }) = pick(&self.keeper.sending, 0) {
+            } else if let Some(Tx { token, .. }) = pick(&self.lnd.sending, 0) {
                 self.engine.finalize_tx(token, Ok(()));
             } else {
                 break;

@@ -15,7 +15,7 @@ use nlx_driver_proto::{BufferName, Entry, Hello, Request, Segment, StartTm, Subm
 use nlx_helper::{ClientQuotas, Host, HostConfig, Leftovers};
 use zerocopy::{FromZeros, IntoBytes};
 
-use super::engine::lnd::Keeper;
+use super::engine::lnd::HoldingLnd;
 use super::engine::take;
 use super::{Outcome, driver, same};
 
@@ -53,7 +53,7 @@ const QUOTAS: ClientQuotas = ClientQuotas {
 /// A helper with its clients, on which the steps of an input run.
 struct SessionRun {
     engine: Arc<Engine>,
-    keeper: Arc<Keeper>,
+    lnd: Arc<HoldingLnd>,
     host: Arc<Host>,
     client: Client,
     neighbour: Neighbour,
@@ -79,14 +79,14 @@ impl SessionRun {
         let table = CptTable::virtual_parts(1).expect("one partition");
         let engine =
             Engine::new(EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, 1) });
-        let keeper = Arc::new(Keeper::default());
-        engine.add_ni(ProcessId::lnet(nid(HERE)), keeper.clone()).expect("an NI");
+        let lnd = Arc::new(HoldingLnd::default());
+        engine.add_ni(ProcessId::lnet(nid(HERE)), lnd.clone()).expect("an NI");
         let config = HostConfig { quotas: QUOTAS, ..HostConfig::default() };
         let host = Host::new(engine.clone(), FakeDrive::new(), config);
         let neighbour = Neighbour::new(&host);
         let mut client = Client::new(&host, 1000);
         client.ask(&Request::Hello(Hello::new("fuzz")));
-        SessionRun { engine, keeper, host, client, neighbour, cookie: 0 }
+        SessionRun { engine, lnd, host, client, neighbour, cookie: 0 }
     }
 
     /// Runs one step; returns the rest of the input.
@@ -215,7 +215,7 @@ impl SessionRun {
     fn finalize(&mut self, choice: usize) {
         let result = if choice & 1 == 0 { Ok(()) } else { Err(Errno::EHOSTUNREACH) };
         let tx = {
-            let mut sending = self.keeper.sending.lock();
+            let mut sending = self.lnd.sending.lock();
             (choice / 2).checked_rem(sending.len()).map(|at| sending.swap_remove(at))
         };
         if let Some(tx) = tx {
@@ -259,10 +259,10 @@ impl SessionRun {
         self.client.close();
         let departure = self.client.departure.take().expect("it has disconnected");
         // Messages that the network has not sent yet keep the departure open.
-        assert!(departure.is_over() || !self.keeper.sending.lock().is_empty(), "{departure:?}");
+        assert!(departure.is_over() || !self.lnd.sending.lock().is_empty(), "{departure:?}");
         same(self.host.status().clients.len(), 1, "the clients that are left");
         self.neighbour.exchange();
-        while !self.keeper.sending.lock().is_empty() {
+        while !self.lnd.sending.lock().is_empty() {
             self.finalize(0);
         }
         same(departure.leftovers(), Leftovers::default(), "what the client has left");

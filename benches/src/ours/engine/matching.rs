@@ -44,7 +44,7 @@ fn arrivals(
     let (node, last) = (Node::new(1)?, Arc::new(AtomicU64::new(0)));
     let noted = last.clone();
     let eq = node.queue(on_event(move |event| noted.store(event.user_ptr, Ordering::Relaxed)))?;
-    greet(&node, eq, sources)?;
+    introduce_peers(&node, eq, sources)?;
     let from = |number: u32| node::process(keys::address(number, sources));
     let memory = node::memory(count * BUFFER)?;
     for (number, &next) in (0..).zip(&keys::chain(count)) {
@@ -78,7 +78,7 @@ pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
 }
 
 /// Makes the node know its peers, like clients that it has answered.
-fn greet(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
+fn introduce_peers(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
     let md = node.bind(node::own_md(IoVec::whole(node::memory(BUFFER)?), eq))?;
     (0..sources as u32).try_for_each(|number| {
         node.put(md, node::process(keys::address(number, sources)), keys::bits(number))

@@ -16,7 +16,7 @@ use crate::error::{BenchError, Result};
 /// The portal of all buffers; Motr's data portal.
 const PORTAL: u32 = 34;
 
-/// An engine with an NI on [`Nowhere`].
+/// An engine with an NI on [`NullLnd`].
 pub(crate) struct Node {
     engine: Arc<Engine>,
     id: ProcessId,
@@ -30,7 +30,7 @@ impl Node {
         let config = EngineConfig { partitions: Arc::new(table), ..EngineConfig::new(Pid::LNET, 1) };
         let id = process(u32::from(Ipv4Addr::new(10, 0, 0, 1)));
         let engine = Engine::new(config);
-        engine.add_ni(id, Arc::new(Nowhere)).map_err(BenchError::nlx("add an NI"))?;
+        engine.add_ni(id, Arc::new(NullLnd)).map_err(BenchError::nlx("add an NI"))?;
         let portal = Portal::new(PORTAL).map_err(BenchError::nlx("choose a portal"))?;
         Ok(Node { engine, id, portal })
     }
@@ -158,9 +158,9 @@ pub(crate) fn memory(bytes: usize) -> Result<Region> {
 }
 
 /// A network that completes every send at once, and delivers nothing.
-struct Nowhere;
+struct NullLnd;
 
-impl Lnd for Nowhere {
+impl Lnd for NullLnd {
     fn net_type(&self) -> NetType {
         NetType::TCP
     }

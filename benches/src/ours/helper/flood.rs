@@ -186,7 +186,7 @@ fn operate(path: &Path, address: &str) -> Result<(), String> {
         (0..SUBMITTERS).map(|_| Submitter::connect(path, wire::nid(address))).collect::<Result<_, _>>()?;
     for turn in 0_u64.. {
         for submitter in &mut submitters {
-            submitter.go_on().map_err(|errno| format!("cannot submit: {errno}"))?;
+            submitter.continue_operations().map_err(|errno| format!("cannot submit: {errno}"))?;
         }
         if turn == 0 {
             server::ready("").map_err(|error| error.to_string())?;
@@ -218,7 +218,7 @@ impl Submitter {
     }
 
     /// Takes all available events; when none is missing, posts a buffer and fills it with messages.
-    fn go_on(&mut self) -> Result<(), Errno> {
+    fn continue_operations(&mut self) -> Result<(), Errno> {
         while self.tm.events.take(&mut self.client.points).is_some() {}
         if self.tm.events.needed() > 0 {
             return Ok(());

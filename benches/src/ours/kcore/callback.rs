@@ -7,7 +7,7 @@ use lnet_region::{IoVec, Region};
 use nlx_core::{BufferHandle, Core, CoreTm, Operation, OperationKind};
 use nlx_kcore::Kcore;
 
-use super::silent::{Silent, Still};
+use super::silent::{IdleDrive, NullLnet};
 use super::{LENGTH, PORTAL, start};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -24,19 +24,19 @@ const PER_PORTAL: usize = 4000;
 /// buffer than the one before, the worst case for memory, and the last of its operation; afterwards
 /// the buffer is posted again.
 pub(crate) fn among<const COUNT: usize>(round: &Round) -> Result<Sample> {
-    let mut rig = Rig::new(COUNT)?;
+    let mut setup = CallbackSetup::new(COUNT)?;
     let (mut events, mut spent) = (0, Duration::ZERO);
     // The first batches only warm up.
     let mut left = COUNT.div_ceil(BATCH);
     while spent < round.time {
-        let marks = [(); BATCH].map(|()| rig.any());
+        let marks = [(); BATCH].map(|()| setup.any());
         let begin = Instant::now();
         for mark in marks {
-            rig.handler.event(&message(mark));
+            setup.handler.event(&message(mark));
         }
-        rig.handler.wake();
+        setup.handler.wake();
         let took = begin.elapsed();
-        rig.take_and_post(BATCH)?;
+        setup.take_and_post(BATCH)?;
         if left > 0 {
             left -= 1;
             continue;
@@ -46,8 +46,8 @@ pub(crate) fn among<const COUNT: usize>(round: &Round) -> Result<Sample> {
     Ok(Sample::of(spent.as_secs_f64() * 1e9 / events as f64))
 }
 
-struct Rig {
-    lnet: Arc<Silent>,
+struct CallbackSetup {
+    lnet: Arc<NullLnet>,
     handler: Handler,
     tm: Box<dyn CoreTm>,
     /// The marks of the MDs of posted buffers.
@@ -56,10 +56,10 @@ struct Rig {
     _others: Vec<Box<dyn CoreTm>>,
 }
 
-impl Rig {
-    fn new(count: usize) -> Result<Rig> {
-        let lnet = Arc::new(Silent::default());
-        let core = Kcore::new(lnet.clone(), Still::new());
+impl CallbackSetup {
+    fn new(count: usize) -> Result<CallbackSetup> {
+        let lnet = Arc::new(NullLnet::default());
+        let core = Kcore::new(lnet.clone(), IdleDrive::new());
         let other = |number: usize| start(&*core, PORTAL + 1 + (number / PER_PORTAL) as u32, 1);
         let others = (0..count).map(other).collect::<Result<Vec<_>>>()?;
         // Those that are posted, those whose events wait, and a batch.
@@ -74,12 +74,13 @@ impl Rig {
         let posted = (0..buffers).map(post).collect::<Result<Vec<_>>>()?;
         let handler =
             lnet.handler().ok_or(BenchError::Wrong { subject: "event queues", value: 0, expected: 1 })?;
-        let mut rig = Rig { lnet, handler, tm, posted, random: 0x2545_f491_4f6c_dd1d, _others: others };
+        let mut setup =
+            CallbackSetup { lnet, handler, tm, posted, random: 0x2545_f491_4f6c_dd1d, _others: others };
         for _ in 0..count {
-            let mark = rig.any();
-            rig.handler.event(&message(mark));
+            let mark = setup.any();
+            setup.handler.event(&message(mark));
         }
-        Ok(rig)
+        Ok(setup)
     }
 
     /// Removes and returns one of the posted buffers.

@@ -7,7 +7,7 @@ use nlx_core::{Core, Limits, TmOptions};
 use nlx_kcore::Kcore;
 
 use super::local::Letter;
-use super::silent::{Silent, Still};
+use super::silent::{IdleDrive, NullLnet};
 use super::{PORTAL, start};
 use crate::error::{BenchError, Result};
 use crate::heap::Watch;
@@ -18,7 +18,7 @@ use crate::ours::engine::cost::allocations_of;
 /// Resident memory of each of `TMS` transfer machines of the default size without operations:
 /// bytes.
 pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
-    let core = Kcore::new(Arc::new(Silent::default()), Still::new());
+    let core = Kcore::new(Arc::new(NullLnet::default()), IdleDrive::new());
     let mut tms = Vec::with_capacity(TMS);
     let before = meter::resident_bytes()?;
     for _ in 0..TMS {
@@ -30,7 +30,7 @@ pub(crate) fn machine<const TMS: usize>(_: &Round) -> Result<Sample> {
 /// Bytes of each of `BUFFERS` registered buffers, without its memory.
 pub(crate) fn buffer<const BUFFERS: usize>(_: &Round) -> Result<Sample> {
     const { assert!(BUFFERS <= Limits::LNET.buffers_max) };
-    let core = Kcore::new(Arc::new(Silent::default()), Still::new());
+    let core = Kcore::new(Arc::new(NullLnet::default()), IdleDrive::new());
     let memory = IoVec::whole(Region::heap(64).map_err(BenchError::nlx("take memory"))?);
     let watch = Watch::begin();
     for _ in 0..BUFFERS {

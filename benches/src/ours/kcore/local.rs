@@ -5,7 +5,7 @@ use nlx_core::{BufferHandle, Core, CoreTm, Operation, OperationKind};
 use nlx_kcore::Kcore;
 
 use super::callback::receive;
-use super::silent::{Silent, Still};
+use super::silent::{IdleDrive, NullLnet};
 use super::{LENGTH, PORTAL, start};
 use crate::error::{BenchError, Result};
 use crate::measure::Round;
@@ -25,7 +25,7 @@ pub(crate) fn put(round: &Round) -> Result<Sample> {
 
 /// Registering a buffer and deregistering it: nanoseconds.
 pub(crate) fn register(round: &Round) -> Result<Sample> {
-    let core = Kcore::new(Arc::new(Silent::default()), Still::new());
+    let core = Kcore::new(Arc::new(NullLnet::default()), IdleDrive::new());
     let memory = memory()?;
     let timed = Timed::warm(round.time, || {
         for _ in 0..BATCH {
@@ -47,7 +47,7 @@ pub(super) struct Letter {
 impl Letter {
     pub(super) fn new() -> Result<Letter> {
         let node = Node::new(1)?;
-        let core = Kcore::new(node.lnet(), Still::new());
+        let core = Kcore::new(node.lnet(), IdleDrive::new());
         let buffer = || core.register(&memory()?).map_err(BenchError::nlx("register a buffer"));
         let buffers = [buffer()?, buffer()?];
         Ok(Letter { tm: start(&*core, PORTAL, 2)?, buffers, _node: node })

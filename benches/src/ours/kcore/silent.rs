@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 /// An LNet that accepts everything and does nothing: a measurement over it is that of the caller
 /// alone. It keeps the last event queue's handler, and the mark of the last MD.
 #[derive(Default)]
-pub(crate) struct Silent {
+pub(crate) struct NullLnet {
     handles: AtomicU64,
     handler: Mutex<Option<Handler>>,
     user_ptr: AtomicU64,
 }
 
-impl Silent {
+impl NullLnet {
     /// Returns the handler of the last event queue.
     pub(super) fn handler(&self) -> Option<Handler> {
         self.handler.lock().clone()
@@ -39,7 +39,7 @@ impl Silent {
     }
 }
 
-impl LNet for Silent {
+impl LNet for NullLnet {
     fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
         *self.handler.lock() = Some(handler);
         Ok(EqHandle(self.handle()))
@@ -118,24 +118,24 @@ impl LNet for Silent {
 }
 
 /// A node without a network, on the system's clock.
-pub(crate) struct Still {
+pub(crate) struct IdleDrive {
     begin: Instant,
     tokens: Tokens,
 }
 
-impl Still {
-    pub(crate) fn new() -> Arc<Still> {
-        Arc::new(Still { begin: Instant::now(), tokens: Tokens::new(0) })
+impl IdleDrive {
+    pub(crate) fn new() -> Arc<IdleDrive> {
+        Arc::new(IdleDrive { begin: Instant::now(), tokens: Tokens::new(0) })
     }
 }
 
-impl Clock for Still {
+impl Clock for IdleDrive {
     fn now_ns(&self) -> u64 {
         self.begin.elapsed().as_nanos() as u64
     }
 }
 
-impl Drive for Still {
+impl Drive for IdleDrive {
     fn tokens(&self) -> &Tokens {
         &self.tokens
     }

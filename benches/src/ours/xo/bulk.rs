@@ -74,7 +74,7 @@ pub(crate) fn serve_get(_: Cores, args: &[String]) -> Result<()> {
             for (slot, offer) in message.chunks_exact_mut(Descriptor::COMPATIBLE_LEN).zip(offers) {
                 slot.copy_from_slice(offer.as_bytes());
             }
-            party.say(&message)?;
+            party.send_content(&message)?;
         }
         ended.extend(party.next(|_| ())?);
     }
@@ -85,10 +85,10 @@ pub(crate) fn serve_put(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     let first = party.ask_for(party.buffer(LENGTH)?)?;
     let mut staged = party.ask_for(party.buffer(LENGTH)?)?;
-    party.say(first.as_bytes())?;
+    party.send_content(first.as_bytes())?;
     loop {
         if let Some(buffer) = party.next(|_| ())? {
-            party.say(staged.as_bytes())?;
+            party.send_content(staged.as_bytes())?;
             staged = party.ask_for(buffer)?;
         }
     }

@@ -13,7 +13,7 @@ use crate::meter::{self, Sample, Timed};
 use crate::ours::engine::cost::allocations_of;
 use crate::ours::engine::node::Node;
 use crate::ours::kcore::PORTAL;
-use crate::ours::kcore::silent::{Silent, Still};
+use crate::ours::kcore::silent::{IdleDrive, NullLnet};
 
 /// Bytes of a message, and of a buffer.
 const LENGTH: usize = 64;
@@ -108,7 +108,7 @@ impl Letter {
     /// Creates one with this number of posted passive buffers that have a timeout.
     fn new(pending: usize) -> Result<Letter> {
         let node = Node::new(1)?;
-        let domain = Domain::over(Kcore::new(node.lnet(), Still::new()));
+        let domain = Domain::over(Kcore::new(node.lnet(), IdleDrive::new()));
         let (tm, memory) = (start(&domain)?, memory()?);
         let buffers = vec![registered(&domain, &memory)?, registered(&domain, &memory)?];
         let own = tm.own_end_point().clone();
@@ -156,7 +156,7 @@ impl Letter {
 
 /// Returns a domain over an LNet that does nothing.
 fn silent() -> Domain {
-    Domain::over(Kcore::new(Arc::new(Silent::default()), Still::new()))
+    Domain::over(Kcore::new(Arc::new(NullLnet::default()), IdleDrive::new()))
 }
 
 fn start(domain: &Domain) -> Result<TransferMachine> {

@@ -71,7 +71,7 @@ impl Party {
     }
 
     /// Sends a message with this content.
-    pub(super) fn say(&mut self, content: &[u8]) -> Result<()> {
+    pub(super) fn send_content(&mut self, content: &[u8]) -> Result<()> {
         let mut buffer = self.send_buffer()?;
         buffer.write().map_err(BenchError::nlx("write a message"))?[..content.len()].copy_from_slice(content);
         self.send(buffer, content.len())
@@ -79,7 +79,7 @@ impl Party {
 
     /// Sends `count` messages of this length with any content, as `lnet` does in the rows that this
     /// is compared with.
-    pub(super) fn say_anything(&mut self, count: u64, length: usize) -> Result<()> {
+    pub(super) fn send_messages(&mut self, count: u64, length: usize) -> Result<()> {
         if count == 1 {
             let buffer = self.send_buffer()?;
             return self.send(buffer, length);

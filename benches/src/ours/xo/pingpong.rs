@@ -70,7 +70,7 @@ pub(crate) fn trips_beside<T>(
     let Pair { mut party, helpers, server } = Pair::at(Nodes::choose()?, round, path, NAME)?;
     let mut trip = || {
         let since = Instant::now();
-        party.say_anything(1, MESSAGE)?;
+        party.send_messages(1, MESSAGE)?;
         await_message(&mut party)?;
         Ok(since.elapsed())
     };
@@ -92,7 +92,7 @@ pub(crate) fn trips_beside<T>(
 /// Sends a message to the other side, and receives its answer; returns the number of round trips,
 /// which is 1.
 pub(super) fn turn(pair: &mut Pair) -> Result<u64> {
-    pair.party.say_anything(1, MESSAGE)?;
+    pair.party.send_messages(1, MESSAGE)?;
     await_message(&mut pair.party)?;
     Ok(1)
 }
@@ -102,7 +102,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     server::ready("")?;
     loop {
         await_message(&mut party)?;
-        party.say_anything(1, MESSAGE)?;
+        party.send_messages(1, MESSAGE)?;
     }
 }
 

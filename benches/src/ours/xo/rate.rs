@@ -45,7 +45,7 @@ impl Loaded {
     /// Fills the window, and waits for some answers; returns their number.
     pub(crate) fn step(&mut self) -> Result<u64> {
         let party = &mut self.pair.party;
-        party.say_anything(WINDOW - self.unanswered, MESSAGE)?;
+        party.send_messages(WINDOW - self.unanswered, MESSAGE)?;
         self.unanswered = WINDOW;
         let mut answers = 0;
         party.next_some(|_| answers += 1)?;
@@ -57,7 +57,7 @@ impl Loaded {
     /// operations.
     pub(crate) fn submit(&mut self) -> Result<u64> {
         let wanted = WINDOW - self.unanswered;
-        self.pair.party.say_anything(wanted, MESSAGE)?;
+        self.pair.party.send_messages(wanted, MESSAGE)?;
         self.unanswered = WINDOW;
         Ok(wanted)
     }
@@ -94,7 +94,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let mut unanswered = 0;
     loop {
         party.next_some(|_| unanswered += 1)?;
-        party.say_anything(unanswered, MESSAGE)?;
+        party.send_messages(unanswered, MESSAGE)?;
         unanswered = 0;
     }
 }

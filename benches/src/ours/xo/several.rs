@@ -180,7 +180,7 @@ fn joined(threads: Vec<ScopedJoinHandle<'_, Result<()>>>) -> Result<()> {
 
 /// Sends `count` messages, and waits for their answers.
 fn exchange(sender: &mut Party, count: u64) -> Result<()> {
-    sender.say_anything(count, BYTES)?;
+    sender.send_messages(count, BYTES)?;
     answers(sender, count)
 }
 
@@ -194,13 +194,13 @@ fn answers(sender: &mut Party, count: u64) -> Result<()> {
 
 /// Keeps [`AHEAD`] messages in flight until the end, then ends the machine's thread.
 fn send(sender: &mut Party, over: &AtomicBool) -> Result<()> {
-    sender.say_anything(AHEAD, BYTES)?;
+    sender.send_messages(AHEAD, BYTES)?;
     while !over.load(Ordering::Relaxed) {
         answers(sender, 1)?;
-        sender.say_anything(1, BYTES)?;
+        sender.send_messages(1, BYTES)?;
     }
     answers(sender, AHEAD)?;
-    sender.say(END)?;
+    sender.send_content(END)?;
     answers(sender, 1)
 }
 

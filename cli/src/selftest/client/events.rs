@@ -173,7 +173,7 @@ impl Client {
 
     /// Handles timeouts: an answer that has not come in time is lost; a lane that has not ended
     /// long after its timeout misses an event.
-    pub(super) fn look_at(&mut self, lane: usize, now: Duration) -> Result<(), Failure> {
+    pub(super) fn check_timeouts(&mut self, lane: usize, now: Duration) -> Result<(), Failure> {
         let slot = &mut self.lanes[lane];
         let taken = now.saturating_sub(slot.stamp.time);
         if slot.parts == 0 || taken < self.plan.timeout {

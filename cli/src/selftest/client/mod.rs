@@ -153,7 +153,7 @@ impl Part for Client {
         }
         self.ticked = now;
         for lane in 0..self.lanes.len() {
-            self.look_at(lane, now)?;
+            self.check_timeouts(lane, now)?;
         }
         while let Some(at) = self.again.iter().position(|(due, _)| *due <= now) {
             let (_, lane) = self.again.swap_remove(at);

@@ -47,19 +47,19 @@ impl Stage {
 
     /// Returns what the console receives until nothing arrives for a while: node and number.
     fn received(&mut self, most: usize, wait: Duration) -> Vec<(usize, u32)> {
-        let mut received = Vec::new();
-        while received.len() < most
-            && let Some(arrived) = self.console.wait(Instant::now() + wait).unwrap()
+        let mut all = Vec::new();
+        while all.len() < most
+            && let Some(received) = self.console.wait(Instant::now() + wait).unwrap()
         {
-            let node = self.places.iter().position(|place| *place == arrived.from).unwrap();
-            received.push((node, arrived.number));
+            let node = self.places.iter().position(|place| *place == received.from).unwrap();
+            all.push((node, received.number));
         }
-        received.sort_unstable();
-        received
+        all.sort_unstable();
+        all
     }
 }
 
-fn next(commands: &mut Commands) -> Arrived {
+fn next(commands: &mut Commands) -> ReceivedCommand {
     commands.wait(Instant::now() + HUNG).unwrap().expect("a command comes")
 }
 
@@ -76,9 +76,9 @@ fn a_console_reaches_every_node() {
         stage.command(7, &Command::Start);
         let console = stage.console.address();
         for node in &mut stage.nodes {
-            let arrived = next(node);
-            assert_eq!((arrived.number, arrived.command), (7, Command::Start));
-            assert_eq!(arrived.from.address().to_string(), console);
+            let received = next(node);
+            assert_eq!((received.number, received.command), (7, Command::Start));
+            assert_eq!(received.from.address().to_string(), console);
         }
     }
 }
@@ -200,13 +200,13 @@ fn all_commands_arrive_as_they_were() {
         for (number, (command, answer)) in (1..).zip(&pairs) {
             stage.command(number, command);
             for node in &mut stage.nodes {
-                let arrived = next(node);
-                assert_eq!((arrived.number, &arrived.command), (number, command));
-                node.send(&arrived.from, number, answer.clone()).unwrap();
+                let received = next(node);
+                assert_eq!((received.number, &received.command), (number, command));
+                node.send(&received.from, number, answer.clone()).unwrap();
             }
             for _ in 0..count {
-                let arrived = next(&mut stage.console);
-                assert_eq!((arrived.number, &arrived.command), (number, answer));
+                let received = next(&mut stage.console);
+                assert_eq!((received.number, &received.command), (number, answer));
             }
         }
     }
@@ -220,7 +220,7 @@ fn commands_go_back_and_forth() {
     for number in 0..32 {
         stage.command(number, &Command::Status(number));
         for node in &mut stage.nodes {
-            let Arrived { from, number, command } = next(node);
+            let ReceivedCommand { from, number, command } = next(node);
             node.send(&from, number, command).unwrap();
         }
         let expected: Vec<_> = (0..63).map(|node| (node, number)).collect();
@@ -247,7 +247,7 @@ fn what_is_no_command_is_passed_over() {
         let mut buffer = domain.allocate(bytes.len()).unwrap();
         buffer.write().unwrap().copy_from_slice(bytes);
         stranger.start(Op::send(buffer, &node).length(bytes.len())).unwrap();
-        assert!(stage.nodes[0].look().unwrap().is_none());
+        assert!(stage.nodes[0].take_received().unwrap().is_none());
     }
     assert_eq!(stage.nodes[0].invalid, invalid.len() as u64);
     stage.command(2, &Command::Start);

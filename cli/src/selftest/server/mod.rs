@@ -101,7 +101,7 @@ impl Server {
                 return Ok(());
             }
         };
-        if self.under_way() >= UNDER_WAY * self.plan.in_flight as usize + UNREPORTED {
+        if self.in_progress() >= UNDER_WAY * self.plan.in_flight as usize + UNREPORTED {
             // A client requests more than agreed, and answering each request could take any amount
             // of memory.
             self.counters.fail(|| "a request beyond those that may be in flight".into());
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    fn under_way(&self) -> usize {
+    fn in_progress(&self) -> usize {
         self.batch.len() + self.answering + self.transfers.len() + self.delayed.len()
     }
 
@@ -132,17 +132,17 @@ impl Server {
         if !head.is_echo_of(self.stream(Direction::FromClient), body) {
             return self.refuse(head, client, "an echo with wrong bytes");
         }
-        let (stream, spoils) = (self.stream(Direction::FromServer), self.spoils(head));
+        let (stream, corrupts) = (self.stream(Direction::FromServer), self.corrupts(head));
         self.counters.operations += 1;
         self.counters.verified_bytes += head.length;
         self.answer(client, |answer| {
             let end = head.put_echo(stream, answer)?;
-            answer[end - 1] ^= u8::from(spoils);
+            answer[end - 1] ^= u8::from(corrupts);
             Ok(end)
         })
     }
 
-    fn spoils(&self, head: &Head) -> bool {
+    fn corrupts(&self, head: &Head) -> bool {
         self.plan.spoil && head.stamp.sequence.is_multiple_of(SPOIL_EACH)
     }
 

@@ -29,7 +29,7 @@ impl Server {
     fn fill(&self, head: &Head, buffer: &mut Buffer, end: usize) -> Result<(), Failure> {
         let mut bytes = buffer.write()?;
         pattern::fill(self.stream(Direction::FromServer), head.stamp.sequence, &mut bytes[..end]);
-        bytes[end.saturating_sub(1)] ^= u8::from(self.spoils(head));
+        bytes[end.saturating_sub(1)] ^= u8::from(self.corrupts(head));
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl Server {
         }
         self.counters.verified_bytes += if returned { 0 } else { head.length };
         if head.kind == Kind::Exchange && !returned {
-            buffer.write()?[length - 1] ^= u8::from(self.spoils(&head));
+            buffer.write()?[length - 1] ^= u8::from(self.corrupts(&head));
             transfer.returns = true;
             let op = Op::active_send(buffer, transfer.offer[1]).length(length);
             return self.start(machine, op, transfer);

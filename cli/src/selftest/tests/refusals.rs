@@ -7,7 +7,7 @@ use std::time::Instant;
 use nlx::{Errno, Op};
 
 use super::super::command::{Command, LATENCIES_MAX, Refusal};
-use super::super::commands::{Arrived, Commands};
+use super::super::commands::{Commands, ReceivedCommand};
 use super::super::console::Console;
 use super::super::faults::Faults;
 use super::super::node::Node;
@@ -43,8 +43,8 @@ fn ask(node: &mut Node, console: &mut Commands, command: Command) -> Result<Comm
     let hung = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < hung, "no answer");
-        node.turn().unwrap();
-        match console.look().unwrap().map(|arrived| arrived.command) {
+        node.run_step().unwrap();
+        match console.take_received().unwrap().map(|received| received.command) {
             None => {}
             Some(Command::Refused(Refusal { errno, .. })) => return Err(errno),
             Some(answer) => return Ok(answer),
@@ -152,7 +152,7 @@ fn more_than_was_agreed_on_is_dropped() {
         let head = Head { stamp, kind: Kind::Write, lane: 0, length: 64 };
         let length = head.put_offer(&[nothing], &mut buffer.write().unwrap()).unwrap();
         stranger.start(Op::send(buffer, &to).length(length)).unwrap();
-        pair.node.turn().unwrap();
+        pair.node.run_step().unwrap();
     }
     loop {
         match pair.ask(Command::Status(0)) {
@@ -174,7 +174,7 @@ fn a_node_without_end_is_given_up() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                let Some(Arrived { from, number, command }) = node.poll().unwrap() else { continue };
+                let Some(ReceivedCommand { from, number, command }) = node.poll().unwrap() else { continue };
                 let latencies = vec![(1, 1); LATENCIES_MAX];
                 let answer = match command {
                     Command::Init(_) => Command::InitDone(client.into()),

@@ -11,14 +11,14 @@ const LIMITS: NiLimits = NiLimits { credits: 6, peer_credits: 3, timeout_ns: 50_
 
 /// Messages in progress.
 #[derive(Debug, Default)]
-pub(in crate::targets) struct Keeper {
+pub(in crate::targets) struct HoldingLnd {
     /// Messages being sent.
     pub(in crate::targets) sending: Mutex<Vec<Tx>>,
     /// Payloads being received.
     pub(in crate::targets) receiving: Mutex<Vec<Delivery>>,
 }
 
-impl Lnd for Keeper {
+impl Lnd for HoldingLnd {
     fn net_type(&self) -> NetType {
         NetType::TCP
     }
