@@ -97,7 +97,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         match self.position.put(&self.memory, &event) {
             Some(next) => {
                 point!(PushStamped);
-                self.place = next;
+                self.position = next;
                 self.room -= 1;
                 Ok(())
             }
@@ -148,7 +148,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
                     return Err(self.lost());
                 };
                 point!(PushIterStamped);
-                batch.place = next;
+                batch.position = next;
                 batch.room -= 1;
                 pushed += 1;
             }

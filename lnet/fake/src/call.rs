@@ -161,13 +161,13 @@ impl Call {
         is_first
     }
 
-    /// Whether the call is a query that a program may repeat in a loop while it waits.
+    /// Returns whether the call is a query that a program may repeat in a loop while it waits.
     pub fn is_query(&self) -> bool {
         matches!(self.kind(), CallKind::EqPoll | CallKind::Distance | CallKind::LocalIds)
     }
 
-    /// Whether a query repeats the one before: a waiting program asks thousands of times, and the
-    /// record must not depend on its speed.
+    /// Returns whether a query repeats the one before: a waiting program asks thousands of times,
+    /// and the record must not depend on its speed.
     pub(crate) fn repeats(&self, before: &Call) -> bool {
         match (self, before) {
             (Call::EqPoll(now), Call::EqPoll(before)) => now == before,

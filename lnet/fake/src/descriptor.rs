@@ -91,13 +91,13 @@ impl Descriptor {
         self.progress.is_exhausted(self)
     }
 
-    /// Whether it takes a message with this option (rows 1 and 2 of lnet-semantics 9; [`matches`]
-    /// checks its entry).
+    /// Returns whether it takes a message with this option (rows 1 and 2 of lnet-semantics 9;
+    /// [`matches`] checks its entry).
     pub(crate) fn takes(&self, allows: MdOptions) -> bool {
         !self.aborted && self.options.contains(allows) && !self.is_exhausted()
     }
 
-    /// Whether a PUT or GET of it has not left yet.
+    /// Returns whether a PUT or GET of it has not left yet.
     pub(crate) fn is_sending(&self) -> bool {
         self.progress.is_sending()
     }
@@ -339,7 +339,7 @@ fn named(match_id: ProcessId) -> ProcessId {
     }
 }
 
-/// The match rule, rows 3 to 5 (lnet-semantics 9).
+/// Returns whether an entry matches a message: the match rule, rows 3 to 5 (lnet-semantics 9).
 pub(crate) fn matches(entry: &MeSpec, source: ProcessId, bits: MatchBits) -> bool {
     let differ = (entry.match_bits.0 ^ bits.0) & !entry.ignore_bits.0;
     let ProcessId { nid, pid } = entry.match_id;

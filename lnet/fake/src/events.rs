@@ -38,7 +38,7 @@ impl EventLog {
         self.events.lock().clone()
     }
 
-    /// Whether the log is empty.
+    /// Returns whether the log is empty.
     pub fn is_empty(&self) -> bool {
         self.events.lock().is_empty()
     }

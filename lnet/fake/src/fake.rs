@@ -278,12 +278,12 @@ impl FakeLnet {
         self.state.lock().tables.matching(allows, source, portal, bits)
     }
 
-    /// Whether PUTs that match nothing wait on this portal.
+    /// Returns whether PUTs that match nothing wait on this portal.
     pub fn is_lazy(&self, portal: Portal) -> bool {
         self.state.lock().tables.is_lazy(portal)
     }
 
-    /// Whether the MD exists, so that its last event is still to come.
+    /// Returns whether the MD exists, so that its last event is still to come.
     pub fn has_md(&self, md: MdHandle) -> bool {
         self.state.lock().tables.mds.contains_key(&md)
     }

@@ -60,29 +60,29 @@ impl ScriptedEvent {
         }
     }
 
-    /// The oldest unsent PUT or GET of this MD has left.
+    /// Makes the SEND of this MD's oldest PUT or GET that has not left yet.
     pub fn send() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Send)
     }
 
-    /// The oldest acknowledged PUT of this MD is acknowledged.
+    /// Makes the ACK of this MD's oldest acknowledged PUT.
     pub fn ack() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Ack)
     }
 
-    /// The oldest GET of this MD is answered, with the MD's full length unless
+    /// Makes the REPLY of this MD's oldest GET, with the MD's full length unless
     /// [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] set less.
     pub fn reply() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Reply)
     }
 
-    /// A PUT arrives, with the length that the MD takes unless [`ScriptedEvent::bytes`] or
-    /// [`ScriptedEvent::length`] set another.
+    /// Makes the arrival of a PUT, with the length that the MD takes unless
+    /// [`ScriptedEvent::bytes`] or [`ScriptedEvent::length`] set another.
     pub fn put() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Put)
     }
 
-    /// A GET arrives and is answered, with the length that the MD has left unless
+    /// Makes the arrival of a GET and its answer, with the length that the MD has left unless
     /// [`ScriptedEvent::length`] sets another.
     pub fn get() -> ScriptedEvent {
         ScriptedEvent::new(EventKind::Get)

@@ -267,7 +267,7 @@ impl Tables {
         self.mes.len()
     }
 
-    /// Whether a handle was ever used.
+    /// Returns whether a handle was ever used.
     pub(crate) fn was_given(&self, handle: u64) -> bool {
         (1..=self.handles).contains(&handle)
     }

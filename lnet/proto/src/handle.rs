@@ -53,7 +53,7 @@ impl WireHandle {
         if self.interface_cookie() & MARK == TAKES_REFUSALS { Some(self.marked(REFUSAL)) } else { None }
     }
 
-    /// Whether this is the handle of a refusal.
+    /// Returns whether this is the handle of a refusal.
     #[must_use]
     pub const fn is_refusal(self) -> bool {
         self.interface_cookie() & MARK == REFUSAL
@@ -92,7 +92,7 @@ impl WireHandle {
         u64::from_le_bytes([i, j, k, l, m, n, o, p])
     }
 
-    /// Whether this is [`WireHandle::NONE`].
+    /// Returns whether this is [`WireHandle::NONE`].
     #[must_use]
     pub fn is_none(self) -> bool {
         self == WireHandle::NONE

@@ -76,7 +76,7 @@ impl Features {
     /// A block of driver-defined data follows. It is skipped, and never written here.
     pub const METADATA: Features = Features(0x80);
 
-    /// Whether all bits of `features` are set.
+    /// Returns whether all bits of `features` are set.
     #[must_use]
     pub const fn contains(self, features: Features) -> bool {
         self.0 & features.0 == features.0

@@ -30,7 +30,7 @@ fn hello_of(bytes: &[u8]) -> Hello {
     }
 }
 
-/// An attempt over IPv4 from a client to a server.
+/// Returns an attempt over IPv4 from a client to a server.
 fn attempt() -> Attempt {
     Attempt {
         local: ProcessId::lnet(nid("10.0.0.2@tcp")),

@@ -71,7 +71,7 @@ impl SimDrive {
         self.flows.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is too early for the next tick.
+    /// Returns whether it is too early for the next tick.
     fn is_early(&self) -> bool {
         self.flows.load(Ordering::Relaxed)
             && !self.net.has_traffic()

@@ -123,7 +123,7 @@ pub(crate) trait Play {
     fn step(&mut self) -> Result<(), String>;
     fn settle(&mut self) -> Result<(), String>;
     fn seen(&self) -> Self::Seen;
-    /// The last events.
+    /// Returns the last events.
     fn trace_lines(&mut self) -> Vec<String>;
 }
 

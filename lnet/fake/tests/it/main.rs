@@ -77,12 +77,12 @@ impl Rig {
         self.lnet.get(&get(md))
     }
 
-    /// A PUT of 8 bytes that makes its MD, for `threshold` operations.
+    /// Returns a PUT of 8 bytes that makes its MD, for `threshold` operations.
     fn bind_put(&self, ack: AckRequest, threshold: u32) -> Put<Md> {
         put(MdHandle(0), ack).with_md(self.md(8, MdOptions::empty(), threshold)).0
     }
 
-    /// A GET of 8 bytes that makes its MD, for `threshold` operations.
+    /// Returns a GET of 8 bytes that makes its MD, for `threshold` operations.
     fn bind_get(&self, threshold: u32) -> Get<Md> {
         get(MdHandle(0)).with_md(self.md(8, MdOptions::empty(), threshold)).0
     }

@@ -70,7 +70,7 @@ impl Version {
         }
     }
 
-    /// Whether the version's hello and headers can encode this NID.
+    /// Returns whether the version's hello and headers can encode this NID.
     #[must_use]
     pub const fn holds(self, nid: Nid) -> bool {
         nid.is_nid4() || matches!(self, Version::V4)
@@ -142,7 +142,7 @@ impl InterfaceAddresses {
         self.count
     }
 
-    /// Whether the list is empty.
+    /// Returns whether the list is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0

@@ -183,8 +183,8 @@ impl AcceptorRequest {
     }
 }
 
-/// Whether the error is answered: a request of another version gets the version supported here; any
-/// other error means that the peer is not an LNet node.
+/// Returns whether the error is answered: a request of another version gets the version supported
+/// here; any other error means that the peer is not an LNet node.
 fn deserves_reply(error: &ProtoError) -> bool {
     match error {
         ProtoError::Version { .. } => true,

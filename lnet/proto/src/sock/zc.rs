@@ -56,7 +56,7 @@ impl Acks {
         }
     }
 
-    /// Whether this cookie is acknowledged.
+    /// Returns whether this cookie is acknowledged.
     #[must_use]
     pub fn contains(&self, cookie: u64) -> bool {
         match *self {
@@ -163,7 +163,7 @@ impl AckQueue {
         Some(self.runs.remove(at).0)
     }
 
-    /// Whether there is nothing to acknowledge.
+    /// Returns whether there is nothing to acknowledge.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

@@ -39,7 +39,7 @@ pub(crate) struct Lnet {
 }
 
 impl Stream {
-    /// The hello, which every stream has.
+    /// Returns the hello, which every stream has.
     pub(crate) fn hello(&self) -> &[u8] {
         let hello = self.items.iter().find_map(|item| match item {
             Item::Hello(bytes) => Some(bytes),
@@ -48,7 +48,7 @@ impl Stream {
         hello.unwrap_or_else(|| panic!("{} has a hello", self.name))
     }
 
-    /// The connection request, which active streams have.
+    /// Returns the connection request, which active streams have.
     pub(crate) fn request(&self) -> &[u8] {
         match &self.items[0] {
             Item::Request(bytes) => bytes,
@@ -57,7 +57,7 @@ impl Stream {
     }
 }
 
-/// All recorded streams.
+/// Returns all recorded streams.
 pub(crate) fn streams() -> Vec<Stream> {
     let mut streams = Vec::new();
     for (file, recording) in recordings("tcp-") {

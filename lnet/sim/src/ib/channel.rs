@@ -28,7 +28,7 @@ pub(super) struct ChannelState {
 }
 
 impl ChannelState {
-    /// Whether a thread that sleeps on it is to be woken.
+    /// Returns whether a thread that sleeps on it is to be woken.
     pub(super) fn is_ready(&self) -> bool {
         self.rung || !self.events.is_empty()
     }

@@ -108,7 +108,7 @@ impl IbHabits {
         IbHabits { breaks: 0, refused_memory: 0, ..self.clone() }
     }
 
-    /// Whether the fault strikes now.
+    /// Returns whether the fault strikes now.
     pub(super) fn strikes(&self, fault: IbFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }

@@ -150,7 +150,7 @@ impl State {
         self.own.wrong.get_or_insert_with(what);
     }
 
-    /// Whether messages of one host reach the other at the moment.
+    /// Returns whether messages of one host reach the other at the moment.
     pub(super) fn reaches(&mut self, hosts: (usize, usize)) -> bool {
         let works = |host: &Host<HostDevice>| host.up && host.own.port_up && host.own.device.is_some();
         works(&self.hosts[hosts.0]) && works(&self.hosts[hosts.1]) && self.direction(hosts).cut.is_none()

@@ -36,7 +36,7 @@ pub trait Wire: Default + Sized {
     /// Makes the state of a new host.
     fn of_host(state: &mut State<Self>) -> Self::OfHost;
 
-    /// The ranges of a path's latency, drawn once, and of the addition for each packet.
+    /// Returns the ranges of a path's latency, drawn once, and of the addition for each packet.
     fn delays_ns(habits: &Self::Habits) -> [(u64, u64); 2];
 
     /// Runs an event.
@@ -62,7 +62,7 @@ pub trait Wire: Default + Sized {
     /// Ends spontaneous faults.
     fn calm(state: &mut State<Self>);
 
-    /// Whether a thread that sleeps on this poller or channel would be woken.
+    /// Returns whether a thread that sleeps on this poller or channel would be woken.
     fn is_ready(&self, poller: u64) -> bool;
 
     /// Returns the first violation of the rules, if there is one.
@@ -213,8 +213,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is inside the simulated network at the moment: allocations there are not the
-/// driver's.
+/// Returns whether this thread is inside the simulated network at the moment: allocations there are
+/// not the driver's.
 #[must_use]
 pub fn is_inside() -> bool {
     INSIDE.get()
@@ -438,7 +438,7 @@ impl<W: Wire> HostHandle<W> {
         state.hosts[self.host].life == self.life && state.hosts[self.host].up
     }
 
-    /// Whether a thread that sleeps on the `number`th poller or channel would be woken.
+    /// Returns whether a thread that sleeps on the `number`th poller or channel would be woken.
     #[must_use]
     pub fn is_ready(&self, number: usize) -> bool {
         let poller = self.pollers.lock().get(number).copied();

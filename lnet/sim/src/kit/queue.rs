@@ -29,7 +29,7 @@ impl<E> EventQueue<E> {
         self.events.pop_first().map(|((at_ns, _), event)| (at_ns, event))
     }
 
-    /// Whether the predicate holds for an event.
+    /// Returns whether the predicate holds for an event.
     pub(crate) fn any(&self, is_such: impl FnMut(&E) -> bool) -> bool {
         self.events.values().any(is_such)
     }

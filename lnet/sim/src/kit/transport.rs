@@ -92,10 +92,10 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// Returns the NID of an NI of a node.
     fn nid(&self, node: usize, ni: usize) -> Nid;
 
-    /// Whether a node may use ports below 1024.
+    /// Returns whether a node may use ports below 1024.
     fn is_privileged(&self, node: usize) -> bool;
 
-    /// Whether messages can reach a node at all.
+    /// Returns whether messages can reach a node at all.
     fn is_reached(&self, _node: usize) -> bool {
         true
     }

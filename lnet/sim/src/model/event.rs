@@ -10,7 +10,9 @@ impl Model {
     pub(crate) fn event(&mut self, node: usize, event: &Event) {
         let id = event.user_ptr;
         let Some(md) = self.nodes[node].mds.get_mut(&id) else {
-            return self.fail(|| format!("node {node}: an event of MD {id}, which does not exist any more: {event:?}"));
+            return self.fail(|| {
+                format!("node {node}: an event of MD {id}, which does not exist any more: {event:?}")
+            });
         };
         if *md.handle.get_or_insert(event.md) != event.md {
             return self.fail(|| format!("node {node}: an event names another handle of MD {id}: {event:?}"));
@@ -120,7 +122,7 @@ impl Model {
     }
 }
 
-/// Whether two events are equal except for the fields that depend on the MD's state.
+/// Returns whether two events are equal except for the fields that depend on the MD's state.
 fn same(expected: &Event, event: &Event) -> bool {
     let bare = |event: &Event| Event {
         md: MdHandle(0),

@@ -66,8 +66,8 @@ impl Md {
         self.left = self.left.map(|left| left.saturating_sub(1));
     }
 
-    /// Whether a message may use these bytes: no program writes them, nor reads bytes that the
-    /// message would write.
+    /// Returns whether a message may use these bytes: no program writes them, nor reads bytes that
+    /// the message would write.
     pub(super) fn is_free(&self, range: (u64, u64), write: bool) -> bool {
         let overlaps = |lease: &Lease| lease.range.0 < range.1 && range.0 < lease.range.1;
         range.0 == range.1 || !self.leases.iter().any(|lease| overlaps(lease) && (write || lease.write))

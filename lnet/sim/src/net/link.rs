@@ -106,7 +106,7 @@ impl LinkModel {
         }
     }
 
-    /// Whether each message arrives once and in order while its connection lives.
+    /// Returns whether each message arrives once and in order while its connection lives.
     #[must_use]
     pub fn is_orderly(&self) -> bool {
         self.vanish == 0 && self.twice == 0 && !self.overtaking

@@ -92,7 +92,7 @@ impl SimNet {
         self.state.lock().next_at()
     }
 
-    /// Whether any event but timers is to come.
+    /// Returns whether any event but timers is to come.
     #[must_use]
     pub fn has_traffic(&self) -> bool {
         self.state.lock().has_traffic()

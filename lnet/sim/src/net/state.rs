@@ -184,8 +184,8 @@ impl State {
         self.queue.next_ns()
     }
 
-    /// Whether any event but timers is to come; the user has few timers, so checking all events is
-    /// cheap.
+    /// Returns whether any event but timers is to come; the user has few timers, so checking all
+    /// events is cheap.
     pub(super) fn has_traffic(&self) -> bool {
         self.queue.any(|event| !matches!(event, Event::Timer(_)))
     }

@@ -114,7 +114,8 @@ impl End {
         self.send_buffer.saturating_sub(self.tx.len() + self.unacked)
     }
 
-    /// Whether a third of the buffer is free, Linux's condition for reporting that it is writable.
+    /// Returns whether a third of the buffer is free, Linux's condition for reporting that it is
+    /// writable.
     fn is_writable(&self) -> bool {
         self.room() * 3 >= self.send_buffer
     }

@@ -89,7 +89,7 @@ impl TcpHabits {
         TcpHabits { resets: 0, gone: 0, privileged_ports: PRIVILEGED_PORTS, ..self.clone() }
     }
 
-    /// Whether the fault strikes now.
+    /// Returns whether the fault strikes now.
     pub(super) fn strikes(&self, fault: TcpFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }

@@ -105,7 +105,7 @@ impl Watching {
         }
     }
 
-    /// Whether a thread that sleeps on this poller would be woken.
+    /// Returns whether a thread that sleeps on this poller would be woken.
     pub(super) fn has_reports(&self, reports: impl Fn(u64) -> bool) -> bool {
         self.woken || self.changed.iter().any(|id| reports(*id))
     }

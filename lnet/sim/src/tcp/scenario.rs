@@ -209,12 +209,13 @@ impl Transport for Tcp {
         u64::from(self.config.timeout_s) * S
     }
 
-    /// The wait for a connection, the time on it, and the answer.
+    /// Returns the limit for the wait for a connection, the time on it, and the answer.
     fn end_ns(&self) -> u64 {
         3 * self.timeout_ns() + 10 * S
     }
 
-    /// The longest back-off, and the time to notice that a connection is dead.
+    /// Returns the limit for the longest back-off, and the time to notice that a connection is
+    /// dead.
     fn reach_ns(&self) -> u64 {
         let backoff_ns = u64::from(self.config.max_reconnect_ms) * MS;
         backoff_ns + 2 * self.timeout_ns() + self.timeout_ns() / 4 + 10 * S

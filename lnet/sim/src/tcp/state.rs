@@ -48,8 +48,8 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Whether the packet arrives after all that the same end has sent before. Acknowledgements and
-    /// window updates add up in any order.
+    /// Returns whether the packet arrives after all that the same end has sent before.
+    /// Acknowledgements and window updates add up in any order.
     fn keeps_order(&self) -> bool {
         matches!(self, Packet::Data(_) | Packet::Fin | Packet::Reset(_) | Packet::Established { .. })
     }

@@ -269,7 +269,7 @@ impl Wire {
         Some((self.sides[0].address?.ip(), self.sides[1].address?.ip()))
     }
 
-    /// Whether a side considers the connection established: the answering side once it has
+    /// Returns whether a side considers the connection established: the answering side once it has
     /// answered, the other once it has received the answer.
     fn is_known(&self, place: usize) -> bool {
         let Some(reply) = self.reply.filter(|reply| reply.conn_type != NONE) else { return false };

@@ -7,7 +7,7 @@ use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{PEER, Stage};
 use super::{MS, NETWORK_NS, S, assert_fires, watched_ns};
 
-/// The tested values: the defaults, and others.
+/// Returns the tested values: the defaults, and others.
 fn pauses() -> [(u32, u32); 2] {
     let config = SockConfig::default();
     assert_eq!((config.min_reconnect_ms, config.max_reconnect_ms), (1_000, 60_000));

@@ -8,7 +8,7 @@ use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{OTHER, PEER, Stage, nid};
 use super::{S, assert_fires, watched_ns};
 
-/// The tested values: the default, and another.
+/// Returns the tested values: the default, and another.
 fn timeouts() -> [u32; 2] {
     assert_eq!(SockConfig::default().timeout_s, 50);
     [50, 12]

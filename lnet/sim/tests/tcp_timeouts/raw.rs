@@ -130,7 +130,7 @@ impl Wire {
         self.bytes.len() >= count
     }
 
-    /// Whether the node has ended the connection; reads all that has arrived.
+    /// Returns whether the node has ended the connection; reads all that has arrived.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.read(4096);
         self.ended

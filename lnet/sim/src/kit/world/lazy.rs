@@ -330,12 +330,12 @@ impl<T: Transport> World<T> {
         ))
     }
 
-    /// Whether a node drops messages for which it has no memory.
+    /// Returns whether a node drops messages for which it has no memory.
     fn drops_beyond(&self, node: usize) -> bool {
         self.nodes[node].lnd.config().held().drop_beyond
     }
 
-    /// Whether any node can send to a node.
+    /// Returns whether any node can send to a node.
     fn is_asked(&self, node: usize) -> bool {
         self.pairs().iter().any(|(_, to)| *to == node)
     }

@@ -52,7 +52,7 @@ pub(super) struct Operation {
 }
 
 impl Operation {
-    /// Whether it has ended with success.
+    /// Returns whether it has ended with success.
     pub(super) fn succeeded(&self) -> bool {
         let answer = match self.kind {
             Kind::Put { ack: false } => self.sent,
