@@ -1,6 +1,6 @@
 //! The keys of the rows `match/…`: (NID, match bits), the same on both sides, and their order.
 
-/// Number of NIDs in the rows with many senders: as many clients as a large storage server has.
+/// Number of NIDs in the rows with many senders: the number of clients of a large storage server.
 pub(crate) const MANY: usize = 4096;
 
 /// The first of the senders' NIDs: 10.1.0.0.

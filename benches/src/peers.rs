@@ -115,8 +115,8 @@ pub(crate) fn with_peers(rows: &[&'static Row]) -> Vec<&'static Row> {
     all
 }
 
-/// Returns a row's comparison with a peer, if there is one. It is leaked, because rows live as long
-/// as the program.
+/// Returns a row's comparison with a peer, if there is one. It is leaked: rows live until the
+/// program ends.
 fn comparison(row: &'static Row, peer: &Peer, congestion: &str) -> Option<&'static Row> {
     let (network, measure) =
         row.name.split_once('/').filter(|(network, _)| ["tcp", "xo"].contains(network))?;

@@ -15,7 +15,7 @@ use crate::meter::{Sample, Timed};
 /// Exchanges between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Largest number of threads of a measurement; each has peers that belong to one of as many
+/// Largest number of threads of a measurement; the peers of each belong to one of that number of
 /// partitions.
 const THREADS: usize = 2;
 
