@@ -163,35 +163,35 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         count
     }
 
-    /// The number of events that the ring can hold: its slots less the divider.
+    /// Returns the number of events that the ring can hold: its slots less the divider.
     pub fn capacity(&self) -> u32 {
         self.slots - 1
     }
 
-    /// The number of slots in the ring, including free ones and the divider.
+    /// Returns the number of slots in the ring, including free ones and the divider.
     pub fn slots(&self) -> u32 {
         self.slots
     }
 
-    /// The number of slots that the memory holds: the limit of the ring's growth.
+    /// Returns the number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
         // Fits: `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
     }
 
-    /// The number of events that operations under way can still produce: provisioned and not
-    /// released.
+    /// Returns the number of events that operations under way can still produce: provisioned and
+    /// not released.
     pub fn needed(&self) -> u32 {
         self.needed
     }
 
-    /// The number that the producer set last ([`Producer::tell`](crate::Producer::tell)), 0 at
-    /// first.
+    /// Returns the number that the producer set last ([`Producer::tell`](crate::Producer::tell)), 0
+    /// at first.
     pub fn told(&self) -> u64 {
         told(&self.memory)
     }
 
-    /// The memory of the queue.
+    /// Returns the memory of the queue.
     pub fn memory(&self) -> &M {
         &self.memory
     }
@@ -237,7 +237,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// The slot that the producer must not fill.
+    /// Returns the slot that the producer must not fill.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn divider(&self) -> u32 {
         self.divider

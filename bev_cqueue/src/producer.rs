@@ -193,12 +193,12 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.update_room(MIN_SLOTS)
     }
 
-    /// The number of events pushed since the start.
+    /// Returns the number of events pushed since the start.
     pub fn pushed(&self) -> u64 {
         self.position.produced
     }
 
-    /// The number of slots that the memory holds: the limit of the ring's growth.
+    /// Returns the number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
         // Fits: `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
@@ -212,12 +212,12 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.memory.header().producer.word.store(word, Relaxed);
     }
 
-    /// The memory of the queue.
+    /// Returns the memory of the queue.
     pub fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// The slot to fill next.
+    /// Returns the slot to fill next.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn fill(&self) -> u32 {
         self.position.fill

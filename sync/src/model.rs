@@ -49,7 +49,7 @@ impl<T> Default for OnceLock<T> {
 }
 
 impl<T> OnceLock<T> {
-    /// The value, once it is set.
+    /// Returns the value, once it is set.
     pub fn get(&self) -> Option<&T> {
         if self.is_set.load(Ordering::Acquire) { self.value.get() } else { None }
     }

@@ -26,21 +26,21 @@ impl Rule {
         Rule(name)
     }
 
-    /// The ordering of the store that publishes.
+    /// Returns the ordering of the store that publishes.
     #[inline]
     #[must_use]
     pub fn release(self) -> Ordering {
         if self.holds_at(End::Store) { Ordering::Release } else { Ordering::Relaxed }
     }
 
-    /// The ordering of the load that observes.
+    /// Returns the ordering of the load that observes.
     #[inline]
     #[must_use]
     pub fn acquire(self) -> Ordering {
         if self.holds_at(End::Load) { Ordering::Acquire } else { Ordering::Relaxed }
     }
 
-    /// The ordering of a read-modify-write that both observes and publishes: each one sees
+    /// Returns the ordering of a read-modify-write that both observes and publishes: each one sees
     /// everything that earlier ones published.
     #[inline]
     #[must_use]

@@ -68,7 +68,7 @@ pub trait PlaceMemory: Send + Sync + RefUnwindSafe {
 pub struct Room(Option<Arc<dyn PlaceMemory>>);
 
 impl Room {
-    /// A source whose memory is placed by `place`.
+    /// Creates a source whose memory is placed by `place`.
     #[must_use]
     pub fn placed(place: Arc<dyn PlaceMemory>) -> Room {
         Room(Some(place))
@@ -128,7 +128,7 @@ struct Slot<T, A> {
 }
 
 impl<T, A> Slots<T, A> {
-    /// An empty table for at most `limit` objects, and 2³²−1 generations.
+    /// Creates an empty table for at most `limit` objects, and 2³²−1 generations.
     #[must_use]
     pub const fn new(limit: usize) -> Slots<T, A> {
         let limit = if limit < NONE as usize { limit } else { NONE as usize };
@@ -167,13 +167,13 @@ impl<T, A> Slots<T, A> {
         first_of(chunks) * size_of::<Slot<T, A>>() + chunks * size_of::<Vec<Slot<T, A>>>()
     }
 
-    /// The maximum number of objects.
+    /// Returns the maximum number of objects.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The number of objects.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.live
@@ -191,7 +191,7 @@ impl<T, A> Slots<T, A> {
         self.live >= self.limit
     }
 
-    /// The number of slots that have been used; the index of every object is less.
+    /// Returns the number of slots that have been used; the index of every object is less.
     #[must_use]
     pub fn used(&self) -> u32 {
         self.used
@@ -397,7 +397,7 @@ impl<T: fmt::Debug, A> fmt::Debug for Slots<T, A> {
     }
 }
 
-/// The number of slots of a chunk.
+/// Returns the number of slots of a chunk.
 const fn chunk_len(chunk: usize) -> usize {
     match chunk {
         0 => CHUNK_MIN,
@@ -406,7 +406,7 @@ const fn chunk_len(chunk: usize) -> usize {
     }
 }
 
-/// The first index of a chunk.
+/// Returns the first index of a chunk.
 #[inline]
 const fn first_of(chunk: usize) -> usize {
     match chunk {

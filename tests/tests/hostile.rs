@@ -252,7 +252,7 @@ fn read_board(wire: &mut TcpStream, road: Road, length: u32) -> Vec<u8> {
     read(wire, length as usize)
 }
 
-/// A GET of the board (lnet-wire 6.2).
+/// Returns a GET of the board (lnet-wire 6.2).
 fn get(road: Road, length: u32) -> Vec<u8> {
     let mut rest = vec![7; 16];
     rest.extend(BOARD.1.to_le_bytes());

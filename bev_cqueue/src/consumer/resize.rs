@@ -240,7 +240,7 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// The spare slots of a new ring.
+    /// Creates the spare slots of a new ring.
     pub(super) fn new() -> Spare {
         Spare { first: 0, count: 0, fresh: MIN_SLOTS }
     }

@@ -109,7 +109,7 @@ impl Victim {
         }
     }
 
-    /// The corruption found, if any.
+    /// Returns the corruption found, if any.
     pub fn verdict(&self) -> Option<Corruption> {
         self.verdict
     }

@@ -374,7 +374,7 @@ fn a_push_cut_short_leaves_no_event() {
     assert_eq!(consumer.pop(), Ok(sample(4)));
 }
 
-/// A ring of four slots: two events are taken, then `waiting` events wait.
+/// Returns a ring of four slots: two events are taken, then `waiting` events wait.
 fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, Heap>) {
     let (mut producer, mut consumer) = heap(8).unwrap();
     consumer.grow(2).unwrap();

@@ -48,7 +48,7 @@ impl PollHandle {
         Ok(PollHandle { epoll, timer, timer_ns: AtomicU64::new(NEVER), sleeper })
     }
 
-    /// The sleeper by which threads of this process wake the program.
+    /// Returns the sleeper by which threads of this process wake the program.
     pub fn sleeper(&self) -> &Arc<Sleeper> {
         &self.sleeper
     }

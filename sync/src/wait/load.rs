@@ -43,8 +43,8 @@ fn cache() -> &'static LoadCache {
     })
 }
 
-/// The number of processors online, because the load counts the runnable threads of all of them.
-/// (The affinity of this thread does not apply to the threads that it waits for.)
+/// Returns the number of processors online, because the load counts the runnable threads of all of
+/// them. (The affinity of this thread does not apply to the threads that it waits for.)
 fn processors() -> u64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     online.and_then(|online| u64::try_from(online).ok()).unwrap_or(u64::MAX)

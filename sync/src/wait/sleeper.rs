@@ -179,13 +179,13 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.spin.set(limit);
     }
 
-    /// The spin limit in force; zero if spinning is off.
+    /// Returns the spin limit in force; zero if spinning is off.
     pub fn spin_limit(&self) -> Duration {
         self.spin.limit()
     }
 
-    /// A word that the caller keeps from one wait to the next; 0 at first. The sleeper does not
-    /// interpret it.
+    /// Returns a word that the caller keeps from one wait to the next; 0 at first. The sleeper does
+    /// not interpret it.
     pub fn memo(&self) -> u64 {
         self.memo.load(Ordering::Relaxed)
     }
@@ -302,7 +302,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         Ok(())
     }
 
-    /// The descriptor to wait on, readable once a waker has signalled; `None` with a futex.
+    /// Returns the descriptor to wait on, readable once a waker has signalled; `None` with a futex.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.waker.bell.as_ref().map(Bell::as_fd)
     }
@@ -322,12 +322,12 @@ pub(super) struct Until(Duration);
 
 #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
 impl Until {
-    /// The time `duration` from now.
+    /// Returns the time `duration` from now.
     pub(super) fn after(duration: Duration) -> Result<Until, Errno> {
         Ok(Until(now()? + duration.min(LONGEST)))
     }
 
-    /// The time of an [`Instant`].
+    /// Returns the time of an [`Instant`].
     pub(super) fn at(instant: Instant) -> Result<Until, Errno> {
         Until::after(instant.saturating_duration_since(Instant::now()))
     }

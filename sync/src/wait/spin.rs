@@ -88,7 +88,7 @@ impl Spin {
         self.limit_ns.store(limit_ns, Relaxed);
     }
 
-    /// The limit in force.
+    /// Returns the limit in force.
     pub fn limit(&self) -> Duration {
         Duration::from_nanos(self.limit_ns.load(Relaxed).into())
     }
@@ -250,7 +250,7 @@ mod tests {
     /// Longer than any delay of a slow machine.
     const FOR_EVER: Duration = Duration::from_secs(3600);
 
-    /// A state whose limit does not depend on the number of processors.
+    /// Returns a state whose limit does not depend on the number of processors.
     fn spin_of(limit: Duration) -> Spin {
         let spin = Spin::default();
         spin.limit_ns.store(limit.as_nanos() as u32, Relaxed);

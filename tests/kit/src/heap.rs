@@ -65,7 +65,7 @@ fn count(allocations: usize, bytes: isize) {
     });
 }
 
-/// The bytes that this thread has allocated, less those that it has freed.
+/// Returns the bytes that this thread has allocated, less those that it has freed.
 pub fn live_bytes() -> isize {
     LIVE.get()
 }

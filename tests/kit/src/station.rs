@@ -39,7 +39,7 @@ impl Station {
         Station { node, lnet, log, sleeper, eq }
     }
 
-    /// The node's process id, by its first NID.
+    /// Returns the node's process id, by its first NID.
     pub fn id(&self) -> ProcessId {
         ProcessId { nid: self.node.nids()[0], pid: Pid::LNET }
     }

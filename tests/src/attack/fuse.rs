@@ -125,7 +125,7 @@ fn answer(request: &[u8], is_open: &mut bool) -> Option<(i32, Vec<u8>)> {
     }
 }
 
-/// A node's attributes: 88 bytes.
+/// Returns a node's attributes: 88 bytes.
 fn attributes(node: u64) -> Vec<u8> {
     let (mode, size) = if node == FILE_NODE { (0o100_666, 4096) } else { (0o40_755, 0) };
     let longs = [node, size, 0, 0, 0, 0].into_iter().flat_map(u64::to_ne_bytes);

@@ -99,7 +99,7 @@ impl Client {
         })
     }
 
-    /// The helper's number for this client.
+    /// Returns the helper's number for this client.
     pub fn number(&self) -> u64 {
         u64_at(&self.welcome, 16)
     }
@@ -110,12 +110,12 @@ impl Client {
         u32_at(&self.welcome, at)
     }
 
-    /// The limit in bytes of all arenas together.
+    /// Returns the limit in bytes of all arenas together.
     pub fn bytes_max(&self) -> u64 {
         u64_at(&self.welcome, 72)
     }
 
-    /// The limit in bytes of one arena.
+    /// Returns the limit in bytes of one arena.
     pub fn arena_bytes_max(&self) -> u64 {
         u64_at(&self.welcome, 88)
     }

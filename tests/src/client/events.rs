@@ -90,7 +90,7 @@ impl Events {
         points.pass("grow published");
     }
 
-    /// The number of events that may still come.
+    /// Returns the number of events that may still come.
     pub fn needed(&self) -> u32 {
         self.needed
     }

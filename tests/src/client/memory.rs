@@ -98,7 +98,7 @@ impl Memory {
         Errno::result(advised).map(drop)
     }
 
-    /// The size in bytes.
+    /// Returns the size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "there is no mapping of nothing")]
     pub fn len(&self) -> usize {
         self.0.len()
@@ -198,7 +198,7 @@ impl Memory {
         Errno::result(read).map(|read| read as usize)
     }
 
-    /// The address, for system calls.
+    /// Returns the address, for system calls.
     pub fn address(&self) -> *mut u8 {
         self.0.as_mut_ptr()
     }

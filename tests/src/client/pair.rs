@@ -288,7 +288,7 @@ impl Pair {
     }
 }
 
-/// The handle of the buffer at this index: all have the first generation.
+/// Returns the handle of the buffer at this index: all have the first generation.
 pub fn handle(place: u64) -> u64 {
     1 << 32 | place
 }
@@ -305,7 +305,7 @@ fn place_of(buffer: u64) -> usize {
     ((buffer & 0xffff_ffff) * PLACE) as usize
 }
 
-/// The seed from which a buffer's content derives.
+/// Returns the seed from which a buffer's content derives.
 fn seeds(seed: u64, round: u64, tm: u64, buffer: u64) -> u64 {
     mix(seed ^ mix(round) ^ mix(tm << 8 | buffer & 0xff))
 }

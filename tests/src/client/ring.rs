@@ -27,12 +27,12 @@ pub mod place {
     /// The offset of the stamp in a slot.
     pub const STAMP: usize = 120;
 
-    /// The offset of the link of a slot.
+    /// Returns the offset of the link of a slot.
     pub fn link(slot: u32) -> usize {
         LINKS + 4 * slot as usize
     }
 
-    /// The offset of a slot in a queue of `max_slots` slots.
+    /// Returns the offset of a slot in a queue of `max_slots` slots.
     pub fn slot(max_slots: u32, slot: u32) -> usize {
         link(max_slots).next_multiple_of(SLOT) + SLOT * slot as usize
     }
@@ -71,7 +71,7 @@ impl Queue {
         Ok(Queue { memory, max_slots })
     }
 
-    /// The offset of a slot.
+    /// Returns the offset of a slot.
     pub fn slot(&self, slot: u32) -> usize {
         place::slot(self.max_slots, slot)
     }
@@ -93,7 +93,7 @@ impl Ring {
         Ring { queue, doorbell, fill: 0, pushed: 0 }
     }
 
-    /// The number of slots without an entry that the helper has not taken.
+    /// Returns the number of slots without an entry that the helper has not taken.
     pub fn free(&self) -> u64 {
         let memory = &self.queue.memory;
         let consumed = memory.word(place::CONSUMED).load(Acquire);
@@ -132,7 +132,7 @@ impl Ring {
         let _: Result<usize, Errno> = write(&self.doorbell, &1u64.to_ne_bytes());
     }
 
-    /// The doorbell's descriptor, for attacks.
+    /// Returns the doorbell's descriptor, for attacks.
     pub fn doorbell(&self) -> &OwnedFd {
         &self.doorbell
     }

@@ -57,7 +57,7 @@ pub fn packet(kind: u16, id: u64, body: &[u8]) -> Vec<u8> {
     bytes([&kind.to_le_bytes(), &[0; 2], &length.to_le_bytes(), &id.to_le_bytes(), body])
 }
 
-/// The body of a hello with this protocol version.
+/// Returns the body of a hello with this protocol version.
 pub fn hello(name: &str, version: u16) -> Vec<u8> {
     let mut padded = [0; 32];
     padded[..name.len()].copy_from_slice(name.as_bytes());
@@ -65,17 +65,17 @@ pub fn hello(name: &str, version: u16) -> Vec<u8> {
     bytes([b"nlx:nlxd", &version, &version, &[0; 4], &features, &padded])
 }
 
-/// The body of a request for an arena.
+/// Returns the body of a request for an arena.
 pub fn create_arena(bytes_wanted: u64, huge: u32) -> Vec<u8> {
     bytes([&bytes_wanted.to_le_bytes(), &huge.to_le_bytes(), &[0; 4]])
 }
 
-/// The body of a request that names an arena.
+/// Returns the body of a request that names an arena.
 pub fn arena(number: u32) -> Vec<u8> {
     bytes([&number.to_le_bytes(), &[0; 4]])
 }
 
-/// The body of a registration of segments: arena, offset, length.
+/// Returns the body of a registration of segments: arena, offset, length.
 pub fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Vec<u8> {
     let mut body = bytes([&buffer.to_le_bytes(), &(segments.len() as u32).to_le_bytes(), &[0; 4]]);
     for (arena, offset, length) in segments {
@@ -84,7 +84,7 @@ pub fn register(buffer: u64, segments: &[(u32, u64, u64)]) -> Vec<u8> {
     body
 }
 
-/// The body of a request to start a transfer machine; `tmid` 0 for any.
+/// Returns the body of a request to start a transfer machine; `tmid` 0 for any.
 pub fn start_tm(nid: [u8; 20], portal: u32, tmid: u32, events_max: u32, lazy: u32) -> Vec<u8> {
     let numbers = [PID, portal, tmid, events_max, lazy].map(u32::to_le_bytes);
     bytes([&nid, numbers.as_flattened()])
@@ -155,44 +155,45 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An operation of a transfer machine.
+    /// Returns an operation of a transfer machine.
     pub fn operate(queue: u32, tm: u64, buffer: u64, cookie: u64) -> Entry {
         Entry { kind: 1, queue, tm, buffer, cookie, ..Entry::default() }
     }
 
-    /// An entry that sends a message of `length` bytes.
+    /// Returns an entry that sends a message of `length` bytes.
     pub fn send(tm: u64, buffer: u64, cookie: u64, length: u64, to: &Address) -> Entry {
         Entry { length, target: to.bytes(), ..Entry::operate(queue::SEND, tm, buffer, cookie) }
     }
 
-    /// An entry that receives messages.
+    /// Returns an entry that receives messages.
     pub fn receive(tm: u64, buffer: u64, cookie: u64, least: u64, messages: u32) -> Entry {
         Entry { length: least, count: messages, ..Entry::operate(queue::RECEIVE, tm, buffer, cookie) }
     }
 
-    /// An entry with a passive buffer for a bulk transfer; `queue` is one of the two passive ones.
+    /// Returns an entry with a passive buffer for a bulk transfer; `queue` is one of the two
+    /// passive ones.
     pub fn passive(queue: u32, tm: u64, buffer: u64, cookie: u64, counter: u64, length: u64) -> Entry {
         let length = if queue == queue::PASSIVE_SEND { length } else { 0 };
         Entry { place: counter, length, ..Entry::operate(queue, tm, buffer, cookie) }
     }
 
-    /// An entry that starts a bulk transfer; `queue` is one of the two active ones.
+    /// Returns an entry that starts a bulk transfer; `queue` is one of the two active ones.
     pub fn active(queue: u32, tm: u64, buffer: u64, cookie: u64, length: u64, descriptor: &[u8]) -> Entry {
         let length = if queue == queue::ACTIVE_SEND { length } else { 0 };
         Entry { length, target: descriptor.to_vec(), ..Entry::operate(queue, tm, buffer, cookie) }
     }
 
-    /// An entry that cancels an operation.
+    /// Returns an entry that cancels an operation.
     pub fn cancel(tm: u64, buffer: u64, cookie: u64) -> Entry {
         Entry { kind: 2, tm, buffer, cookie, ..Entry::default() }
     }
 
-    /// An entry that registers a buffer of one segment.
+    /// Returns an entry that registers a buffer of one segment.
     pub fn register(buffer: u64, arena: u32, offset: u64, length: u64) -> Entry {
         Entry { kind: 3, buffer, count: arena, place: offset, length, ..Entry::default() }
     }
 
-    /// An entry that deregisters a buffer.
+    /// Returns an entry that deregisters a buffer.
     pub fn deregister(buffer: u64) -> Entry {
         Entry { kind: 4, buffer, ..Entry::default() }
     }

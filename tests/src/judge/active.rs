@@ -59,7 +59,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A node with the policy `secure`, judged from privileged ports.
+    /// Creates a node with the policy `secure`, judged from privileged ports.
     pub fn new(to: SocketAddr, nid: Nid, own: Nid) -> Target {
         let (from, policy) = (own.address(), Policy::Secure);
         Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: PATIENCE }

@@ -44,7 +44,7 @@ impl Prefix {
         [&words[..], &order.u64(self.zc_req), &order.u64(self.zc_ack)].concat()
     }
 
-    /// A frame without message.
+    /// Returns a frame without message.
     pub fn noop(zc_req: u64, zc_ack: u64) -> Prefix {
         Prefix { kind: NOOP, csum: 0, zc_req, zc_ack }
     }
@@ -68,8 +68,8 @@ impl Prefix {
     }
 }
 
-/// The size of a message without payload, including prefix and header, on connections of this
-/// version (lnet-wire 25.2).
+/// Returns the size of a message without payload, including prefix and header, on connections of
+/// this version (lnet-wire 25.2).
 pub const fn frame_bytes(version: u32) -> usize {
     24 + header_bytes(version)
 }
@@ -102,7 +102,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message of a kernel node.
+    /// Creates a message of a kernel node.
     pub fn new(kind: u32, src: Nid, dest: Nid, payload: &[u8]) -> Message {
         Message {
             prefix: Prefix { kind: LNET, ..Prefix::default() },
@@ -117,7 +117,7 @@ impl Message {
         }
     }
 
-    /// A PUT; `handle` is [`NO_HANDLE`] if no ACK is wanted.
+    /// Returns a PUT; `handle` is [`NO_HANDLE`] if no ACK is wanted.
     pub fn put(src: Nid, dest: Nid, portal: u32, bits: u64, handle: [u8; 16], payload: &[u8]) -> Message {
         let mut put = Message::new(PUT, src, dest, payload);
         put.body[..16].copy_from_slice(&handle);
@@ -126,7 +126,7 @@ impl Message {
         put
     }
 
-    /// A GET of `sink` bytes.
+    /// Returns a GET of `sink` bytes.
     pub fn get(src: Nid, dest: Nid, portal: u32, bits: u64, handle: [u8; 16], sink: u32) -> Message {
         let mut get = Message::new(GET, src, dest, &[]);
         get.body[..16].copy_from_slice(&handle);
@@ -136,7 +136,7 @@ impl Message {
         get
     }
 
-    /// The answer to a message: from its destination to its source, with its handle.
+    /// Returns the answer to a message: from its destination to its source, with its handle.
     pub fn answer(&self, kind: u32, own: Nid, payload: &[u8]) -> Message {
         let mut answer = Message::new(kind, own, self.src, payload);
         answer.dest_pid = self.src_pid;
@@ -150,40 +150,40 @@ impl Message {
         answer
     }
 
-    /// The message with a request for a zero-copy acknowledgement.
+    /// Returns the message with a request for a zero-copy acknowledgement.
     pub fn with_cookie(mut self, cookie: u64) -> Message {
         self.prefix.zc_req = cookie;
         self
     }
 
-    /// The handle: the sender's in PUT and GET, an echo in ACK and REPLY.
+    /// Returns the handle: the sender's in PUT and GET, an echo in ACK and REPLY.
     pub fn handle(&self) -> [u8; 16] {
         let mut handle = [0; 16];
         handle.copy_from_slice(&self.body[..16]);
         handle
     }
 
-    /// The match bits; a REPLY has none.
+    /// Returns the match bits; a REPLY has none.
     pub fn bits(&self) -> u64 {
         Order::Little.u64_at(&self.body, 16)
     }
 
-    /// The portal of a PUT or GET.
+    /// Returns the portal of a PUT or GET.
     pub fn portal(&self) -> u32 {
         Order::Little.u32_at(&self.body, if self.kind == PUT { 32 } else { 24 })
     }
 
-    /// The number of bytes that a GET requests.
+    /// Returns the number of bytes that a GET requests.
     pub fn sink(&self) -> u32 {
         Order::Little.u32_at(&self.body, 32)
     }
 
-    /// The offset of a PUT or GET.
+    /// Returns the offset of a PUT or GET.
     pub fn offset(&self) -> u32 {
         Order::Little.u32_at(&self.body, if self.kind == PUT { 36 } else { 28 })
     }
 
-    /// The number of bytes that an ACK acknowledges.
+    /// Returns the number of bytes that an ACK acknowledges.
     pub fn mlength(&self) -> u32 {
         Order::Little.u32_at(&self.body, 24)
     }
@@ -198,7 +198,7 @@ impl Message {
         self.kind == PUT && self.portal() == 0 && self.bits() == PING_BITS
     }
 
-    /// The size on the wire in bytes.
+    /// Returns the size on the wire in bytes.
     pub fn wire_bytes(&self, version: u32) -> usize {
         frame_bytes(version) + self.payload.len()
     }
@@ -221,7 +221,7 @@ impl Message {
         [&self.prefix.bytes(order)[..], &self.header(version), &self.payload].concat()
     }
 
-    /// The checksum of a V2 message (lnet-wire 25.3): over the whole message, with 0 as the
+    /// Returns the checksum of a V2 message (lnet-wire 25.3): over the whole message, with 0 as the
     /// checksum.
     pub fn checksum(&self) -> u32 {
         let clean = Message { prefix: Prefix { csum: 0, ..self.prefix }, ..self.clone() };

@@ -38,8 +38,8 @@ pub struct PingInfo {
 }
 
 impl PingInfo {
-    /// The information of a new kernel node with one NI: with the given features, and those of its
-    /// kind of NID.
+    /// Creates the information of a new kernel node with one NI: with the given features, and those
+    /// of its kind of NID.
     pub fn of(nid: Nid, features: u32) -> PingInfo {
         let large = if nid.is_large() { feature::LARGE_ADDR | feature::PRIMARY_LARGE } else { 0 };
         PingInfo { features: features | large, sequence: 2, nis: vec![(nid, UP)] }

@@ -25,12 +25,12 @@ impl Nid {
     /// `0@lo`.
     pub const LOOPBACK: Nid = Nid { kind: 9, network: 0, address: IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
 
-    /// The NID of an address on a network of type tcp.
+    /// Returns the NID of an address on a network of type tcp.
     pub fn new(address: impl Into<IpAddr>, network: u16) -> Nid {
         Nid { kind: TCP, network, address: address.into() }
     }
 
-    /// The address.
+    /// Returns the address.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -40,7 +40,7 @@ impl Nid {
         self.address.is_ipv6()
     }
 
-    /// The version of the hellos from and to a node with this NID (lnet-wire 22.4).
+    /// Returns the version of the hellos from and to a node with this NID (lnet-wire 22.4).
     pub fn version(self) -> u32 {
         if self.is_large() { 4 } else { 3 }
     }
@@ -70,8 +70,8 @@ impl Nid {
         (self.kind, self.network) == (other.kind, other.network)
     }
 
-    /// The 64-bit form (lnet-wire 2). For a large NID, which has none, the form of ANY, which no
-    /// node has.
+    /// Returns the 64-bit form (lnet-wire 2). For a large NID, which has none, the form of ANY,
+    /// which no node has.
     pub fn small(self) -> u64 {
         match self.address {
             IpAddr::V4(address) => {
@@ -87,7 +87,7 @@ impl Nid {
         Nid { kind: (bits >> 48) as u16, network: (bits >> 32) as u16, address }
     }
 
-    /// The twenty bytes of the form for all NIDs (lnet-wire 3).
+    /// Returns the twenty bytes of the form for all NIDs (lnet-wire 3).
     pub fn large(self) -> [u8; 20] {
         if self == Nid::ANY {
             return [0xff; 20];

@@ -52,7 +52,7 @@ struct Link {
 }
 
 impl<'t> Session<'t> {
-    /// A peer without connections, with the version of its form of address.
+    /// Creates a peer without connections, with the version of its form of address.
     pub fn new(target: &'t Target) -> Session<'t> {
         let (sender, events) = channel();
         Session {
@@ -70,7 +70,7 @@ impl<'t> Session<'t> {
         }
     }
 
-    /// A peer with connections of these types.
+    /// Creates a peer with connections of these types.
     pub fn with(target: &'t Target, kinds: &[u32]) -> Result<Session<'t>, String> {
         let mut session = Session::new(target);
         for &kind in kinds {
@@ -79,12 +79,12 @@ impl<'t> Session<'t> {
         Ok(session)
     }
 
-    /// A peer with the three connections of a kernel node, in its order.
+    /// Creates a peer with the three connections of a kernel node, in its order.
     pub fn full(target: &'t Target) -> Result<Session<'t>, String> {
         Session::with(target, &[kind::CONTROL, kind::BULK_IN, kind::BULK_OUT])
     }
 
-    /// The hello for a connection of this type.
+    /// Returns the hello for a connection of this type.
     pub fn hello(&self, kind: u32) -> wire::Hello {
         let (src, src_pid) = self.own;
         wire::Hello { src, src_pid, ..self.target.hello(self.version, kind, self.incarnation) }
@@ -134,12 +134,12 @@ impl<'t> Session<'t> {
         Ok(number)
     }
 
-    /// The node's NID.
+    /// Returns the node's NID.
     pub fn nid(&self) -> Nid {
         self.target.nid
     }
 
-    /// The judge's NID and PID on a connection.
+    /// Returns the judge's NID and PID on a connection.
     pub fn identity(&self, link: usize) -> (Nid, u32) {
         self.links[link].identity
     }

@@ -32,7 +32,7 @@ pub mod kind {
     /// This side sends bulk on it.
     pub const BULK_OUT: u32 = 3;
 
-    /// The type of the same connection in the other side's view.
+    /// Returns the type of the same connection in the other side's view.
     pub const fn inverse(kind: u32) -> u32 {
         match kind {
             BULK_IN => BULK_OUT,
@@ -41,7 +41,7 @@ pub mod kind {
         }
     }
 
-    /// The name of a type.
+    /// Returns the name of a type.
     pub const fn name(kind: u32) -> &'static str {
         match kind {
             NONE => "NONE",
@@ -87,18 +87,18 @@ impl Order {
     }
 }
 
-/// A connection request of version 1 (lnet-wire 21).
+/// Returns a connection request of version 1 (lnet-wire 21).
 pub fn request_v1(target: Nid, order: Order) -> Vec<u8> {
     [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(1), &order.u64(target.small())].concat()
 }
 
-/// A connection request of version 2.
+/// Returns a connection request of version 2.
 pub fn request_v2(target: Nid, order: Order) -> Vec<u8> {
     [&order.u32(ACCEPTOR_MAGIC)[..], &order.u32(2), &target.large()].concat()
 }
 
-/// The connection request that nodes send for a NID: version 1 if it is small, version 2 if it is
-/// large.
+/// Returns the connection request that nodes send for a NID: version 1 if it is small, version 2 if
+/// it is large.
 pub fn request(target: Nid, order: Order) -> Vec<u8> {
     if target.is_large() { request_v2(target, order) } else { request_v1(target, order) }
 }

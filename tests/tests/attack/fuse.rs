@@ -40,7 +40,7 @@ impl Fuse {
         }
     }
 
-    /// The arguments of an attack that uses it.
+    /// Returns the arguments of an attack that uses it.
     pub(crate) fn args<'a>(&'a self, attack: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         [&[attack, self.device.to_str().unwrap(), self.mount.to_str().unwrap()], more].concat()
     }

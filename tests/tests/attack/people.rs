@@ -27,7 +27,7 @@ pub(crate) enum User {
 }
 
 impl User {
-    /// The user's uid, which needs no entry on the host.
+    /// Returns the user's uid, which needs no entry on the host.
     pub(crate) fn uid(self) -> u32 {
         match self {
             User::Root => 0,
@@ -39,7 +39,7 @@ impl User {
         }
     }
 
-    /// The command of a program that runs as this user, if this process may start such.
+    /// Returns the command of a program that runs as this user, if this process may start such.
     pub(crate) fn command(self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if can_be_others() && self != User::Root {
@@ -55,7 +55,7 @@ pub(crate) fn can_be_others() -> bool {
     Uid::effective().is_root()
 }
 
-/// The two ends of honest work, as arguments of the programs.
+/// Returns the two ends of honest work, as arguments of the programs.
 fn ends(helpers: [&Helper; 2]) -> Vec<String> {
     helpers.iter().flat_map(|helper| [helper.socket().display().to_string(), helper.nid_text()]).collect()
 }

@@ -240,7 +240,7 @@ fn lift_memory_limit() {
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).unwrap();
 }
 
-/// The number of honest rounds to record.
+/// Returns the number of honest rounds to record.
 fn rounds() -> u64 {
     from_environment("NLX_ATTACK_ROUNDS", ROUNDS)
 }

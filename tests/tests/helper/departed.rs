@@ -29,7 +29,7 @@ rx_buffer_size = 65536
 /// Operations per arena.
 const EACH: u64 = 16;
 
-/// A client whose memory is being sent to a node that does not read, and that violates the
+/// Creates a client whose memory is being sent to a node that does not read, and that violates the
 /// protocol.
 fn cut_off(helper: &Helper, stopped: &Helper) -> Client {
     let before = helper.number("/door/cut_off");

@@ -29,7 +29,7 @@ fn memfd(bytes: i64) -> OwnedFd {
     fd
 }
 
-/// A helper that receives descriptors, as before Linux 6.16.
+/// Creates a helper that receives descriptors, as before Linux 6.16.
 fn permissive() -> Helper {
     Helper::configured("[helper]\nlet_descriptors_pass = true\n")
 }
@@ -69,8 +69,8 @@ fn descriptors_that_nothing_asks_for() {
     helper.is_clean();
 }
 
-/// A listening socket whose accepted connections let descriptors pass: before Linux 6.16 all do,
-/// since then those of a socket for which `nlxd` has not disabled it.
+/// Creates a listening socket whose accepted connections let descriptors pass: before Linux 6.16
+/// all do, since then those of a socket for which `nlxd` has not disabled it.
 fn permissive_listener(path: &Path) -> OwnedFd {
     let listener = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
     bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();

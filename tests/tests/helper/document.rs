@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use nlx_tests::client::wire::{self, Address, Entry, Reply, kind, queue};
 
-/// The examples of the document, by name.
+/// Returns the examples of the document, by name.
 fn examples() -> HashMap<String, Vec<u8>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/driver-protocol.md");
     let text = std::fs::read_to_string(path).unwrap();

@@ -33,7 +33,7 @@ impl Outfit {
     }
 }
 
-/// A valid entry of each kind.
+/// Returns a valid entry of each kind.
 fn right(tm: &Tm) -> Vec<Entry> {
     let (tm, own) = (tm.handle, tm.address);
     let there = |queue| Address { tmid: own.tmid ^ 1, ..own }.descriptor(9, queue, BYTES);

@@ -216,7 +216,7 @@ fn every_field_wrong() {
     helper.is_clean();
 }
 
-/// The numbers of objects of the helper's only client.
+/// Returns the numbers of objects of the helper's only client.
 fn outfit_of(helper: &Helper) -> [u64; 4] {
     let number = |name: &str| helper.number(&format!("/list/0/{name}"));
     let tms = helper.status().pointer("/list/0/tms").unwrap().as_array().unwrap().len();

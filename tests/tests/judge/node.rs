@@ -79,7 +79,7 @@ impl Nlx {
         self.lnet.md_attach(me, md, Unlink::Retain).unwrap();
     }
 
-    /// The node as a target of a judge at this address.
+    /// Returns the node as a target of a judge at this address.
     pub(crate) fn target(&self, judge: impl Into<IpAddr>, policy: Policy, privileged: bool) -> Target {
         let to = SocketAddr::new(self.address, self.port);
         let target = Target::new(to, self.nid(), wire::Nid::new(judge, 0));

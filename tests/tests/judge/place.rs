@@ -34,7 +34,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The places of a case of a test, both numbered from 1.
+    /// Creates the places of a case of a test, both numbered from 1.
     pub(crate) fn of(test: u8, case: u8) -> Vec<Place> {
         let small =
             Place::small(Ipv4Addr::new(127, 6, test, 2 * case), Ipv4Addr::new(127, 6, test, 2 * case + 1));
@@ -44,12 +44,12 @@ impl Place {
         std::iter::once(small).chain(has_ipv6().then_some(large)).collect()
     }
 
-    /// A place over IPv4, from one address to another.
+    /// Creates a place over IPv4, from one address to another.
     pub(crate) fn small(own: Ipv4Addr, to: Ipv4Addr) -> Place {
         Place { own: Nid::new(own, 0), to: Nid::new(to, 0), from: own.into(), port: PORT }
     }
 
-    /// The settings of a node that trusts hellos.
+    /// Returns the settings of a node that trusts hellos.
     pub(crate) fn play(&self) -> Play {
         let play = Play::new(SocketAddr::new(self.to.address(), self.port), self.to);
         Play { policy: Policy::Hello, copies: false, ..play }
@@ -60,24 +60,25 @@ impl Place {
         Passive::start(self.play()).unwrap()
     }
 
-    /// The listening side as the target of the connecting side.
+    /// Returns the listening side as the target of the connecting side.
     pub(crate) fn target(&self) -> Target {
         let target = Target::new(SocketAddr::new(self.to.address(), self.port), self.to, self.own);
         let buffer = Some((9, 9));
         Target { from: self.from, privileged: false, policy: Policy::Hello, buffer, ..target }
     }
 
-    /// The size of a connection request in bytes.
+    /// Returns the size of a connection request in bytes.
     pub(crate) fn request(&self) -> usize {
         request(self.to, Order::Little).len()
     }
 
-    /// The size of prefix and header in bytes.
+    /// Returns the size of prefix and header in bytes.
     pub(crate) fn frame(&self) -> usize {
         24 + 72 + self.shift()
     }
 
-    /// The distance by which two large NIDs shift the fields after them, in hellos and headers.
+    /// Returns the distance by which two large NIDs shift the fields after them, in hellos and
+    /// headers.
     pub(crate) fn shift(&self) -> usize {
         if self.to.is_large() { 24 } else { 0 }
     }

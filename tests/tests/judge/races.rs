@@ -13,7 +13,7 @@ use nlx_tests::judge::{CHECKS, Outcome, Target};
 use crate::judged::SHORT;
 use crate::place::Place;
 
-/// The connecting and the listening side, one of which has the higher NID.
+/// Returns the connecting and the listening side, one of which has the higher NID.
 fn place(number: u8, who_connects_is_higher: bool) -> Place {
     let [low, high] = [1, 2].map(|last| Ipv4Addr::new(127, 6, number, last));
     if who_connects_is_higher { Place::small(high, low) } else { Place::small(low, high) }

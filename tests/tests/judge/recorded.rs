@@ -16,7 +16,7 @@ fn streams(recording: &str) -> Vec<Value> {
     recording["streams"].as_array().unwrap().clone()
 }
 
-/// The bytes under one of an item's names; empty if the item lacks it.
+/// Returns the bytes under one of an item's names; empty if the item lacks it.
 fn bytes(item: &Value, name: &str) -> Vec<u8> {
     let text = item[name].as_str().unwrap_or_default();
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()

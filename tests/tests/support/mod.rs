@@ -130,7 +130,7 @@ pub fn write(peer: &mut TcpStream, bytes: &[u8]) {
     peer.write_all(bytes).unwrap();
 }
 
-/// The legacy NID of an address on network tcp.
+/// Returns the legacy NID of an address on network tcp.
 pub fn nid4(address: Ipv4Addr) -> u64 {
     0x0002_0000 << 32 | u64::from(u32::from(address))
 }
@@ -196,7 +196,7 @@ pub fn lnet_message(from: Ipv4Addr, to: Ipv4Addr, message_type: u32, payload: u3
     bytes
 }
 
-/// The union of a PUT without ACK.
+/// Returns the union of a PUT without ACK.
 pub fn put(portal: u32, match_bits: u64) -> Vec<u8> {
     let mut bytes = vec![0xff; 16];
     bytes.extend(match_bits.to_le_bytes());
@@ -206,7 +206,8 @@ pub fn put(portal: u32, match_bits: u64) -> Vec<u8> {
     bytes
 }
 
-/// The descriptor of a passive buffer (motr-transport 4.4); `queue` 2 receives data, 3 sends it.
+/// Returns the descriptor of a passive buffer (motr-transport 4.4); `queue` 2 receives data, 3
+/// sends it.
 pub fn descriptor(address: Ipv4Addr, portal: u32, tmid: u32, counter: u64, queue: u32, size: u64) -> Vec<u8> {
     let words = [
         u64::from(tmid) << 52 | counter,

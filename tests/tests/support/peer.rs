@@ -136,7 +136,7 @@ impl Peer {
         }
     }
 
-    /// The unread output of a process: earlier lines, its counters, its sockets.
+    /// Returns the unread output of a process: earlier lines, its counters, its sockets.
     fn last_words(&mut self) -> Vec<String> {
         let _ = writeln!(self.input.as_mut().unwrap(), "all counts 0");
         let count = self.addresses.len();
@@ -147,7 +147,7 @@ impl Peer {
         self.early.iter().cloned().chain(now).chain([sockets]).collect()
     }
 
-    /// The NID of its first node.
+    /// Returns the NID of its first node.
     pub fn nid(&self) -> String {
         self.nid_of(0)
     }
@@ -198,7 +198,7 @@ impl Peer {
             .any(|sent| sent.bytes().any(|digit| digit != b'0'))
     }
 
-    /// The resident memory of the process in bytes.
+    /// Returns the resident memory of the process in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -82,7 +82,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// A helper with the defaults, at an unused address.
+    /// Creates a helper with the defaults, at an unused address.
     pub(crate) fn new() -> Launch {
         Launch {
             config: String::new(),
@@ -96,7 +96,7 @@ impl Launch {
         }
     }
 
-    /// The command of the process; its socket and configuration are in `dir`.
+    /// Returns the command of the process; its socket and configuration are in `dir`.
     fn command(&self, dir: &Path) -> Command {
         let program = match self.uid {
             Some(_) => dir.join("nlxd"),
@@ -267,7 +267,7 @@ impl Helper {
         format!("{}@{}", self.address, self.launch.net)
     }
 
-    /// The folder with its socket.
+    /// Returns the folder with its socket.
     pub(crate) fn folder(&self) -> &Path {
         self.dir.path()
     }

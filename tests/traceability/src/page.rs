@@ -154,8 +154,8 @@ fn check_names(text: &str, files: &Files, tests: &Tests) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A checkout with a row for each number, all of them missing, and one test that covers two
-    /// numbers.
+    /// Returns a checkout with a row for each number, all of them missing, and one test that covers
+    /// two numbers.
     fn checkout() -> Files {
         let mut requirements = String::new();
         for (list, ranges) in LISTS {

@@ -99,7 +99,7 @@ impl Place {
         Some(Place { _alone, addresses, time: RealTime::new(), resources, complaints })
     }
 
-    /// The address with this number, from 1; an address beyond the guest's is added to it.
+    /// Returns the address with this number, from 1; an address beyond the guest's is added to it.
     pub fn address(&self, number: usize) -> Ipv4Addr {
         if let Some(address) = self.addresses.get(number - 1) {
             return *address;

@@ -31,7 +31,7 @@ pub const S: u64 = 1_000_000_000;
 
 /// A kind of network under test.
 pub trait Kind: Protocol<ConnStats: Debug> {
-    /// The number of CPU partitions of a node with these tunables.
+    /// Returns the number of CPU partitions of a node with these tunables.
     fn partitions(config: &Self::Config) -> usize;
 }
 
@@ -58,7 +58,7 @@ pub trait TestBed: Sized {
     /// Creates a node on a separate host with this number, from 1.
     fn node(&self, number: usize, config: <Self::Kind as Protocol>::Config) -> Node<Self::Kind>;
 
-    /// The time of the nodes.
+    /// Returns the time of the nodes.
     fn now_ns(&self) -> u64;
 
     /// Drives nodes until the condition is true, as a waiter does: polls while there is work, and

@@ -28,7 +28,7 @@ impl RealTime {
         RealTime { begin: Instant::now(), ahead_ns: AtomicU64::new(0), nap_ms: AtomicU16::new(HUNG_MS) }
     }
 
-    /// The nanoseconds since its creation, plus the time by which it was advanced.
+    /// Returns the nanoseconds since its creation, plus the time by which it was advanced.
     pub fn now_ns(&self) -> u64 {
         1 + self.begin.elapsed().as_nanos() as u64 + self.ahead_ns.load(Ordering::Relaxed)
     }

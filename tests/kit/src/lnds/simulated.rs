@@ -37,7 +37,7 @@ impl Network {
         Network { net: IbNet::new(1, habits), hosts: Mutex::default(), often: AtomicBool::new(false) }
     }
 
-    /// The host with the address of this number.
+    /// Returns the host with the address of this number.
     pub fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
         let address = Ipv4Addr::new(10, 77, 0, number as u8);
         let fabric = self.net.host(self.net.add_host(vec![address], true));

@@ -32,7 +32,7 @@ impl VerbsBed {
         VerbsBed::Simulated(Network::new(IbHabits::reliable()))
     }
 
-    /// The devices of the host with the address of this number, from 1.
+    /// Returns the devices of the host with the address of this number, from 1.
     pub fn host(&self, number: usize) -> (Ipv4Addr, Arc<dyn Fabric>) {
         match self {
             VerbsBed::Simulated(network) => network.host(number),

@@ -38,7 +38,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The bytes registered at the moment.
+    /// Returns the bytes registered at the moment.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -48,17 +48,17 @@ impl Seen {
         self.refuses.store(refuses, Ordering::Relaxed);
     }
 
-    /// The number of registrations, including refused ones.
+    /// Returns the number of registrations, including refused ones.
     pub fn registrations(&self) -> usize {
         *self.registrations.lock()
     }
 
-    /// The queues that were made: the sizes requested, and the sizes that the device has.
+    /// Returns the queues that were made: the sizes requested, and the sizes that the device has.
     pub fn queues(&self) -> Vec<(QueueSizes, QueueSizes)> {
         self.queues.lock().clone()
     }
 
-    /// The receives posted at the device: their number and their bytes.
+    /// Returns the receives posted at the device: their number and their bytes.
     pub fn receives(&self) -> (u64, u64) {
         *self.receives.lock()
     }
@@ -68,7 +68,7 @@ impl Seen {
         self.sends_max.store(beyond, Ordering::Relaxed);
     }
 
-    /// The number of queues refused.
+    /// Returns the number of queues refused.
     pub fn queues_refused(&self) -> usize {
         self.queues_refused.load(Ordering::Relaxed)
     }

@@ -65,7 +65,7 @@ pub(crate) fn measure(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), St
     }
 }
 
-/// The lines of the input; `end` after the last.
+/// Returns the lines of the input; `end` after the last.
 fn questions() -> Receiver<String> {
     let (sender, questions) = channel();
     std::thread::spawn(move || {

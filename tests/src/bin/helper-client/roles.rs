@@ -27,7 +27,7 @@ pub(crate) fn nid(text: &str) -> Result<[u8; 20], String> {
     Ok(wire::nid_on(net, address))
 }
 
-/// The transfer machine of a node that does not answer.
+/// Returns the transfer machine of a node that does not answer.
 fn silent_address(address: &str) -> Result<Address, String> {
     Ok(Address { nid: nid(address)?, portal: PORTAL, tmid: 9 })
 }

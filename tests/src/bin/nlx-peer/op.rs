@@ -30,7 +30,7 @@ const SIZES: [usize; 18] = [
 /// Two unique portals, two wildcard portals.
 const PORTALS: [(u32, bool); 4] = [(20, true), (21, true), (22, false), (23, false)];
 
-/// The portal of this number, which must be valid.
+/// Returns the portal of this number, which must be valid.
 pub(crate) fn portal(index: u32) -> Portal {
     Portal::new(index).unwrap_or(Portal::RESERVED)
 }
@@ -64,8 +64,8 @@ pub(crate) struct PeerOp {
 }
 
 impl PeerOp {
-    /// The operation of this number in the list of a seed: first each size in each kind, then any.
-    /// At most `max` bytes.
+    /// Returns the operation of this number in the list of a seed: first each size in each kind,
+    /// then any. At most `max` bytes.
     pub(crate) fn nth(seed: u64, number: u32, max: usize) -> PeerOp {
         let own = mix(seed ^ mix(u64::from(number)));
         let mut random = Random::new(own);
@@ -103,7 +103,7 @@ impl PeerOp {
         }
     }
 
-    /// The number of bytes transferred.
+    /// Returns the number of bytes transferred.
     pub(crate) fn moved(&self) -> usize {
         self.length.min(self.room - self.offset)
     }
@@ -112,7 +112,7 @@ impl PeerOp {
         if self.kind == Kind::Get { 0 } else { self.seed.rotate_left(13) }
     }
 
-    /// The initiator's memory before and after the operation.
+    /// Returns the initiator's memory before and after the operation.
     pub(crate) fn initiators(&self) -> [Vec<u8>; 2] {
         let before = pattern(self.seed, self.length);
         let mut after = before.clone();
@@ -123,7 +123,7 @@ impl PeerOp {
         [before, after]
     }
 
-    /// The target's memory before and after the operation.
+    /// Returns the target's memory before and after the operation.
     pub(crate) fn targets(&self) -> [Vec<u8>; 2] {
         let before = pattern(!self.seed, self.room);
         let mut after = before.clone();

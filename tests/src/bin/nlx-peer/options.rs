@@ -57,7 +57,7 @@ impl Options {
         Ok(self)
     }
 
-    /// The configuration of one of the nodes.
+    /// Returns the configuration of one of the nodes.
     pub(crate) fn config(&self, node: usize) -> Result<NodeConfig, String> {
         self.config.clone().net(&self.nodes[node]).map_err(|error| error.to_string())
     }

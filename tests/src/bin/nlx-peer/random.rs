@@ -29,7 +29,7 @@ pub(crate) fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The bytes of a pattern: each depends on the seed and on its own offset.
+/// Returns the bytes of a pattern: each depends on the seed and on its own offset.
 pub(crate) fn pattern(seed: u64, length: usize) -> Vec<u8> {
     let word = |number: u64| mix(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes();
     let mut bytes: Vec<u8> = (0..length.div_ceil(8) as u64).flat_map(word).collect();

@@ -74,7 +74,7 @@ pub(crate) trait Job {
         Outcome::GoesOn
     }
 
-    /// The time at which [`Job::due`] must be called.
+    /// Returns the time at which [`Job::due`] must be called.
     fn deadline_ns(&self) -> Option<u64> {
         None
     }
@@ -316,7 +316,7 @@ impl Station {
         self.life().node.drive().now_ns()
     }
 
-    /// An MD whose events belong to a job.
+    /// Returns an MD whose events belong to a job.
     pub(crate) fn md(&self, memory: &IoVec, threshold: Threshold, options: MdOptions, tag: Tag) -> Md {
         let (memory, eq) = (memory.clone(), Some(self.life().eq));
         Md { memory, threshold, max_size: 0, options, user_ptr: tag.into(), eq }

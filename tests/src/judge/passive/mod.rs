@@ -57,7 +57,7 @@ pub struct Play {
 }
 
 impl Play {
-    /// A kernel node that judges nlx.
+    /// Creates a kernel node that judges nlx.
     pub fn new(listen: SocketAddr, nid: Nid) -> Play {
         let (policy, patience) = (Policy::Secure, PATIENCE);
         let (eager, race, pushes_back) = (false, false, false);
@@ -112,7 +112,7 @@ impl Passive {
         Ok(Passive { shared, address })
     }
 
-    /// The address at which it listens.
+    /// Returns the address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
