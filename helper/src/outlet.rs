@@ -29,7 +29,7 @@ pub(super) struct ClientSink {
     /// one.
     loop_handle: OnceLock<Waker<QueueWord<SharedMemory>>>,
     /// A signal to the event loop was deferred.
-    left: AtomicBool,
+    deferred: AtomicBool,
     memory: SharedMemory,
     watched: WatchedQueue,
     counters: TryArc<ClientCounters>,
@@ -54,7 +54,7 @@ impl ClientSink {
         Ok(ClientSink {
             thread: Waker::futex(QueueWord::consumer(memory.clone())),
             loop_handle: OnceLock::new(),
-            left: AtomicBool::new(false),
+            deferred: AtomicBool::new(false),
             watched: WatchedQueue::new(memory.clone())?,
             memory,
             counters,
@@ -79,12 +79,12 @@ impl ClientSink {
         self.open.store(true, Release);
         // Losses before the seal could not be written into the queue.
         if self.dropped.get() > 0 {
-            self.tell_of_losses();
+            self.write_losses();
         }
         true
     }
 
-    fn tell_of_losses(&self) {
+    fn write_losses(&self) {
         nlx_bev_cqueue::tell(&self.memory, self.dropped.get());
         self.wake();
     }
@@ -104,7 +104,7 @@ impl ClientSink {
         if let Some(loop_handle) = self.loop_handle.get() {
             let signals = &self.counters.signals;
             if signals.send(|| self.wake_loop(loop_handle)) {
-                self.leave_signal();
+                self.defer_signal();
             }
         }
     }
@@ -116,10 +116,10 @@ impl ClientSink {
 
     /// Sends the deferred signal to the event loop, if there is one. Returns whether the event loop
     /// slept. Later signals are deferred again, and noted.
-    pub(super) fn send_left(&self) -> bool {
+    pub(super) fn send_deferred(&self) -> bool {
         // The event was in the queue before, so this check for a sleeper comes after it, as in
         // `wake`.
-        self.left.swap(false, AcqRel)
+        self.deferred.swap(false, AcqRel)
             && self.loop_handle.get().is_some_and(|loop_handle| self.wake_loop(loop_handle))
     }
 
@@ -127,14 +127,14 @@ impl ClientSink {
     /// (ENOMEM, ENOBUFS) it is sent later.
     fn wake_loop(&self, loop_handle: &Waker<QueueWord<SharedMemory>>) -> bool {
         loop_handle.wake().unwrap_or_else(|_| {
-            self.leave_signal();
+            self.defer_signal();
             false
         })
     }
 
-    /// Defers the signal to the event loop to [`ClientSink::send_left`].
-    fn leave_signal(&self) {
-        self.left.store(true, Release);
+    /// Defers the signal to the event loop to [`ClientSink::send_deferred`].
+    fn defer_signal(&self) {
+        self.deferred.store(true, Release);
         self.counters.signals.note_pending();
     }
 
@@ -186,7 +186,7 @@ impl LossSink for ClientSink {
     fn lost(&self) {
         self.dropped.add(1);
         if self.is_open() {
-            self.tell_of_losses();
+            self.write_losses();
         }
     }
 }

@@ -296,7 +296,7 @@ struct WorkerHandle {
     /// Number of its clients, including those on their way.
     load: AtomicUsize,
     /// Number of times that it has handled its bell.
-    heard: AtomicU64,
+    bells_handled: AtomicU64,
     /// It has done the work of the current phase.
     settled: AtomicBool,
 }
@@ -406,21 +406,21 @@ impl Service {
     /// thread that hangs does not.
     #[must_use]
     pub fn is_responsive(&self, asked: &mut u64) -> bool {
-        let heard = self
+        let all_handled = self
             .shared
             .worker_handles
             .iter()
-            .all(|worker_handle| worker_handle.heard.load(Ordering::Acquire) >= *asked);
+            .all(|worker_handle| worker_handle.bells_handled.load(Ordering::Acquire) >= *asked);
         *asked = self
             .shared
             .worker_handles
             .iter()
-            .map(|worker_handle| worker_handle.heard.load(Ordering::Acquire))
+            .map(|worker_handle| worker_handle.bells_handled.load(Ordering::Acquire))
             .min()
             .unwrap_or(0)
             + 1;
         self.shared.ring_all();
-        heard
+        all_handled
     }
 
     /// Stops taking work: no client is accepted, and only requests and submissions that were made
@@ -484,7 +484,7 @@ impl WorkerHandle {
             bell: Bell::new()?,
             pending_clients: Mutex::default(),
             load: AtomicUsize::new(0),
-            heard: AtomicU64::new(0),
+            bells_handled: AtomicU64::new(0),
             settled: AtomicBool::new(false),
         })
     }

@@ -270,13 +270,13 @@ impl Session {
     /// # Errors
     /// [`Violation`], as above.
     pub fn check(&self) -> Result<(), Violation> {
-        self.note(self.look_for_violations())
+        self.note(self.find_violations())
     }
 
     /// Releases charges that are not used any more. Call it periodically.
     pub fn trim(&mut self) {
         self.arenas.reap();
-        self.awaits_seals = self.awaits_seals && self.tms.look_for_seals();
+        self.awaits_seals = self.awaits_seals && self.tms.check_seals();
         let Some(charges) = &mut self.charges else { return };
         let (buffers, segments) = self.buffers.counts();
         charges.buffers.trim(buffers, CHUNK);
@@ -304,7 +304,7 @@ impl Session {
     /// others.
     pub fn send_signals(&self) {
         if self.record.counters.signals.take_pending() {
-            self.tms.send_left(&self.record.counters);
+            self.tms.send_deferred(&self.record.counters);
         }
     }
 
@@ -321,7 +321,7 @@ impl Session {
         self.custody.share(fd, charge).map_err(starved)
     }
 
-    fn look_for_violations(&self) -> Result<(), Violation> {
+    fn find_violations(&self) -> Result<(), Violation> {
         self.tms.check(&self.record.counters)?;
         // Read before the check: a fault that comes meanwhile is found next time.
         let faults = guard::faults();

@@ -42,7 +42,7 @@ pub(super) fn take_excused_ns() -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// Signals are deferred to the sweep over all clients.
-    left: AtomicBool,
+    deferred: AtomicBool,
     /// Some transfer machine has a deferred signal.
     pending: AtomicBool,
     /// Time of long signals for which its user has not rested yet.
@@ -83,7 +83,7 @@ impl Signals {
     }
 
     fn send_by(&self, clocks: &impl Clocks, wary_until_ns: &AtomicU64, send: impl FnOnce() -> bool) -> bool {
-        if self.left.load(Ordering::Relaxed) {
+        if self.deferred.load(Ordering::Relaxed) {
             return true;
         }
         let began_ns = clocks.now_ns();
@@ -102,7 +102,7 @@ impl Signals {
         EXCUSED_NS.set(EXCUSED_NS.get().saturating_add(worked_ns.unwrap_or(took_ns)));
         if let Some(worked_ns) = worked_ns.filter(|&worked_ns| worked_ns >= LONG_NS) {
             self.owed_ns.fetch_add(worked_ns, Ordering::Relaxed);
-            self.left.store(true, Ordering::Relaxed);
+            self.deferred.store(true, Ordering::Relaxed);
         }
         false
     }
@@ -125,11 +125,15 @@ impl Signals {
     /// Sends deferred signals. Each of `sends` sends one, and returns whether there was one to
     /// send. Stops after a long one; the rest is pending again then. If all were short, later
     /// signals are not deferred.
-    pub(super) fn send_left<S: FnOnce() -> bool>(&self, sends: impl IntoIterator<Item = S>) {
-        self.send_left_by(&System, sends);
+    pub(super) fn send_deferred<S: FnOnce() -> bool>(&self, sends: impl IntoIterator<Item = S>) {
+        self.send_deferred_by(&System, sends);
     }
 
-    fn send_left_by<S: FnOnce() -> bool>(&self, clocks: &impl Clocks, sends: impl IntoIterator<Item = S>) {
+    fn send_deferred_by<S: FnOnce() -> bool>(
+        &self,
+        clocks: &impl Clocks,
+        sends: impl IntoIterator<Item = S>,
+    ) {
         let (began_ns, mut has_sent) = (clocks.worked_ns(), false);
         for send in sends {
             if !send() {
@@ -141,15 +145,15 @@ impl Signals {
             }
         }
         if has_sent {
-            self.left.store(false, Ordering::Relaxed);
+            self.deferred.store(false, Ordering::Relaxed);
         }
     }
 
     /// Sets the state after a long signal.
     #[cfg(test)]
-    pub(super) fn leave(&self, owed_ns: u64) {
+    pub(super) fn defer(&self, owed_ns: u64) {
         self.owed_ns.store(owed_ns, Ordering::Relaxed);
-        self.left.store(true, Ordering::Relaxed);
+        self.deferred.store(true, Ordering::Relaxed);
     }
 }
 
@@ -197,9 +201,9 @@ mod tests {
         /// Sends a signal. Returns whether it is deferred, and the time that the turn is excused
         /// for.
         fn send(&self, signals: &Signals, took_ms: u64, worked_ms: u64) -> (bool, u64) {
-            let left =
+            let deferred =
                 signals.send_by(&self.clocks, &self.wary_until_ns, || self.clocks.pass(took_ms, worked_ms));
-            (left, take_excused_ns() / MS)
+            (deferred, take_excused_ns() / MS)
         }
     }
 
@@ -213,7 +217,7 @@ mod tests {
         assert_eq!(world.send(signals, 9, 9), (false, 0));
         // Another thread had the processor.
         assert_eq!(world.send(signals, 500, 9), (false, 9));
-        assert!(!signals.left.load(Ordering::Relaxed) && signals.take_owed_ns() == 0);
+        assert!(!signals.deferred.load(Ordering::Relaxed) && signals.take_owed_ns() == 0);
         assert_eq!(world.send(signals, 50, 40), (false, 40));
         assert_eq!(signals.take_owed_ns(), 40 * MS);
         assert_eq!(signals.take_owed_ns(), 0);
@@ -229,27 +233,27 @@ mod tests {
         assert!(!world.send(&world.signals, 50, 50).0);
         world.clocks.pass(WARY_NS / MS, 0);
         assert!(!world.send(&world.signals, 50, 50).0);
-        assert!(!world.signals.left.load(Ordering::Relaxed));
+        assert!(!world.signals.deferred.load(Ordering::Relaxed));
         world.clocks.pass(WARY_NS / MS - 1, 0);
         assert!(!world.send(&world.signals, 50, 50).0);
-        assert!(world.signals.left.load(Ordering::Relaxed));
+        assert!(world.signals.deferred.load(Ordering::Relaxed));
         // A check that finds no sleeper costs nothing.
         let other = Signals::default();
         other.send_by(&world.clocks, &world.wary_until_ns, || !world.clocks.pass(50, 50));
-        assert!(!other.left.load(Ordering::Relaxed));
+        assert!(!other.deferred.load(Ordering::Relaxed));
     }
 
     #[test]
     fn signals_that_were_left_are_sent_until_one_is_long() {
         let world = World::default();
         let (signals, clocks) = (&world.signals, &world.clocks);
-        signals.leave(0);
+        signals.defer(0);
         signals.note_pending();
         assert!(signals.take_pending() && !signals.take_pending());
         let mut sent = Vec::new();
         let mut send = |worked_ms: &[u64]| {
             sent.clear();
-            signals.send_left_by(
+            signals.send_deferred_by(
                 clocks,
                 worked_ms.iter().map(|&worked_ms| {
                     sent.push(worked_ms);
@@ -259,11 +263,11 @@ mod tests {
             sent.len()
         };
         assert_eq!(send(&[1, 0, 20, 1]), 3);
-        assert!(signals.take_pending() && signals.left.load(Ordering::Relaxed));
+        assert!(signals.take_pending() && signals.deferred.load(Ordering::Relaxed));
         // No sleeper: the time of such a check proves nothing.
         assert_eq!(send(&[0, 0]), 2);
-        assert!(!signals.take_pending() && signals.left.load(Ordering::Relaxed));
+        assert!(!signals.take_pending() && signals.deferred.load(Ordering::Relaxed));
         assert_eq!(send(&[1, 0, 2]), 3);
-        assert!(!signals.take_pending() && !signals.left.load(Ordering::Relaxed));
+        assert!(!signals.take_pending() && !signals.deferred.load(Ordering::Relaxed));
     }
 }

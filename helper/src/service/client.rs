@@ -52,7 +52,7 @@ pub(super) enum ClientState {
         departure: Departure,
         until_ns: u64,
         /// Time until the next check.
-        look_ns: u64,
+        check_ns: u64,
     },
 }
 

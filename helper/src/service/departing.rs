@@ -92,7 +92,7 @@ impl Worker {
         let now_ns = self.now_ns();
         let until_ns = now_ns + ns(self.shared.config.quarantine);
         if let Some(client) = self.clients.get(slot) {
-            client.state = ClientState::Departed { departure, until_ns, look_ns: ns(DEPARTURE_LOOK) };
+            client.state = ClientState::Departed { departure, until_ns, check_ns: ns(DEPARTURE_LOOK) };
         }
         self.check_departed(slot, now_ns);
         units
@@ -102,7 +102,7 @@ impl Worker {
     pub(super) fn check_departed(&mut self, slot: usize, now_ns: u64) {
         let stops = self.phase == Phase::Stopping;
         let Some(client) = self.clients.get(slot) else { return };
-        let ClientState::Departed { departure, until_ns, look_ns } = &mut client.state else { return };
+        let ClientState::Departed { departure, until_ns, check_ns } = &mut client.state else { return };
         let is_late = *until_ns <= now_ns;
         // A client that is still connected takes the end of the stream as a sign that nothing
         // writes into its memory any more.
@@ -111,9 +111,9 @@ impl Worker {
             return self.remove(slot);
         }
         // The interval doubles: many clients may have left much.
-        let look = if is_late { ns(SWEEP) } else { *look_ns };
-        *look_ns = (*look_ns * 2).min(ns(SWEEP));
-        self.set_due(slot, Some(now_ns + look));
+        let delay_ns = if is_late { ns(SWEEP) } else { *check_ns };
+        *check_ns = (*check_ns * 2).min(ns(SWEEP));
+        self.set_due(slot, Some(now_ns + delay_ns));
     }
 
     /// Stops watching its doorbell. It must be removed explicitly: the client has the other end,
@@ -154,11 +154,11 @@ impl Worker {
             }
             self.sweeping = (end < self.clients.slots()).then_some(end);
         }
-        if let Some(at) = self.sweeping_left {
-            self.sweeping_left = self.shared.host.sweep_some(at, LEFTOVERS_SLICE);
+        if let Some(at) = self.sweeping_leftovers {
+            self.sweeping_leftovers = self.shared.host.sweep_some(at, LEFTOVERS_SLICE);
             self.leftovers = self.shared.host.has_leftovers();
         }
-        self.shutdown_at.is_some() || self.sweeping.is_some() || self.sweeping_left.is_some()
+        self.shutdown_at.is_some() || self.sweeping.is_some() || self.sweeping_leftovers.is_some()
     }
 
     /// Starts a sweep over all clients, and over leftovers of departed ones.
@@ -166,7 +166,7 @@ impl Worker {
         self.sweeping = self.sweeping.or(Some(0));
         self.ask_porter();
         if self.leftovers {
-            self.sweeping_left = self.sweeping_left.or(Some(0));
+            self.sweeping_leftovers = self.sweeping_leftovers.or(Some(0));
         }
     }
 

@@ -38,7 +38,7 @@ impl Worker {
     /// All pending events are taken at once and put into the queues of users, so the order in which
     /// epoll reports the sockets of one user does not matter. No descriptor is reported twice
     /// before its client has been served.
-    pub(super) fn look(&mut self, timeout: EpollTimeout) -> bool {
+    pub(super) fn poll_events(&mut self, timeout: EpollTimeout) -> bool {
         let mut events = [EpollEvent::empty(); EVENTS];
         let (mut found, mut timeout) = (false, timeout);
         // Each client has two descriptors, and one that reports repeatedly is muted.
@@ -73,7 +73,7 @@ impl Worker {
 
     pub(super) fn handle_bell(&mut self) {
         let _ = self.worker_handle().bell.silence();
-        self.worker_handle().heard.fetch_add(1, Ordering::AcqRel);
+        self.worker_handle().bells_handled.fetch_add(1, Ordering::AcqRel);
         // Another thread has replaced the porter: new pending_clients belong to the next one.
         if self.link.generation < self.shared.porter.generation() {
             self.leave_porter();

@@ -81,7 +81,7 @@ pub(super) struct Worker {
     /// The next client of the sweep, while it goes on.
     pub(super) sweeping: Option<usize>,
     /// The same for leftovers of departed clients.
-    pub(super) sweeping_left: Option<usize>,
+    pub(super) sweeping_leftovers: Option<usize>,
     /// The next client that is to be drained or stopped, until all are.
     pub(super) shutdown_at: Option<usize>,
     /// Number of clients whose ring is carried out for the last time.
@@ -137,7 +137,7 @@ impl Worker {
             phase: Phase::Serving,
             sweep_ns: 0,
             sweeping: None,
-            sweeping_left: None,
+            sweeping_leftovers: None,
             shutdown_at: None,
             quiescing: 0,
             leftovers: false,
@@ -176,7 +176,7 @@ impl Worker {
             if sleeps {
                 spinning.slept();
             }
-            if self.look(timeout) {
+            if self.poll_events(timeout) {
                 worked_ns = self.now_ns();
                 spinning.event();
             }

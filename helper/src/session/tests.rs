@@ -47,7 +47,7 @@ fn signals_that_take_long_are_sent_later() {
         poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
     };
     let signals = &session.record.counters.signals;
-    signals.leave(5);
+    signals.defer(5);
     machines.iter().for_each(|(.., sleeper)| sleeper.prepare());
     machines[0].0.wake();
     machines[1].0.lost();
@@ -63,7 +63,7 @@ fn signals_that_take_long_are_sent_later() {
     machines[0].0.wake();
     assert!(is_rung(&machines[0].1) && !is_rung(&machines[1].1));
     // One event loop that is awake, and one that falls asleep meanwhile.
-    signals.leave(0);
+    signals.defer(0);
     machines[0].2.finish();
     machines[0].0.wake();
     session.send_signals();

@@ -62,13 +62,13 @@ impl Tms {
     }
 
     /// Checks the seals of queues that were not sealed yet. Returns false once all are sealed.
-    pub(super) fn look_for_seals(&self) -> bool {
+    pub(super) fn check_seals(&self) -> bool {
         self.0.iter().filter(|tm| !tm.sink().is_open()).count() > 0
     }
 
     /// Sends the deferred signals to event loops.
-    pub(super) fn send_left(&self, counters: &ClientCounters) {
-        counters.signals.send_left(self.0.iter().map(|tm| || tm.sink().send_left()));
+    pub(super) fn send_deferred(&self, counters: &ClientCounters) {
+        counters.signals.send_deferred(self.0.iter().map(|tm| || tm.sink().send_deferred()));
     }
 
     /// Removes a transfer machine, in use or not; no more can be started then.
