@@ -73,7 +73,7 @@ pub trait CoreTm: Send + Sync {
     /// Returns its address with the transfer machine id.
     fn address(&self) -> Address;
 
-    /// Starts operations, and sends their messages together. Each is started or refused by itself,
+    /// Starts operations, and sends their messages together. Each is started or refused separately,
     /// in this order; a refusal does not stop the following ones. `outcome` is called once per
     /// operation, with its index, in order, before this returns.
     ///

@@ -104,9 +104,9 @@ impl TmOptions {
     /// matters, give a lazy transfer machine a separate portal.
     ///
     /// Waiting messages are held in memory, up to 2 MiB of a peer and 16 MiB in all. A further
-    /// message stops the connection that brought it: nothing behind it is read, including answers
-    /// and bulk data of the same peer, until a buffer is posted or the peer closes the connection.
-    /// Up to 32,768 messages wait on a portal; further ones are lost and counted
+    /// message stops the connection on which it arrived: nothing behind it is read, including
+    /// answers and bulk data of the same peer, until a buffer is posted or the peer closes the
+    /// connection. Up to 32,768 messages wait on a portal; further ones are lost and counted
     /// ([`crate::CoreTm::dropped`]). When the last lazy transfer machine of the portal has stopped,
     /// waiting messages are lost; those for other transfer machines on the portal are counted
     /// there.

@@ -131,7 +131,7 @@ pub(crate) fn no_memory<E>(_: E) -> CoreError {
     RegionError::from(NoMemory).into()
 }
 
-/// Relaxed: each counter only grows and is independent of other data.
+/// Reads a counter. Relaxed, because each counter only grows and is independent of other data.
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }

@@ -63,8 +63,8 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
         (_, Ack, false) => Verdict::Ignore,
         (Queue::ActiveBulkReceive, Reply, true) => Verdict::Deliver(outcome),
         (Queue::ActiveBulkReceive, Reply, false) => Verdict::Remember(outcome),
-        // A message that never left brings no answer, but the MD would wait for one (lnet-semantics
-        // 8).
+        // A message that was never sent gets no answer, but the MD would wait for one
+        // (lnet-semantics 8).
         (Queue::MessageSend | Queue::ActiveBulkSend | Queue::ActiveBulkReceive, Send, false)
             if outcome.status.is_err() =>
         {

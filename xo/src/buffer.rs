@@ -21,7 +21,7 @@ const NO_HANDLE: BufferHandle = BufferHandle(u64::MAX);
 
 /// Registered memory for operations.
 ///
-/// It is moved into an operation and comes back with the operation's last event. In between
+/// It is moved into an operation and returned with the operation's last event. In between
 /// operations, the program reads and writes its bytes through [`Buffer::read`] and
 /// [`Buffer::write`], except where a [`crate::Message`] still lends them out.
 ///

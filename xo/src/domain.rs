@@ -217,6 +217,8 @@ impl DomainInner {
         self.fork_guard.in_owner_process()
     }
 
+    /// Checks that this process opened the domain.
+    ///
     /// # Errors
     /// [`Error::Forked`] in a forked child.
     #[inline]

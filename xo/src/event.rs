@@ -49,8 +49,8 @@ pub(crate) trait Owner: Send + Sync {
     /// calls this, without any lock.
     fn event(&self, event: Event) -> Option<Event>;
 
-    /// Called once the event that [`Owner::event`] returned is where the client gets it: a wait is
-    /// about to return it, or it is queued. Until then the machine must not stop.
+    /// Called once the client is certain to get the event that [`Owner::event`] returned: a wait is
+    /// about to return the event, or it is queued. Until then the machine must not stop.
     fn delivered(&self) {}
 }
 

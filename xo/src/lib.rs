@@ -106,7 +106,7 @@
 //! - **A waiting thread drives the network.** [`TransferMachine::wait`] polls the network itself;
 //!   it and [`TransferMachine::poll`] also end operations whose timeout has passed. While a program
 //!   computes for long, the node's own threads drive the network, but the program gets no events.
-//! - **A buffer in flight belongs to its operation.** It is moved into the call and comes back with
+//! - **A buffer in flight belongs to its operation.** It is moved into the call and returned with
 //!   the operation's last event, or at once if the operation is refused ([`Refused`]). In between,
 //!   safe code can neither access nor free it.
 //! - **A message is lent, not copied.** A [`Message`] keeps its bytes alive and unchanged while it

@@ -348,7 +348,8 @@ impl Machine {
         &self.larges
     }
 
-    /// For the owners of operations that it starts on the client's behalf.
+    /// Returns a weak reference to the machine, for the owners of operations that it starts on the
+    /// client's behalf.
     pub(crate) fn this(&self) -> &Weak<Machine> {
         &self.this
     }

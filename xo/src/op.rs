@@ -245,7 +245,7 @@ impl Op {
         Op { timeout: timeout.into(), ..self }
     }
 
-    /// For a receive: the buffer comes back once less than this number of bytes is free; longer
+    /// Sets, for a receive, the number of free bytes below which the buffer is returned; longer
     /// messages do not match it (S-403). From 1 to the buffer's length; by default the buffer's
     /// length divided by [`Op::max_messages`]. Other operations are refused with EINVAL.
     #[inline]
@@ -257,8 +257,8 @@ impl Op {
         self
     }
 
-    /// For a receive: the buffer comes back after this number of messages; at least 1, the default.
-    /// Other operations are refused with EINVAL.
+    /// Sets, for a receive, the number of messages after which the buffer is returned; at least 1,
+    /// the default. Other operations are refused with EINVAL.
     #[inline]
     pub fn max_messages(mut self, messages: u32) -> Op {
         let OpAction::Receive { max_messages, .. } = &mut self.action else {
@@ -323,7 +323,7 @@ impl Op {
         self.buffer.check_unlent(receives, 0..if receives { all } else { self.length.min(all) })
     }
 
-    /// [`Op::check`], except the size and the leases of the buffer.
+    /// Checks what [`Op::check`] does, except the size and the leases of the buffer.
     #[inline]
     pub(crate) fn check_before(&self, domain: &Arc<DomainInner>) -> Result<(), Error> {
         domain.check_here()?;

@@ -125,8 +125,8 @@ impl QuotaUsage {
     pub(crate) fn reserve(&self, object: Object, amount: u64) -> Result<(), Error> {
         let (limit, in_use) = (&self.limit[object as usize], &self.in_use[object as usize]);
         let limit = limit.load(Relaxed);
-        // Added first and compared afterwards: if two threads want the last of it at the same time,
-        // both may be refused.
+        // Added first and compared afterwards: if two threads reserve the last units at the same
+        // time, both may be refused.
         let before = in_use.fetch_add(amount, Relaxed);
         if before.saturating_add(amount) <= limit {
             return Ok(());

@@ -43,8 +43,8 @@ pub fn corked<R>(send: impl FnOnce() -> R) -> R {
     send()
 }
 
-/// For LNDs: whether messages of this thread may wait on `connection`. If so, the cork's end
-/// flushes the connection, and the LND need not.
+/// For LNDs: returns whether messages of this thread may wait on `connection`. If so, the end of
+/// the cork flushes the connection; otherwise the LND writes at once.
 pub fn leave_to_uncork<F: Flush + 'static>(connection: &Arc<F>) -> bool {
     DEPTH.get() > 0 && note(connection)
 }

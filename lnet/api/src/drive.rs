@@ -5,9 +5,10 @@
 //! the tokens that are free, polls those shards, and sleeps on their descriptors and its own
 //! [`Sleeper`]. A waiter that gets no token sleeps on its `Sleeper` alone. A waiter that stops
 //! driving wakes one waiter that lacks a token, so that each shard has a driver while any thread
-//! waits. A *scheduler thread* (one per shard of a node) takes over a shard that no thread polls
-//! for long ([`drive_shard`]), and gives it back as soon as a waiter asks. One scheduler thread at
-//! a time checks for shards that have not been polled for that long ([`Watch`]).
+//! waits. A *scheduler thread* (one per shard of a node) takes over a shard that no thread has
+//! polled for a while ([`drive_shard`]), and releases it as soon as a waiter asks for it. One
+//! scheduler thread at a time checks for shards that have not been polled for that long
+//! ([`Watch`]).
 //!
 //! Handlers run while a shard is polled, and may block. So an awake waiter does not keep shards
 //! that it does not use: each shard that it has not polled for a while may be taken by another

@@ -1,3 +1,5 @@
+//! The error type of LNet calls.
+
 use lnet_nid::Nid;
 
 use crate::{Errno, LndError};

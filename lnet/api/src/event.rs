@@ -1,3 +1,5 @@
+//! Events of message descriptors, and the handlers of event queues (lnet-semantics 8).
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The interface between the engine and an LND: the engine calls [`Lnd`], an LND calls [`Upcalls`].
+
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -279,7 +281,7 @@ pub trait Upcalls: Send + Sync {
 
     /// Returns whether messages wait for credits of an NI, or because their host has used its share
     /// of them. If so, the LND gives up connections that hold credits without progress sooner. The
-    /// call checks all partitions, so make it seldom.
+    /// call checks all partitions, so it must be rare.
     fn is_short(&self, ni: Nid) -> bool {
         let _ = ni;
         false

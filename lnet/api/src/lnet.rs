@@ -1,3 +1,5 @@
+//! The LNet interface: the trait [`LNet`], its handles, and the parameters of its calls.
+
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::IoVec;

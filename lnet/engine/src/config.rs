@@ -1,3 +1,5 @@
+//! The engine's configuration: LNet's tunables, and the limits of a node's tables.
+
 use std::sync::Arc;
 
 use lnet_cpt::CptTable;
@@ -40,7 +42,8 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// LNet's defaults and one partition; the two arguments have no default.
+    /// Creates a configuration with LNet's defaults and one partition; the two arguments have no
+    /// default.
     #[must_use]
     pub fn new(pid: Pid, interface_cookie: u64) -> EngineConfig {
         EngineConfig {

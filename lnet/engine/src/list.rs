@@ -24,7 +24,7 @@ impl Links {
 pub(crate) trait Linked<const L: usize> {
     /// Returns the links of list `L`.
     fn links(&self) -> Links;
-    /// Mutable access to the links of list `L`.
+    /// Returns the links of list `L`, mutable.
     fn links_mut(&mut self) -> &mut Links;
 }
 

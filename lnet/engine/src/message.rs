@@ -232,7 +232,7 @@ pub(crate) struct Local {
 /// The origin of a header.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbound {
-    /// The path back: an answer goes over the hop that brought the request.
+    /// The return path: an answer goes over the hop from which the request came.
     pub(crate) back: Path,
     /// The last hop.
     pub(crate) from: ProcessId,

@@ -191,7 +191,7 @@ pub(crate) trait Resources {
     /// Returns the room's MDs.
     fn mds(&self) -> &MdTable;
 
-    /// Mutable access to the room's MDs.
+    /// Returns the room's MDs, mutable.
     fn mds_mut(&mut self) -> &mut MdTable;
 
     /// Makes the MD unreachable for handles, messages and responses. Its messages in flight

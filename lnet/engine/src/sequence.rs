@@ -18,7 +18,7 @@ const STEP: u64 = 1 << 16;
 
 /// An object that a [`Sequence`] can hold.
 pub(crate) trait Ranked: Linked<SEQUENCE> {
-    /// Rank in the list: less than that of every later object.
+    /// Returns the rank in the list, which is less than that of every later object.
     fn rank(&self) -> u64;
     /// Sets [`Ranked::rank`].
     fn set_rank(&mut self, rank: u64);

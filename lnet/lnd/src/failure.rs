@@ -152,7 +152,7 @@ impl Miss {
 }
 
 impl From<ProtoError> for Miss {
-    /// The error of a connection in use.
+    /// Creates the failure for a protocol error on a connection in use.
     fn from(error: ProtoError) -> Miss {
         Miss::broke(Errno::from_raw(error.errno()), error)
     }

@@ -40,7 +40,8 @@ pub struct HeldLimits {
 }
 
 impl Default for HeldLimits {
-    /// For a peer: a message of the greatest length and many small ones; for all: 8 such peers.
+    /// 2 MiB for a peer, enough for a message of the greatest length and many small ones; 16 MiB
+    /// for all, 8 such peers.
     fn default() -> HeldLimits {
         HeldLimits { peer_kb: 2048, all_kb: 16_384, drop_beyond: false }
     }

@@ -35,7 +35,7 @@ pub enum Silence {
     Whole,
 }
 
-/// The time since which a peer that sends nothing is in doubt.
+/// Doubt whether a silent peer still runs.
 ///
 /// The last receipt may look old only because this node has slept, and what arrived meanwhile is
 /// not read yet. So a doubt must last for some periods in which a live peer sends a sign, while

@@ -157,7 +157,7 @@ impl<P: Protocol> PeerState<P> {
 }
 
 /// The number of pieces of the peer table. Each has its own lock, so threads that send to different
-/// peers seldom contend.
+/// peers rarely contend.
 const PIECES: usize = 32;
 
 /// All peers of all NIs.

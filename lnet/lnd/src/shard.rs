@@ -21,7 +21,7 @@ pub enum Request<P: Protocol> {
     Broken(Key, Errno),
     /// Continue with a held message.
     Resume(Key, Option<Delivery>),
-    /// The payload of a held message cannot be brought into memory.
+    /// The payload of a held message cannot be received into memory.
     Unheld(Key, Errno),
     /// A request of this kind of network.
     Own(P::Request),

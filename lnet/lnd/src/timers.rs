@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 const PASSES_PER_TIMEOUT: u64 = 4;
 
 /// While messages wait for credits of an NI, a connection that holds some and makes no progress is
-/// given up after this part of the timeout: 12.5 s by default. A peer that takes nothing for the
-/// time in which TCP repeats a segment five times is stuck; a slow peer takes something, and a
+/// closed after this part of the timeout: 12.5 s by default. A peer that takes nothing for the time
+/// in which TCP repeats a segment five times is stuck; a slow peer takes something, and a
 /// connection whose credits no message waits for gets the whole timeout.
 pub const SHORT_PART: u64 = 4;
 

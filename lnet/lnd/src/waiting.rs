@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use lnet_api::{Errno, Tx, TxToken, Upcalls};
 
-/// The limit of messages that wait for one peer. An NI has 256 credits by default and seldom more
+/// The limit of messages that wait for one peer. An NI has 256 credits by default and rarely more
 /// than ten times that; a program that queues more ignores its results.
 const WAITING_MAX: usize = 4096;
 

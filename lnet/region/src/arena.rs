@@ -21,8 +21,8 @@ use crate::{ForkGuard, Fragment, Region, RegionError};
 /// and the last region are dropped.
 ///
 /// A region of an arena is private memory ([`Region::is_shared`] is false): its leases give slices,
-/// and are independent of those of other regions. It cannot be shared by itself, and returns to the
-/// arena when its last clone is dropped.
+/// and are independent of those of other regions. It cannot be shared separately, and returns to
+/// the arena when its last clone is dropped.
 ///
 /// An allocation below a page takes a multiple of 64 bytes, so that no two regions share a line of
 /// a processor's cache. A larger one takes whole pages, and begins at one; so the arena's length

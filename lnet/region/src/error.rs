@@ -1,3 +1,5 @@
+//! The error type of operations on memory.
+
 use nix::errno::Errno;
 
 /// An error of an operation on memory.

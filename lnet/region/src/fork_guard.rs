@@ -53,6 +53,8 @@ impl ForkGuard {
         self.mark as u32
     }
 
+    /// Checks that this process is not a forked child.
+    ///
     /// # Errors
     /// [`RegionError::Forked`] in a forked child.
     #[inline]

@@ -1,3 +1,6 @@
+//! Buffers of several fragments: [`IoVec`] is a list of parts of regions, and grants leases of its
+//! bytes.
+
 use std::ops::Range;
 
 use nlx_fallible::{TryArc, unsize};

@@ -1,3 +1,5 @@
+//! [`Region`]: shared ownership of memory, with its leases and its registrations with LNDs.
+
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;

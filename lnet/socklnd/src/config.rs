@@ -1,3 +1,5 @@
+//! The tunables of the TCP LND and of its NIs.
+
 use lnet_api::MAX_SHARDS;
 use lnet_cpt::PartitionMemory;
 use lnet_lnd::{BadTunable, Config, HeldLimits};

@@ -1,3 +1,6 @@
+//! The sending half of a connection: an outbox of messages, which one thread at a time writes to
+//! the socket.
+
 use crate::sock::{Ni, Peer, Request, Shard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,3 +1,5 @@
+//! Snapshots of an LND's connections, for statistics and tools.
+
 use lnet_nid::Nid;
 use lnet_proto::sock::ConnType;
 

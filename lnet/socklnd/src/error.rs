@@ -1,3 +1,5 @@
+//! The error type for starting NIs and listening.
+
 use std::net::SocketAddr;
 
 use lnet_api::{Errno, LndError};

@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
     GoOn,
     /// Close all connections to the peer, then ask [`Links::next`].
     CloseAll,
-    /// The attempts are given up for a while: waiting messages fail.
+    /// Attempts end for now: waiting messages fail.
     Failed,
 }
 
@@ -158,8 +158,8 @@ impl Links {
         self.per_type = per_type;
     }
 
-    /// The maximum number of connections was set: if this side opened the live connections, it
-    /// opens the missing ones, including those that the peer has refused so far.
+    /// Called after [`Links::set_per_type`]: if this side opened the live connections, it will open
+    /// the missing ones, including those that the peer has refused so far.
     pub(crate) fn complete(&mut self) {
         self.pace.allow_surplus();
         if self.opened && !self.active {

@@ -1,3 +1,5 @@
+//! Encoded messages of an outbox, and the batch of them that is being written.
+
 use std::collections::VecDeque;
 
 use lnet_api::{Errno, Tx, TxToken};

@@ -1,3 +1,5 @@
+//! TCP state of a shard, which senders share with the shard's driver.
+
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -98,9 +98,9 @@ impl Completion {
         Completion(CompletionState::Refused(refused))
     }
 
-    /// For a passive operation, what the peer needs to access the buffer, which is accessible
-    /// already. For any other operation, and if it was refused or has ended, [`Offer::NONE`], which
-    /// names no buffer.
+    /// Returns the offer of a passive operation, by which a peer can access the buffer at once. For
+    /// any other operation, and if it was refused or has ended: [`Offer::NONE`], which names no
+    /// buffer.
     #[must_use]
     pub fn offer(&self) -> &Offer {
         match &self.0 {

@@ -1,6 +1,6 @@
 //! A slot passes one value to one task.
 //!
-//! Three parties use a slot in any order: the thread that brings the value (once), the task that
+//! Three parties use a slot in any order: the thread that delivers the value (once), the task that
 //! polls, and the drop of the task's future. Each step takes the slot's lock once. Foreign code
 //! (wakers, drops of values) runs after the lock is released, in the caller.
 

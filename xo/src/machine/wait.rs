@@ -99,8 +99,8 @@ impl TransferMachine {
     /// ```
     ///
     /// Other threads may wait for events of the same machine, or of other machines of the node: the
-    /// thread that drives the network wakes the loop when an event of this machine arrives. While a
-    /// program stays away from its loop for long, the node's own threads drive the network.
+    /// thread that drives the network wakes the loop when an event of this machine arrives. While
+    /// the program does not run its loop, the node's scheduler threads drive the network.
     ///
     /// # Errors
     /// EINVAL if the events go to a callback, EOPNOTSUPP if the transport has no such descriptor,

@@ -2,10 +2,10 @@
 //!
 //! A client has a session, which has slots. A slot has one request at a time, with rising sequence
 //! numbers; the server stores the number of the last one and its answer. A request with that number
-//! is a retry: its answer is repeated, or it still runs. A request with a lower number was given up
-//! by its client. So the memory is bounded, and no acknowledgement is needed: the next request in a
-//! slot implies that the last answer has arrived, or is no longer awaited. A session that was
-//! forgotten gets a new id when it is opened again, so that no late request runs in it.
+//! is a retry: its answer is repeated, or it still runs. A request with a lower number was
+//! abandoned by its client. So the memory is bounded, and no acknowledgement is needed: the next
+//! request in a slot implies that the last answer has arrived, or is no longer awaited. A session
+//! that was forgotten gets a new id when it is opened again, so that no late request runs in it.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -61,8 +61,8 @@ pub(crate) enum Verdict<'a> {
 }
 
 impl Sessions {
-    /// At most `sessions_max` sessions; a session that was used within `idle_ns` is not replaced by
-    /// another.
+    /// Creates a table of at most `sessions_max` sessions; a session that was used within `idle_ns`
+    /// is not replaced by another.
     pub(crate) fn new(sessions_max: usize, idle_ns: u64) -> Sessions {
         Sessions { table: HashMap::default(), sessions_max, idle_ns }
     }
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(sessions.request(key(1), &first, 0), Verdict::Ignore);
         sessions.answered(key(1), &first, 5, b"done");
         assert_eq!(sessions.request(key(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
-        // The client may have given up requests that never arrived.
+        // The client may have abandoned requests that never arrived.
         assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), Verdict::Run);
         assert_eq!(sessions.request(key(1), &request(77, 3, 2), 0), Verdict::Ignore);
         sessions.answered(key(1), &first, 0, b"late");

@@ -251,7 +251,7 @@ pub struct ResponderCounters {
     pub requests: u64,
     /// Repeated requests that had run, and whose answer was sent again.
     pub repeated: u64,
-    /// Requests that were repeated while they ran, or that their clients had given up; dropped.
+    /// Requests that were repeated while they ran, or that their clients had abandoned; dropped.
     pub ignored: u64,
     /// Requests of unknown sessions; refused.
     pub stale: u64,

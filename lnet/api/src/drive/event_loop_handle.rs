@@ -26,11 +26,12 @@ use crate::Errno;
 ///        +-------+-------------------------------------------+
 /// ```
 ///
-/// While the loop sleeps no token is held, as it may not come back for long. The shards that were
-/// free when it was armed are watched, each for one wake-up; for shards that another thread drives
-/// it is woken by the sleeper, when the awaited event has come or the shard is released. If the
-/// program stays away for long, scheduler threads take over the shards, as from any other waiter;
-/// they also handle work that a driver may have left and no descriptor reports.
+/// While the loop sleeps no token is held, as the program may not poll again for a long time. The
+/// shards that were free when it was armed are watched, each for one wake-up; for shards that
+/// another thread drives it is woken by the sleeper, when the awaited event has come or the shard
+/// is released. If the program does not poll for a long time, scheduler threads take over the
+/// shards, as from any other waiter; they also handle work that a driver may have left and no
+/// descriptor reports.
 #[derive(Debug)]
 pub struct EventLoopHandle {
     handle: PollHandle,
@@ -57,13 +58,15 @@ pub(crate) struct Armed {
 }
 
 impl EventLoopHandle {
+    /// Creates a handle that is not armed. It takes three descriptors.
+    ///
     /// # Errors
-    /// EMFILE or ENFILE when there are no descriptors left: it takes three.
+    /// EMFILE or ENFILE when there are no descriptors left.
     pub fn new() -> Result<EventLoopHandle, Errno> {
         Ok(EventLoopHandle { handle: PollHandle::new()?, state: Mutex::default() })
     }
 
-    /// Returns the descriptor that is readable when the program should come back; valid while the
+    /// Returns the descriptor that is readable when the program should poll again; valid while the
     /// handle is armed.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
@@ -144,7 +147,7 @@ fn spins(
     false
 }
 
-/// The algorithm, without descriptors: a model checker has none.
+/// Arms the shards for a program's event loop; without descriptors, which a model checker has not.
 ///
 /// A shard that is free is polled, and armed under its token; from then on its descriptor reports
 /// events, even if another thread drives it next. For the other shards this waiter joins the list

@@ -34,7 +34,8 @@ pub(crate) const BEGIN: Rule = Rule::new("tokens.begin");
 /// SYNC tokens.doze: before a waiter sleeps on a shard it does the same.
 pub(crate) const DOZE: Rule = Rule::new("tokens.doze");
 
-/// SYNC wait.share: a waiter that has had work on several shards for long gives half of them away.
+/// SYNC wait.share: a waiter that has had work on several shards for a millisecond gives half of
+/// them to other threads.
 pub(crate) const SHARE: Rule = Rule::new("wait.share");
 
 /// SYNC tokens.give: a waiter gives a shard to its scheduler thread in one step.

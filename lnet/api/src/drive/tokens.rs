@@ -1,3 +1,6 @@
+//! The tokens of a node's shards: [`Tokens`] records the holder of each shard, the waiters that
+//! lack one, and the scheduler threads, and wakes them.
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,9 +40,9 @@ pub struct Tokens {
     waiting: Mutex<VecDeque<Arc<Sleeper>>>,
     /// The length of `listening`.
     listeners: AtomicUsize,
-    /// Programs that sleep in their own event loops and lack a token. They may be away for long, so
-    /// scheduler threads do not make way for them as for waiters; they are only woken when a token
-    /// is released.
+    /// Programs that sleep in their own event loops and lack a token. They may not poll for a long
+    /// time, so scheduler threads do not make way for them as for waiters; they are only woken when
+    /// a token is released.
     listening: Mutex<Vec<Arc<Sleeper>>>,
 }
 
@@ -79,8 +82,8 @@ impl Tokens {
         self.shards[shard].claim()
     }
 
-    /// As [`Tokens::claim`], also from a waiter that has not polled the shard for long, because its
-    /// handlers run.
+    /// As [`Tokens::claim`], also from a waiter that has not polled the shard for a while, because
+    /// its handlers run.
     pub(crate) fn claim_left(&self, shard: usize, now_ns: u64) -> bool {
         self.shards[shard].claim_left(now_ns)
     }

@@ -98,7 +98,8 @@ impl Upcalls for Engine {
         });
     }
 
-    /// The LND finalises messages that are still being sent.
+    /// Ends the responses outstanding from a lost peer. Messages that are still being sent are
+    /// finalised by the LND.
     fn peer_lost(&self, ni: Nid, peer: ProcessId, reason: Errno) {
         let home = { self.net.lock(self.common.current_partition()).shared().home_of(ni, peer.nid) };
         let Some((ni, home)) = home else { return };

@@ -223,7 +223,9 @@ impl Engine {
         });
     }
 
-    /// Under the lock: a thread that does not find a message here finds it in its new place.
+    /// Removes and dispatches the next delayed message that is due. Both happen under the table's
+    /// lock, so that a thread that does not find the message here finds it where it was dispatched
+    /// to.
     fn release_one(&self, now_ns: u64, work: &mut Work) -> Option<(Waiting, Verdict)> {
         let mut table = self.held.lock();
         table.begin(now_ns);

@@ -1,3 +1,5 @@
+//! A fault rule: the messages that it matches, and its action on them.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! The fault rules of a node, with their statistics.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

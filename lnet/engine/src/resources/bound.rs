@@ -44,7 +44,7 @@ impl Resources for Bound {
         &mut self.mds
     }
 
-    /// The MD waits for no response any more.
+    /// Removes the MD's outstanding responses too.
     fn retire(&mut self, md: u32) {
         self.mds.objects.md_mut(md).dead = true;
         while let Some(head) = self.mds.objects.md(md).responses.head() {

@@ -37,7 +37,7 @@ pub(super) struct Descriptor {
     /// Messages in flight that use it; an expected ACK or REPLY does not count.
     pub(super) busy: u32,
     /// Its last message that waits or is with its LND, and may have ended by now; withdrawn if the
-    /// owner unlinks the MD. A bound MD seldom carries more than one message at a time.
+    /// owner unlinks the MD. A bound MD rarely carries more than one message at a time.
     pub(super) outgoing: Option<TxToken>,
     /// Expected ACKs and REPLYs.
     pub(super) responses: List<BY_MD>,

@@ -36,7 +36,7 @@ pub(super) struct Outbox {
 }
 
 impl Default for Outbox {
-    /// Nothing is queued, and no thread is writing.
+    /// Creates an empty outbox, which no thread is writing.
     fn default() -> Outbox {
         Outbox {
             queue: VecDeque::new(),
@@ -54,7 +54,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Nothing is queued and no thread is writing: a message may be written at once.
+    /// Returns whether a message may be written at once: nothing is queued, no thread is writing,
+    /// and the socket is neither full nor broken.
     pub(super) fn is_idle(&self) -> bool {
         !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
     }

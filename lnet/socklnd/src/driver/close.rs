@@ -67,7 +67,7 @@ impl Driver {
     /// exist: a peer ends a surplus connection in this way. Where the NI allows several of a type,
     /// a fresh first one also ends alone: while both sides open theirs, the peer may keep the one
     /// whose handshake ends later. A peer that has restarted, or that gives up this node, ends all
-    /// connections (lnet-wire 28), and each one shows that by itself.
+    /// connections (lnet-wire 28), and each one detects that separately.
     pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
         let hung_up =
             miss.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&miss.errno);

@@ -169,8 +169,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.end_handshakes(turn, ni);
     }
 
-    /// Nothing is written on closed connections any more, but an entry on the list keeps their
-    /// descriptors open.
+    /// Removes closed connections from the list of connections to flush, where an entry would keep
+    /// a descriptor open.
     fn let_go(&mut self, shard: &Shard) {
         shard.own.forget_closed();
     }

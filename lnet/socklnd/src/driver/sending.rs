@@ -59,7 +59,8 @@ impl Sending {
         }
     }
 
-    /// Since when nothing has progressed, if the driver and not the system ends the connection.
+    /// Returns the time since which nothing has progressed, if the driver and not the system must
+    /// end the connection.
     pub(super) fn stalled_since_ns(&self, queued: usize) -> Option<u64> {
         self.stall.as_ref().filter(|_| queued > 0 || self.unlimited).map(|stall| stall.since_ns)
     }

@@ -35,7 +35,8 @@ enum Due {
     Gone,
 }
 
-/// Whether reception on a connection has stalled or is too slow.
+/// Returns the action for a connection on which reception has stalled, is too slow, or has ended;
+/// `None` if it is in order.
 fn check_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.is_mid_message() && rx.last_heard_ns.saturating_add(timeout_ns) <= now_ns {
         return Some(Due::Stuck("a message has begun and does not end"));
@@ -174,7 +175,8 @@ impl Driver {
         None
     }
 
-    /// Sends a keepalive to a peer that has been silent for long. Returns the number sent.
+    /// Sends keepalives to a peer that has been silent for the keepalive time. Returns the number
+    /// sent.
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();

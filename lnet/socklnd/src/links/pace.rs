@@ -5,8 +5,8 @@ use lnet_lnd::pace::{Backoff, Pause};
 
 use super::Bounds;
 
-/// The maximum number of refusals in a row before the connection set is accepted incomplete, or
-/// given up.
+/// The maximum number of refusals in a row before the connection set is accepted incomplete, or the
+/// attempts end.
 const RETRIES_MAX: u32 = 3;
 
 /// The pace of the attempts to connect to one peer.
@@ -90,8 +90,8 @@ impl Pace {
         self.backoff.failed(now_ns);
     }
 
-    /// Restores the full time limit and all retries: the set is complete, given up, or accepted
-    /// incomplete.
+    /// Restores the full time limit and all retries: the set is complete or accepted incomplete, or
+    /// the attempts have ended.
     pub(super) fn begin_anew(&mut self) {
         self.refusals = 0;
         self.left_ns = self.bounds.timeout_ns;

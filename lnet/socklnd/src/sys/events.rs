@@ -1,3 +1,5 @@
+//! Events of a poller: which streams and listeners are ready.
+
 /// Maximum number of events of one call: between calls a poll checks its timers, and other work
 /// gets its turn.
 pub const EVENTS_MAX: usize = 64;

@@ -1,3 +1,6 @@
+//! Information of the system about a TCP connection (`TCP_INFO`), from which the driver sees
+//! whether a peer takes data.
+
 use std::mem::offset_of;
 
 use nix::libc::tcp_info;

@@ -1,3 +1,5 @@
+//! The traits of the system layer: network, stream, listener and poller.
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 

@@ -1,3 +1,5 @@
+//! The claim of a NID by one process of a host.
+
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use lnet_api::Errno;

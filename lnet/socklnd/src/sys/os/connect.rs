@@ -1,3 +1,5 @@
+//! Non-blocking connection attempts, from a privileged port if possible.
+
 use std::net::{IpAddr, SocketAddr};
 
 use lnet_api::Errno;

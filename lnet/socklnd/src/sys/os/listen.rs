@@ -1,3 +1,5 @@
+//! Listening sockets, and the errors of accept.
+
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 

@@ -1,3 +1,5 @@
+//! A poller over epoll.
+
 use std::os::fd::{AsFd, BorrowedFd};
 
 use lnet_api::Errno;

@@ -1,3 +1,5 @@
+//! TCP streams over the system's sockets, and their options.
+
 use std::cell::RefCell;
 use std::io::Read;
 use std::net::{Shutdown, SocketAddr};
