@@ -99,9 +99,9 @@ pub enum CoreError {
     /// A field of the descriptor is invalid.
     #[error("a descriptor's {field} is {value}: it must be {rule}")]
     DescriptorContent {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value found.
         value: u64,
         /// The permitted values.
         rule: &'static str,
@@ -141,9 +141,9 @@ pub enum CoreError {
     /// A number of an operation does not fit its buffer.
     #[error("{field} is {value}: it must be 1 to {limit}")]
     Range {
-        /// Which number.
+        /// The name of the number.
         field: &'static str,
-        /// Its value.
+        /// The value found.
         value: u64,
         /// The largest permitted value.
         limit: u64,
@@ -186,7 +186,7 @@ pub enum CoreError {
     /// A limit on the number of objects is reached.
     #[error("there is no room for more than {limit} {objects}")]
     TooMany {
-        /// Which objects.
+        /// The kind of objects.
         objects: &'static str,
         /// The limit.
         limit: usize,
@@ -224,7 +224,7 @@ pub enum CoreError {
     /// The transport, or the system, refused an action.
     #[error("{action}: {reason}")]
     Transport {
-        /// Which action.
+        /// The action that failed.
         action: &'static str,
         /// The reason.
         reason: String,

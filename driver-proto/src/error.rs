@@ -9,7 +9,7 @@ pub enum ProtoError {
     /// The packet has a wrong length.
     #[error("{object} of {bytes} bytes: it has {expected}")]
     Length {
-        /// Which packet, or part of it.
+        /// The name of the packet, or of a part of it.
         object: &'static str,
         /// Its length in bytes.
         bytes: usize,
@@ -27,11 +27,11 @@ pub enum ProtoError {
     /// A field has an invalid value.
     #[error("{object}: {field} is {value}, it must be {rule}")]
     Field {
-        /// Which packet or entry.
+        /// The name of the packet or entry.
         object: &'static str,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value found.
         value: u64,
         /// The permitted values.
         rule: &'static str,

@@ -182,7 +182,6 @@ pub enum Unlink {
 /// alone, and so does that of all entries posted while the portal has such entries. In every
 /// partition, entries are matched in the order of the portal's list, except while the portal has
 /// entries with [`Position::Local`], and until a message finds that the portal has none any more.
-/// none any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
     /// At the head (`LNET_INS_BEFORE`).

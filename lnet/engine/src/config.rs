@@ -87,7 +87,7 @@ pub enum Stealing {
     LazyPuts,
 }
 
-/// Which of two matching entries of a wildcard portal takes a message.
+/// The rule by which one of two matching entries of a wildcard portal takes a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MatchOrder {
     /// The first one in the portal's list.

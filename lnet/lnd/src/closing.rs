@@ -12,7 +12,7 @@ use crate::protocol::{Connection, Conns, Driver};
 use crate::slab::Key;
 use crate::{Cause, Miss, Peer, Protocol, Turn};
 
-/// Which connections of a peer end when one breaks.
+/// The connections of a peer that end when one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// That connection, which the peer does not need: this is no failure, and the others stay in

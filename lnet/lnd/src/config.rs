@@ -30,7 +30,7 @@ pub trait Config: Clone + Send + Sync {
     /// Returns the limits for held messages in memory.
     fn held(&self) -> HeldLimits;
 
-    /// Returns the number of connections of an NI to a peer, as the LND counts them
+    /// Returns the number of connections of an NI to a peer, mutable, as the LND counts them
     /// (`conns_per_peer`).
     fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
 }

@@ -42,8 +42,8 @@ struct PeerSlot {
     sequence: u64,
     /// The call that uses the slot.
     call: Option<CallId>,
-    /// Which calls before the latest one of this slot ended without an answer; the lowest bit is
-    /// for the call just before it.
+    /// Bit set of the calls before the latest one of this slot that ended without an answer; the
+    /// lowest bit is for the call just before it.
     given_up: u64,
     /// Whether the last call that ended in this slot had no answer.
     last_given_up: bool,

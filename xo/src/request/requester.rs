@@ -115,7 +115,7 @@ impl Requester {
         }
     }
 
-    /// Starts a call; [`Requester::wait`] returns its end.
+    /// Starts a call; [`Requester::wait`] returns its result.
     ///
     /// # Errors
     /// EMSGSIZE for a request that is too long, EAGAIN if the limit of calls in flight at this

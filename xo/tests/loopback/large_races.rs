@@ -61,7 +61,7 @@ fn a_cancel_meets_the_parts_at_any_point() {
     }
 }
 
-// With abort it ends early, or has won; without, it ends by itself.
+// An aborted transfer ends early, unless it has already completed; a drained one completes.
 #[test]
 fn a_stop_meets_the_parts_at_any_point() {
     for round in 0..100 {

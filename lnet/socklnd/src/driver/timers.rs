@@ -175,8 +175,8 @@ impl Driver {
         None
     }
 
-    /// Sends keepalives to a peer that has been silent for the keepalive time. Returns the number
-    /// sent.
+    /// Sends a keepalive to a peer that has been silent for the keepalive time, unless other data
+    /// serves the same purpose. Returns the number sent, 0 or 1.
     pub(super) fn keep_alive(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let conn = {
             let mut state = peer.state.lock();
