@@ -141,7 +141,7 @@ pub enum CoreError {
     /// A number of an operation does not fit its buffer.
     #[error("{field} is {value}: it must be 1 to {limit}")]
     Range {
-        /// The name of the number.
+        /// The name of the field.
         field: &'static str,
         /// The value found.
         value: u64,

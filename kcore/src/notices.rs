@@ -67,8 +67,8 @@ impl Waiters {
     }
 }
 
-/// The sink of a transfer machine's events and losses. It outlives the transfer machine as long as
-/// a thread that drops messages for it needs it.
+/// The sink of a transfer machine's events and losses. It outlives the transfer machine while a
+/// thread that drops messages for it needs it.
 #[derive(Default)]
 pub(crate) struct LocalSink {
     pub(crate) waiters: Waiters,

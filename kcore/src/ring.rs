@@ -13,9 +13,9 @@ const ROOMY: u32 = 4;
 
 /// Decay of the remembered peak: each step takes off one part in `FORGOTTEN`, so a burst is
 /// remembered for some ten steps. A step is due when the ring is empty and no operation is in
-/// flight. If operations are always in flight, a step is due when the ring is empty and as many
-/// event slots have been released since the last step as the ring has: during one burst the ring is
-/// empty many times, and must not shrink because of that.
+/// flight. If operations are always in flight, a step is due when the ring is empty and the number
+/// of event slots released since the last step reaches the size of the ring: during one burst the
+/// ring is empty many times, and must not shrink because of that.
 const FORGOTTEN: u32 = 8;
 
 /// The consumer's half of the queue, and the load that determines its size.

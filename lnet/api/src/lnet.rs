@@ -143,7 +143,7 @@ impl Md {
     }
 
     fn check(&self) -> Result<(), LNetError> {
-        // A program may use LNet's bits that have another meaning there, or none here.
+        // A program may pass numeric bits of LNet that have no name here.
         if !MdOptions::all().contains(self.options) {
             return Err(self.wrong_options("each bit must be one of MdOptions"));
         }

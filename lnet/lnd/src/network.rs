@@ -115,8 +115,8 @@ impl<P: Protocol> Network<P> {
         sum
     }
 
-    /// Counts peers and connections. Takes time linear in the number of peers, and briefly the lock
-    /// of each.
+    /// Counts peers and connections. Takes time linear in the number of peers, and locks each of
+    /// them briefly.
     #[must_use]
     pub fn conn_stats(&self) -> P::ConnStats {
         P::ConnStats::from(&self.shared)

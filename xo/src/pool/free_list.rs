@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        // 125: the items returned, and the number of free ones.
+        // MT-125: the items returned, and the number of free ones.
         // Covers: MT-124, MT-125
         #[test]
         fn a_shelf_agrees_with_a_list(steps in prop::collection::vec((colours(), any::<bool>()), 1..300)) {

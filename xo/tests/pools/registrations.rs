@@ -50,8 +50,9 @@ impl Core for Counting {
     }
 }
 
-/// 127, 129, and the registration of MT-213: a buffer is registered once, however often it is used,
-/// and deregistered with its pool, when it is pruned, or, if it left its pool, when it is dropped.
+/// MT-126, MT-127, MT-129, and the registration of MT-213: a buffer is registered once, however
+/// often it is used, and deregistered with its pool, when it is pruned, or, if it left its pool,
+/// when it is dropped.
 // Covers: MT-126, MT-129
 #[test]
 fn buffers_are_registered_once_and_deregistered_at_the_end() {

@@ -13,11 +13,11 @@ use lnet_lnd::slab::Key;
 const SPINNING: u32 = 32;
 
 /// Polls further apart than this are not spinning: data that waits for some of them waits too long.
-/// About as long as it pays to spin before sleeping.
+/// About the longest spin before a sleep that is worth its cost.
 const PAUSE_NS: u64 = 20_000;
 
 /// A spinning thread asks for events in one of this number of polls: other data waits for a few
-/// more reads that find nothing, about as long as handling one message takes.
+/// more reads that find nothing, about the time that handling one message takes.
 const ASKS_EVERY: u32 = 8;
 
 #[derive(Debug, Default)]

@@ -90,7 +90,8 @@ pub trait Stream: Send + Sync {
     /// Returns the handle by which a poller of the same [`Net`] watches it.
     fn handle(&self) -> Handle<'_>;
 
-    /// Writes as many of these bytes, in order, as fit. Returns their number.
+    /// Writes the first of these bytes, in order, up to the room in the socket. Returns the number
+    /// written.
     ///
     /// # Errors
     /// EAGAIN: there is no room, and writability will be reported.
@@ -123,8 +124,8 @@ pub trait Stream: Send + Sync {
     fn shutdown(&self);
 
     /// Limits how long sent data may stay unacknowledged, or wait for room at the other end, before
-    /// the system ends the connection (TCP_USER_TIMEOUT), in seconds; 0 for as long as the other
-    /// end answers at all.
+    /// the system ends the connection (TCP_USER_TIMEOUT), in seconds; 0 while the other end answers
+    /// at all.
     fn limit_unacked(&self, seconds: u32);
 
     /// Returns the system's information about the connection; `None` if it has none.

@@ -34,7 +34,7 @@ impl World {
         World::after(|_| {})
     }
 
-    /// The same, after `prepare`, which no scheduler thread sees.
+    /// As [`World::new`], but runs `prepare` before the scheduler threads start.
     fn after(prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
         net.system.set_time(GRACE_NS);
@@ -53,7 +53,7 @@ impl World {
         World { sched_threads: sched_threads.collect(), net, watch }
     }
 
-    /// Lets a grace period pass at any moment.
+    /// Lets a grace period pass, at any moment of the other threads.
     fn pass(&self) {
         // Under the lock, so that no thread is between its last reading of the clock and its sleep.
         let _kernel = self.net.system.kernel.lock().unwrap();
