@@ -118,7 +118,7 @@ impl Pace {
     }
 
     /// Delays the next request for a second connection of a type by the longest pause, because the
-    /// peer refused one. The peer's limit may be lower than this side's for as long as both run.
+    /// peer refused one. The peer's limit may stay lower than this side's.
     pub(super) fn put_off_surplus(&mut self, now_ns: u64) {
         self.begin_anew();
         self.surplus_ns = now_ns.saturating_add(self.bounds.max_reconnect_ns);

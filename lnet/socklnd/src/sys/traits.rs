@@ -124,8 +124,8 @@ pub trait Stream: Send + Sync {
     fn shutdown(&self);
 
     /// Limits how long sent data may stay unacknowledged, or wait for room at the other end, before
-    /// the system ends the connection (TCP_USER_TIMEOUT), in seconds; 0 while the other end answers
-    /// at all.
+    /// the system ends the connection (TCP_USER_TIMEOUT), in seconds. With 0 there is no limit
+    /// while the other end answers.
     fn limit_unacked(&self, seconds: u32);
 
     /// Returns the system's information about the connection; `None` if it has none.
