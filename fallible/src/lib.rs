@@ -241,7 +241,7 @@ impl<T: ?Sized> Drop for TryArc<T> {
         // fails.
         unsafe { ptr::drop_in_place(&raw mut (*self.block.as_ptr()).value) };
         // SAFETY: the strong references' share still keeps the block, whose layout this is.
-        unsafe { let_go(self.block.cast(), layout) };
+        unsafe { release_block(self.block.cast(), layout) };
     }
 }
 
@@ -250,7 +250,7 @@ impl<T: ?Sized> Drop for TryArc<T> {
 /// # Safety
 /// The reference is not used again. The block was allocated with this layout; if this is the last
 /// reference, the value has been dropped.
-unsafe fn let_go(block: NonNull<Block<()>>, layout: Layout) {
+unsafe fn release_block(block: NonNull<Block<()>>, layout: Layout) {
     // SAFETY: the counts come first in each block, which this reference still keeps.
     let weak = unsafe { &(*block.as_ptr()).weak };
     if weak.fetch_sub(1, Release) == 1 {
@@ -298,7 +298,7 @@ impl<T> Drop for WeakArc<T> {
     fn drop(&mut self) {
         // SAFETY: the block was allocated as a `Block<T>` in a box; its value is dropped with the
         // last strong reference, whose share of the block is released after that.
-        unsafe { let_go(self.block.cast(), Layout::new::<Block<T>>()) };
+        unsafe { release_block(self.block.cast(), Layout::new::<Block<T>>()) };
     }
 }
 

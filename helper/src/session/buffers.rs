@@ -109,7 +109,7 @@ impl Buffers {
 
     /// Drops buffers from the last slot on, within `budget` units of work. Returns the units used;
     /// 0 once the table is empty.
-    pub(super) fn let_go(&mut self, budget: usize) -> usize {
+    pub(super) fn drop_some(&mut self, budget: usize) -> usize {
         let mut units = 0;
         while units < budget && !self.places.is_empty() {
             let unused =

@@ -75,7 +75,7 @@ impl Session {
                 return (units, None);
             }
             if let Some((handle, current)) = tm.take() {
-                current.let_go(teardown);
+                current.release(teardown);
                 self.record.tms.lock().remove(&handle);
             }
             return (units + 1, None);
@@ -84,7 +84,7 @@ impl Session {
         if tm.is_some() {
             return (1, None);
         }
-        let units = self.buffers.let_go(budget);
+        let units = self.buffers.drop_some(budget);
         if units > 0 {
             return (units, None);
         }

@@ -84,7 +84,7 @@ impl Tm {
     }
 
     /// Drops the transfer machine, and adds its leftovers to the teardown.
-    pub(super) fn let_go(self, teardown: &SessionTeardown) {
+    pub(super) fn release(self, teardown: &SessionTeardown) {
         let Tm { lnet_tm, charges, .. } = self;
         let leftover = lnet_tm.leftover();
         // Dropped before the check for leftovers.

@@ -42,7 +42,7 @@ fn everything_in_flight_is_cancelled() {
     assert_eq!((host.status().clients[0].operations, lnet.objects().mds), (6, 6));
     let departure = client.close();
     assert_eq!(lnet.objects().mds, 3);
-    let_go(&lnet);
+    release_all(&lnet);
     assert!(departure.is_over());
     assert_eq!(host.status().leftovers, Leftovers::default());
     lnet.assert_quiet();
@@ -64,7 +64,7 @@ fn what_lnet_holds_is_left_over_until_it_lets_go() {
 
     let mut next = Client::connect(&host, ROOT);
     assert!(next.try_start(&tm, 4).is_err(), "a message for it may be on its way");
-    let_go(&lnet);
+    release_all(&lnet);
     assert!(departure.is_over() && !host.sweep());
     next.start(&tm, 4);
     drop(next);
@@ -72,7 +72,7 @@ fn what_lnet_holds_is_left_over_until_it_lets_go() {
 }
 
 /// Makes LNet release everything that it still has; the memory exists until then.
-fn let_go(lnet: &FakeLnet) {
+fn release_all(lnet: &FakeLnet) {
     // The fake's notes hold the memory, too.
     lnet.take_calls();
     for md in (0..100).map(MdHandle).filter(|&md| lnet.has_md(md)) {
@@ -105,7 +105,7 @@ fn a_dropped_session_is_closed() {
     let (lnet, host, mut client) = scripted_client(ROOT);
     in_flight(&mut client);
     drop(client);
-    let_go(&lnet);
+    release_all(&lnet);
     assert_eq!((host.status().clients.len(), host.sweep()), (0, false));
     lnet.assert_quiet();
 }
