@@ -14,8 +14,9 @@ fn scattered(count: usize, bytes: usize, gap: usize) -> IoVec {
     IoVec::new((0..count).map(segment).collect::<Vec<_>>()).unwrap()
 }
 
-/// The largest buffer with the most segments, aligned to pages or not. (Motr counts pages; a
-/// segment that straddles two costs it one more, and this buffer too many.)
+/// The largest buffer with the most segments, aligned to pages or not. (Motr limits pages instead
+/// of segments: it counts a segment that lies on two pages twice, and so refuses the unaligned
+/// buffer.)
 // Covers: MT-1, MT-4, MT-5
 #[test]
 fn the_largest_buffer_of_most_segments_is_sent_and_received() {

@@ -101,7 +101,7 @@ pub trait Drive: Clock {
         let _ = (shard, budget);
         Poll::default()
     }
-    /// Returns whether a shard has anything to be driven; true by default.
+    /// Returns whether a shard has connections or listeners that must be driven; true by default.
     fn is_active(&self, shard: usize) -> bool {
         let _ = shard;
         true

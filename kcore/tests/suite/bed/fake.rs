@@ -1,4 +1,4 @@
-//! The fake LNet.
+//! The suite's world over the fake LNet, which delivers only the events that a test scripts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The scheduler threads: how each drives its shard, and which of them keeps watch.
+//! Scheduler threads: each drives its shard while no other thread polls it, and one of them, the
+//! keeper, watches for such shards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Watch {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
     }
 
-    /// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
+    /// [`Watch::serve`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
     pub(crate) fn serve_with(
         &self,
         drive: &dyn Drive,
@@ -75,7 +76,8 @@ impl Watch {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Returns whether a shard has work to be done and no driver.
+    /// Returns whether a shard is neglected: it has connections or listeners, and no thread has
+    /// polled it for a grace period.
     fn is_neglected(&self, drive: &dyn Drive, shard: usize) -> bool {
         let since_ns = drive.now_ns().saturating_sub(self.grace_ns);
         drive.tokens().is_left_since(shard, since_ns) && drive.is_active(shard)
@@ -133,7 +135,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         true
     }
 
-    /// Sleeps until there may be something to do, or no thread keeps watch.
+    /// Sleeps until its shard may need it, the watch has no keeper, or the watch has ended.
     fn rest(&self) {
         let watch = self.watch;
         let announce = || watch.resting.fetch_or(1 << self.shard, Ordering::Relaxed);
@@ -166,7 +168,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         tokens.is_given(self.shard, self.sleeper) || is_neglected()
     }
 
-    /// Announces sleep, and sleeps unless the reason is gone.
+    /// Announces sleep, and sleeps if `stays` still holds.
     fn sleep_while(&self, until_ns: Option<u64>, stays: impl FnOnce() -> bool) {
         self.sleeper.prepare();
         if stays() {
@@ -185,7 +187,7 @@ pub fn drive_shard(drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>, over
     drive_shard_with(drive, shard, sleeper, over, sleep_on_descriptors);
 }
 
-/// The algorithm, with the sleep as a parameter: a model checker cannot sleep in the kernel.
+/// [`drive_shard`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
 pub(crate) fn drive_shard_with(
     drive: &dyn Drive,
     shard: usize,

@@ -105,8 +105,8 @@ fn new_node() -> Result<&'static Node, NoMemory> {
 }
 
 impl Node {
-    /// Called only by the owner of the node: the thread that takes it from the spare ones, or gives
-    /// it back.
+    /// Sets the range of the node and clears its fault. Called only by the owner of the node: the
+    /// thread that takes it from the spare nodes or returns it to them.
     fn set(&self, range: Range<usize>, page_bytes: usize) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);

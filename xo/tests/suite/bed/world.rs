@@ -1,4 +1,4 @@
-//! The networks.
+//! The networks over which the suite runs, each with its nodes and domains.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
