@@ -2,7 +2,7 @@
 //!
 //! A portal of a NID has 4,095 ids for all transfer machines of the host. Without shares one user
 //! could take all of them, and no other user could start a machine there. The rule is that of
-//! [accounts](super::accounts): an ordinary user may take ids as long as it has no more of a group
+//! [accounts](super::accounts): an ordinary user may take ids while it has no more of a group
 //! than are free afterwards.
 
 use std::sync::Arc;

@@ -28,7 +28,11 @@ pub(super) struct Lingering {
 enum Unsent {
     /// The socket has no room.
     NoRoom,
+    /// Too many descriptors are unread, and this user's own clients are to blame
+    /// ([`UNREAD_BLAMED`]).
     OwnCrowd,
+    /// Too many descriptors are unread because of other users, or the porter does not have the
+    /// shared ones yet.
     OthersCrowd,
     /// The client is gone.
     Gone,
@@ -82,7 +86,7 @@ impl Worker {
         }
         sent.map_err(|errno| match errno {
             Errno::EAGAIN => Unsent::NoRoom,
-            // This user's clients have read enough of their replies for it to be within its share.
+            // The user's share is not exceeded: the kernel refuses because of other users.
             Errno::ETOOMANYREFS => Unsent::OthersCrowd,
             Errno::EPIPE | Errno::ECONNRESET => Unsent::Gone,
             errno => Unsent::Failed(errno),
