@@ -17,9 +17,9 @@ pub struct Slot<S, D> {
     pub driver: Mutex<D>,
 }
 
-/// All shards (S-203, S-312). Index: `sub * partitions + partition`, so that growing appends. There
-/// is one per partition at first; further hardware interfaces bring further ones, up to `nscheds`
-/// per partition.
+/// All shards (S-203, S-312). Each partition has one shard per hardware interface of the NIs, at
+/// least one and at most `nscheds`. The shards of one interface, one per partition, have the same
+/// number `sub`; the index of a shard is `sub * partitions + partition`, so that growth appends.
 #[derive(Debug)]
 pub struct Shards<S, D> {
     partitions: usize,

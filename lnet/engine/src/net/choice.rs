@@ -23,8 +23,9 @@ impl Net {
     /// MD's partition to the NI's device (S-209), the order in which the NIs were added. Pings and
     /// pushes to any node are treated in this way.
     ///
-    /// Another node would take several NIs for several nodes. For such a node, the NI of its first
-    /// message, whichever side sent that, is kept while the NI exists and its link is up.
+    /// A node that has announced no NIDs would take several NIs for several nodes. For such a node,
+    /// the NI of the first message between the two nodes, in either direction, is kept while the NI
+    /// exists and its link is up.
     pub(super) fn choose_ni<'a>(
         &mut self,
         shared: &'a NetShared,
