@@ -99,7 +99,7 @@
 //! ```
 //! use nlx_bev_cqueue::{Consumer, PopError, Producer, SharedMemory};
 //!
-//! The helper, which does not trust the client, makes the memory.
+//! // The helper, which does not trust the client, makes the memory.
 //! let (memory, fd) = SharedMemory::create(1024)?;
 //! let mut producer = Producer::<[u64; 4], _>::new(memory)?;
 //!

@@ -30,7 +30,7 @@ use crate::rules::{GET, GROW, PUT};
 ///
 /// ```compile_fail,E0599
 /// let (producer, consumer) = nlx_bev_cqueue::heap::<u64>(8)?;
-/// error: there is one producer
+/// let another = producer.clone(); // error: there is one producer
 /// # Ok::<(), nlx_bev_cqueue::Error>(())
 /// ```
 #[derive(Debug)]

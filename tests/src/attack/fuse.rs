@@ -5,7 +5,6 @@
 //! An ordinary user mounts it in new user and mount namespaces. When the process that serves it
 //! ends, every call that waits for an answer ends too. That process must not have the file open,
 //! since it would then wait for its own answer and could not be killed.
-//! cannot be killed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -10,7 +10,6 @@
 //! lock. HOW selects what the connections do then: `leave`; `gone`: they request more such
 //! descriptors, and cannot be answered; `unread`: they leave with operations whose end takes long,
 //! while such an answer waits for room.
-//! operations whose end takes long, while such an answer waits for room.
 
 use std::convert::Infallible;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
