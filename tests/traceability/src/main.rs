@@ -1,7 +1,7 @@
 //! Generates `docs/traceability.md` from `docs/requirements.md` and the marks in the tests.
 //!
-//! A mark is a comment above a test that lists the rows of `docs/requirements.md` that the test
-//! covers:
+//! A mark is a comment above a test. It lists the rows of `docs/requirements.md` that the test
+//! shows:
 //!
 //! ```text
 //! // Covers: S-203, MT-12
