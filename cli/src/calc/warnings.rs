@@ -3,7 +3,7 @@
 use lnet_node::Tunable;
 use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release, Rule};
 
-use super::result::{Calculation, is_kernel};
+use super::result::{Calculation, Node, is_kernel};
 use crate::units::counted;
 
 pub(super) fn all(of: &Calculation) -> Vec<String> {
@@ -48,43 +48,12 @@ fn idle_credits(of: &Calculation) -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns the warnings about one node.
 fn own(of: &Calculation, side: usize) -> Vec<String> {
     let (node, peers) = (&of.nodes[side], of.peers);
     let (peer, adjusted) = (&node.peer, &node.adjusted);
     let (name, release) = (peer.name, adjusted.release);
-    let mut warnings = Vec::new();
-    let mut none = |tunable: &str, reason: &str| {
-        if peer.has_set(tunable) {
-            warnings.push(format!("{name}: {tunable} has no effect: {reason}"));
-        }
-    };
-    if is_kernel(release) {
-        if peer.side.mapping == Mapping::FastReg {
-            none("fmr_flush_trigger", "fast registration has nothing to flush");
-        }
-        if !release.has_pieces() {
-            none("wrq_sge", "releases before 2.14 are taken to have one piece for each work request");
-        }
-        if peer.side.kernel_build < GLOBAL_REGION_PIVOT && release >= Release::V2_14 {
-            warnings.push(format!(
-                "{name}: {release} on a kernel of build {} is not known to exist",
-                peer.side.kernel_build
-            ));
-        }
-        if release >= Release::V2_12 && peer.has_set("concurrent_sends") {
-            warnings.push(format!(
-                "{name}: concurrent_sends does not change any queue since 2.12: it only holds sends back"
-            ));
-        }
-    } else {
-        for tunable in ["mapping", "kernel_build"] {
-            none(tunable, "nlx registers memory once");
-        }
-        for tunable in ["peer_credits_hiw", "peercredits_hiw"] {
-            none(tunable, "nlx returns credits when half of them are owed");
-        }
-        idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
-    }
+    let mut warnings = without_effect(node);
     warnings.extend(adjusted.changes.iter().filter(|change| change.rule == Rule::PiecesMax).map(|change| {
         format!(
             "{name}: {} {} has no effect beyond {}: {}",
@@ -118,6 +87,46 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
             .filter(|other| !is_told(other))
             .map(|other| format!("{name}: {other} changes nothing here: no size depends on it")),
     );
+    warnings
+}
+
+/// Returns the warnings about tunables that have no effect in a node's release, or less than expected.
+fn without_effect(node: &Node) -> Vec<String> {
+    let (peer, release) = (&node.peer, node.adjusted.release);
+    let name = peer.name;
+    let mut warnings = Vec::new();
+    let mut none = |tunable: &str, reason: &str| {
+        if peer.has_set(tunable) {
+            warnings.push(format!("{name}: {tunable} has no effect: {reason}"));
+        }
+    };
+    if is_kernel(release) {
+        if peer.side.mapping == Mapping::FastReg {
+            none("fmr_flush_trigger", "fast registration has nothing to flush");
+        }
+        if !release.has_pieces() {
+            none("wrq_sge", "releases before 2.14 are taken to have one piece for each work request");
+        }
+        if peer.side.kernel_build < GLOBAL_REGION_PIVOT && release >= Release::V2_14 {
+            warnings.push(format!(
+                "{name}: {release} on a kernel of build {} is not known to exist",
+                peer.side.kernel_build
+            ));
+        }
+        if release >= Release::V2_12 && peer.has_set("concurrent_sends") {
+            warnings.push(format!(
+                "{name}: concurrent_sends does not change any queue since 2.12: it only holds sends back"
+            ));
+        }
+    } else {
+        for tunable in ["mapping", "kernel_build"] {
+            none(tunable, "nlx registers memory once");
+        }
+        for tunable in ["peer_credits_hiw", "peercredits_hiw"] {
+            none(tunable, "nlx returns credits when half of them are owed");
+        }
+        idle().for_each(|tunable| none(tunable.name(), tunable.meaning()));
+    }
     warnings
 }
 

@@ -11,7 +11,7 @@ use super::source::Source;
 use crate::Step;
 use crate::buffers::receive_index;
 use crate::conn::{Ended, Received};
-use crate::connection::ConnState;
+use crate::connection::{ConnState, Connection};
 use crate::fabric::{Completion, WorkError};
 use crate::item::{Described, Item, PayloadSource};
 use crate::o2ib::Turn;
@@ -103,16 +103,7 @@ impl RxConn {
         completion.status.map_err(of_work)?;
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
-        let bytes = self.receive.bytes(index, completion.length as usize);
-        let wrong = || {
-            Miss::gone(Errno::EIO, "the device reports a receive without such a buffer or of such a length")
-        };
-        let bytes = bytes.ok_or_else(wrong)?;
-        if conn.cksum && verify_checksum(bytes).is_err() {
-            turn.shard.counters.rx.checksum_errors.one();
-        }
-        let message = Message::parse(bytes).map_err(|error| Miss::said(Step::Established, &error))?;
-        conn.link.check(&message.head).map_err(|error| Miss::said(Step::Established, &error))?;
+        let message = read(conn, self.receive.bytes(index, completion.length as usize), turn)?;
         let received = live.machine.received(&message);
         let (receipt, received) = received.map_err(|error| Miss::broke(error.errno(), error))?;
         let counters = &turn.shard.counters.rx;
@@ -165,6 +156,19 @@ impl RxConn {
         reposts.push((index, receipt));
         Ok(())
     }
+}
+
+/// Reads and checks the message in these bytes of a receive buffer.
+fn read<'a>(conn: &Connection, bytes: Option<&'a [u8]>, turn: Turn<'_>) -> Result<Message<'a>, Miss> {
+    let wrong =
+        || Miss::gone(Errno::EIO, "the device reports a receive without such a buffer or of such a length");
+    let bytes = bytes.ok_or_else(wrong)?;
+    if conn.cksum && verify_checksum(bytes).is_err() {
+        turn.shard.counters.rx.checksum_errors.one();
+    }
+    let message = Message::parse(bytes).map_err(|error| Miss::said(Step::Established, &error))?;
+    conn.link.check(&message.head).map_err(|error| Miss::said(Step::Established, &error))?;
+    Ok(message)
 }
 
 /// Processes the completion of a send.
