@@ -76,7 +76,8 @@ impl CptConfig {
         }
     }
 
-    /// Whether the number of partitions deserves a warning: more than four times the estimate.
+    /// Returns whether the number of partitions deserves a warning: more than four times the
+    /// estimate.
     pub fn is_excessive(&self, topology: &Topology) -> bool {
         self.pattern.is_none() && self.npartitions > EXCESS * self.estimate.partitions(topology)
     }

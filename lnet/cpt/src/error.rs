@@ -175,8 +175,8 @@ pub enum CptError {
 }
 
 impl CptError {
-    /// The errno that LNet reports for it: `ENODEV` if CPUs or nodes are missing, `EINVAL` for
-    /// invalid arguments (lnet-semantics 21), and the system's own for an error of the system.
+    /// Returns the errno that LNet reports for it: `ENODEV` if CPUs or nodes are missing, `EINVAL`
+    /// for invalid arguments (lnet-semantics 21), and the system's own for an error of the system.
     pub fn errno(&self) -> Errno {
         match self {
             CptError::NoSuchCpu { .. }

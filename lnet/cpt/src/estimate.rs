@@ -61,7 +61,7 @@ fn classic(cpus: usize, nodes: usize) -> usize {
     fitted
 }
 
-/// The largest number up to `most` that divides `cpus`.
+/// Returns the largest number up to `most` that divides `cpus`.
 fn divisor_below(cpus: usize, most: usize) -> usize {
     (1..=most).rev().find(|number| cpus.is_multiple_of(*number)).unwrap_or(1)
 }

@@ -83,7 +83,7 @@ impl Machine {
         self.topology_within(&self.select(|_| true))
     }
 
-    /// The topology as seen by a process that may only use these CPUs.
+    /// Returns the topology as seen by a process that may only use these CPUs.
     pub(crate) fn topology_within(&self, allowed: &CpuSet) -> Topology {
         let root = tempfile::tempdir().unwrap();
         self.write(root.path());

@@ -118,7 +118,7 @@ thread_local! {
     static IS_NEAR: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread has only a default memory policy: the kernel's, or this module's.
+/// Returns whether this thread has only a default memory policy: the kernel's, or this module's.
 fn may_place() -> bool {
     // If the system does not report the policy, the attempt to place shows whether it can.
     IS_NEAR.get() || ThreadPolicy::current().map_or(true, |policy| policy.is_default())
@@ -163,7 +163,7 @@ impl PartitionMemory {
         PartitionMemory(nodes_of(table, None).filter(|_| several).map(|_| table.clone()))
     }
 
-    /// Whether memory is placed. If not, the methods cost nothing.
+    /// Returns whether memory is placed. If not, the methods cost nothing.
     #[must_use]
     pub fn is_placed(&self) -> bool {
         self.0.is_some()

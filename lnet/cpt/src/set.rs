@@ -80,7 +80,7 @@ impl<K> NumberSet<K> {
         NumberSet { words: Vec::new(), kind: PhantomData }
     }
 
-    /// Whether `number` is in the set.
+    /// Returns whether `number` is in the set.
     pub fn contains(&self, number: usize) -> bool {
         self.words.get(number / WORD_BITS).is_some_and(|word| word >> (number % WORD_BITS) & 1 == 1)
     }
@@ -100,7 +100,7 @@ impl<K> NumberSet<K> {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -128,7 +128,7 @@ impl<K> NumberSet<K> {
         })
     }
 
-    /// Whether every number is also in `other`.
+    /// Returns whether every number is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
     }

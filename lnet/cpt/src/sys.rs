@@ -50,7 +50,8 @@ impl ThreadPolicy {
         self.set().map(|()| before)
     }
 
-    /// Whether it is the kernel's default: memory lies where the thread runs that touches it first.
+    /// Returns whether it is the kernel's default: memory lies where the thread runs that touches
+    /// it first.
     pub(crate) fn is_default(&self) -> bool {
         matches!(self.mode, libc::MPOL_DEFAULT | libc::MPOL_LOCAL)
     }

@@ -222,14 +222,14 @@ impl CptTable {
         self.topology.as_deref()
     }
 
-    /// Whether the partitions have no CPUs: [`single`](CptTable::single),
+    /// Returns whether the partitions have no CPUs: [`single`](CptTable::single),
     /// [`virtual_parts`](CptTable::virtual_parts).
     pub fn is_virtual(&self) -> bool {
         self.topology.is_none()
     }
 
-    /// Whether threads and memory are placed. One partition that covers all CPUs switches affinity
-    /// off (`npartitions=1`, S-303), and virtual partitions have no CPUs.
+    /// Returns whether threads and memory are placed. One partition that covers all CPUs switches
+    /// affinity off (`npartitions=1`, S-303), and virtual partitions have no CPUs.
     pub fn has_affinity(&self) -> bool {
         let off = self.is_virtual() || (self.parts.len() == 1 && self.covers_all);
         !off
@@ -302,7 +302,7 @@ impl CptTable {
         }
     }
 
-    /// Whether the partition, or the table, has a CPU.
+    /// Returns whether the partition, or the table, has a CPU.
     pub fn online(&self, cpt: impl Into<Option<usize>>) -> bool {
         let cpt = cpt.into();
         match self.is_virtual() {

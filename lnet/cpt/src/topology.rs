@@ -114,7 +114,7 @@ impl Topology {
         &self.nodes
     }
 
-    /// Whether the machine reports its NUMA nodes. Otherwise there is one, number 0.
+    /// Returns whether the machine reports its NUMA nodes. Otherwise there is one, number 0.
     pub fn is_numa(&self) -> bool {
         self.numa
     }
@@ -168,7 +168,7 @@ impl Topology {
 }
 
 impl Cpu {
-    /// Whether both are hyper-threads of one core.
+    /// Returns whether both are hyper-threads of one core.
     pub(crate) fn same_core(&self, other: &Cpu) -> bool {
         (self.socket, self.node, self.core) == (other.socket, other.node, other.core)
     }

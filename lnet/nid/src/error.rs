@@ -143,7 +143,7 @@ pub enum NidError {
 }
 
 impl NidError {
-    /// The errno that LNet reports for this error: always `EINVAL`.
+    /// Returns the errno that LNet reports for this error: always `EINVAL`.
     #[must_use]
     pub fn errno(&self) -> i32 {
         EINVAL

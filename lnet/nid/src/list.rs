@@ -52,14 +52,14 @@ impl NidList {
         &self.0
     }
 
-    /// Whether the list has no expressions.
+    /// Returns whether the list has no expressions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether one of the ranges contains the NID. [`Nid::ANY`] is never contained: it names no
-    /// interface.
+    /// Returns whether one of the ranges contains the NID. [`Nid::ANY`] is never contained: it
+    /// names no interface.
     #[must_use]
     pub fn contains(&self, nid: Nid) -> bool {
         self.0.iter().any(|range| range.contains(nid))

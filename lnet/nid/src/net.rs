@@ -138,7 +138,7 @@ impl Net {
         self.0 as u16
     }
 
-    /// Whether this is [`Net::ANY`].
+    /// Returns whether this is [`Net::ANY`].
     #[must_use]
     pub const fn is_any(self) -> bool {
         self.net_type().0 == NetType::ANY.0

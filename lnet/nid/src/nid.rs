@@ -159,19 +159,19 @@ impl Nid {
         Ok(nid)
     }
 
-    /// Whether this is the wildcard.
+    /// Returns whether this is the wildcard.
     #[must_use]
     pub const fn is_any(self) -> bool {
         self.net_type == NetType::ANY.0
     }
 
-    /// Whether this is on the network `lo`, and so the node itself.
+    /// Returns whether this is on the network `lo`, and so the node itself.
     #[must_use]
     pub const fn is_loopback(self) -> bool {
         self.net_type == NetType::LO.0
     }
 
-    /// Whether the NID has a 64-bit legacy form, see [`Nid::to_nid4`].
+    /// Returns whether the NID has a 64-bit legacy form, see [`Nid::to_nid4`].
     #[must_use]
     pub const fn is_nid4(self) -> bool {
         self.is_any() || self.size == 0

@@ -21,9 +21,9 @@ pub fn printable(text: &str) -> Printable<'_> {
     Printable(text)
 }
 
-/// Whether a character has no effect except its own appearance. Not printable: control characters
-/// (U+0000–U+001F, U+007F–U+009F), line and paragraph separators, and format characters, among them
-/// those that change the direction of text (U+202A–U+202E, U+2066–U+2069).
+/// Returns whether a character has no effect except its own appearance. Not printable: control
+/// characters (U+0000–U+001F, U+007F–U+009F), line and paragraph separators, and format characters,
+/// among them those that change the direction of text (U+202A–U+202E, U+2066–U+2069).
 #[must_use]
 pub fn is_printable(letter: char) -> bool {
     match letter {

@@ -33,13 +33,13 @@ impl Pid {
         Pid(Pid::USERSPACE | port as u32)
     }
 
-    /// Whether the userspace flag is set; false for [`Pid::ANY`].
+    /// Returns whether the userspace flag is set; false for [`Pid::ANY`].
     #[must_use]
     pub const fn is_userspace(self) -> bool {
         !self.is_any() && self.0 & Pid::USERSPACE != 0
     }
 
-    /// Whether this is [`Pid::ANY`].
+    /// Returns whether this is [`Pid::ANY`].
     #[must_use]
     pub const fn is_any(self) -> bool {
         self.0 == Pid::ANY.0

@@ -67,7 +67,8 @@ impl NidRange {
         }
     }
 
-    /// Whether the range contains the NID. [`Nid::ANY`] is never contained: it names no interface.
+    /// Returns whether the range contains the NID. [`Nid::ANY`] is never contained: it names no
+    /// interface.
     #[must_use]
     pub fn contains(&self, nid: Nid) -> bool {
         if nid.is_any() || self.net.is_some_and(|net| net != nid.net()) {

@@ -109,7 +109,7 @@ impl NodeConfig {
         self
     }
 
-    /// The networks configured so far.
+    /// Returns the networks configured so far.
     #[must_use]
     pub fn nets(&self) -> &[NetSpec] {
         &self.nets
@@ -239,13 +239,13 @@ impl NodeConfig {
         &mut self.o2ib
     }
 
-    /// The configuration of the TCP LND on a node with these partitions.
+    /// Returns the configuration of the TCP LND on a node with these partitions.
     pub(crate) fn tcp_on(&self, table: &Arc<CptTable>) -> SockConfig {
         let (partitions, nscheds) = shards_on(table, self.tcp.nscheds);
         SockConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.sock() }
     }
 
-    /// The configuration of the verbs LND on a node with these partitions.
+    /// Returns the configuration of the verbs LND on a node with these partitions.
     pub(crate) fn verbs_on(&self, table: &Arc<CptTable>) -> O2ibConfig {
         let (partitions, nscheds) = shards_on(table, self.o2ib.nscheds);
         O2ibConfig { partitions, nscheds, memory: PartitionMemory::of(table), ..self.o2ib.clone() }
@@ -255,7 +255,7 @@ impl NodeConfig {
         self.engine.pid
     }
 
-    /// The configuration of the engine for one run of the node.
+    /// Returns the configuration of the engine for one run of the node.
     pub(crate) fn engine(&self, partitions: Arc<CptTable>, interface_cookie: u64) -> EngineConfig {
         EngineConfig { partitions, interface_cookie, ..self.engine.clone() }
     }
@@ -268,8 +268,8 @@ impl NodeConfig {
         self.partitions.refuse(source)
     }
 
-    /// The configuration of the TCP LND. The LND cannot query a link's speed: each NI gets its own
-    /// number of connections.
+    /// Returns the configuration of the TCP LND. The LND cannot query a link's speed: each NI gets
+    /// its own number of connections.
     pub(crate) fn sock(&self) -> SockConfig {
         let peer_credits = peer_credits_within(self.tcp.credits, &self.tcp);
         SockConfig { conns_per_peer: self.tcp.conns_per_peer.max(1), peer_credits, ..self.tcp.clone() }

@@ -71,13 +71,13 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Whether all its NIDs are one peer (Multi-Rail).
+    /// Returns whether all its NIDs are one peer (Multi-Rail).
     #[must_use]
     pub fn is_multi_rail(&self) -> bool {
         self.features.contains(Features::MULTI_RAIL)
     }
 
-    /// Whether it takes part in discovery: it acknowledges pushes.
+    /// Returns whether it takes part in discovery: it acknowledges pushes.
     #[must_use]
     pub fn is_discoverable(&self) -> bool {
         self.features.contains(Features::MULTI_RAIL | Features::DISCOVERY)

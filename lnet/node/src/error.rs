@@ -199,7 +199,7 @@ impl NodeError {
         NodeError::Tunable { name: name.to_string(), value, reason, errno: Errno::EINVAL }
     }
 
-    /// The reason of a [`NodeError::Network`], without the text.
+    /// Returns the reason of a [`NodeError::Network`], without the text.
     pub(crate) fn reason(&self) -> Option<&str> {
         match self {
             NodeError::Network { reason, .. } => Some(reason),
@@ -207,7 +207,7 @@ impl NodeError {
         }
     }
 
-    /// The errno that LNet reports for it.
+    /// Returns the errno that LNet reports for it.
     pub fn errno(&self) -> Errno {
         match self {
             NodeError::Network { .. }
@@ -236,7 +236,7 @@ impl NodeError {
     }
 }
 
-/// The text of an errno, and its name.
+/// Returns the text of an errno, and its name.
 pub(crate) fn errno_text(errno: Errno) -> String {
     format!("{} ({errno:?})", errno.desc().to_lowercase())
 }
@@ -245,7 +245,7 @@ fn line_text(line: Option<usize>) -> String {
     line.map(|line| format!(", line {line}")).unwrap_or_default()
 }
 
-/// A path, escaped for printing.
+/// Returns a path, escaped for printing.
 pub(crate) fn printable_path(path: &std::path::Path) -> String {
     printable(&path.to_string_lossy()).to_string()
 }

@@ -33,7 +33,7 @@ impl Host {
         Ok(Host { interfaces: Interface::all()?, devices })
     }
 
-    /// The interfaces of a port of an RDMA device, in the port's order.
+    /// Returns the interfaces of a port of an RDMA device, in the port's order.
     pub(crate) fn of_port<'a>(&'a self, port: &RdmaPort) -> impl Iterator<Item = &'a Interface> {
         let named = port.netdevs.clone().into_iter();
         named.flat_map(|name| self.interfaces.iter().filter(move |interface| interface.device() == name))
@@ -104,13 +104,13 @@ impl Interface {
         usable().find(IpAddr::is_ipv4).or_else(|| usable().next())
     }
 
-    /// The name of its device: an alias (`eth0:1`) is another address of the device before the
-    /// colon.
+    /// Returns the name of its device: an alias (`eth0:1`) is another address of the device before
+    /// the colon.
     pub(crate) fn device(&self) -> &str {
         sysfs::device(&self.name)
     }
 
-    /// The network device that carries it: the card below a VLAN, the first one of a bond.
+    /// Returns the network device that carries it: the card below a VLAN, the first one of a bond.
     pub(crate) fn carrier(&self) -> String {
         sysfs::carrier(&self.name)
     }
@@ -131,8 +131,8 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-/// Whether an IPv6 address is valid on one link only. IPv4's 169.254.0.0/16 names hosts as other
-/// addresses do.
+/// Returns whether an IPv6 address is valid on one link only. IPv4's 169.254.0.0/16 names hosts as
+/// other addresses do.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

@@ -44,7 +44,7 @@ impl Interrupt {
         self.sleeper.wake();
     }
 
-    /// Whether it has been raised.
+    /// Returns whether it has been raised.
     pub fn is_raised(&self) -> bool {
         // SYNC interrupt.raised
         self.raised.load(Ordering::Acquire)
@@ -65,7 +65,7 @@ impl Node {
         self.driver().wait(&interrupt.sleeper, deadline_ns, || interrupt.is_raised())
     }
 
-    /// The end of a time limit that starts now, on the node's clock.
+    /// Returns the end of a time limit that starts now, on the node's clock.
     pub(crate) fn deadline_ns(&self, time: Duration) -> u64 {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.driver().now_ns().saturating_add(time_ns)

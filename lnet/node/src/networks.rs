@@ -46,7 +46,7 @@ pub(crate) struct NetInterface {
 }
 
 impl NetSpec {
-    /// The network on the first interface that is not loopback.
+    /// Returns the network on the first interface that is not loopback.
     pub(crate) fn plain(net: Net) -> NetSpec {
         NetSpec { net, interfaces: Vec::new(), cpts: CptSet::default(), tunables: NiTunables::default() }
     }
@@ -68,7 +68,7 @@ impl NetSpec {
         self.net
     }
 
-    /// An interface's own partitions, otherwise the network's.
+    /// Returns an interface's own partitions, otherwise the network's.
     pub(crate) fn cpts_of<'a>(&'a self, interface: &'a NetInterface) -> &'a CptSet {
         if interface.cpts.is_empty() { &self.cpts } else { &interface.cpts }
     }
@@ -99,7 +99,7 @@ impl fmt::Display for NetSpec {
 pub struct Networks(pub(crate) Vec<NetSpec>);
 
 impl Networks {
-    /// The networks, in the order of the text.
+    /// Returns the networks, in the order of the text.
     pub fn nets(&self) -> &[NetSpec] {
         &self.0
     }

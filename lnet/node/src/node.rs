@@ -414,7 +414,7 @@ impl Node {
         &self.drive
     }
 
-    /// Whether ESHUTDOWN means that the whole node ends.
+    /// Returns whether ESHUTDOWN means that the whole node ends.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }

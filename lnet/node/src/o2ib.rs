@@ -26,7 +26,7 @@ impl Verbs {
         Verbs { config, lnd: OnceLock::new(), claims: Mutex::default() }
     }
 
-    /// The LND, if the node has had a network over RDMA.
+    /// Returns the LND, if the node has had a network over RDMA.
     pub(crate) fn get(&self) -> Option<&Arc<O2ibLnd>> {
         self.lnd.get()
     }

@@ -27,12 +27,12 @@ impl From<Arc<CptTable>> for Partitions {
 }
 
 impl Partitions {
-    /// The tunables, unless there is a table.
+    /// Returns the tunables, unless there is a table.
     pub(crate) fn tunables(&self) -> Option<&CptConfig> {
         self.table.is_none().then_some(&self.tunables)
     }
 
-    /// The tunables, for changes; they replace a table set before.
+    /// Returns the tunables, for changes; they replace a table set before.
     pub(crate) fn tunables_mut(&mut self) -> &mut CptConfig {
         self.table = None;
         &mut self.tunables
@@ -63,7 +63,7 @@ impl Partitions {
         excess.into_iter().chain(absent).map(|odd| format!("{}: {odd}", tunables_text(config))).collect()
     }
 
-    /// The error of a table that cannot be created or used.
+    /// Returns the error of a table that cannot be created or used.
     pub(crate) fn refuse(&self, source: CptError) -> NodeError {
         let tunables = match self.tunables() {
             None => "CPU partitions of the program".to_string(),
@@ -73,7 +73,7 @@ impl Partitions {
     }
 }
 
-/// The tunables as a user writes them.
+/// Returns the tunables as a user writes them.
 fn tunables_text(config: &CptConfig) -> String {
     let number = (config.npartitions > 0).then(|| format!("cpu_npartitions={}", config.npartitions));
     let pattern = config.pattern.as_ref().map(|pattern| format!("cpu_pattern=\"{pattern}\""));

@@ -52,7 +52,7 @@ pub enum PingStep {
 }
 
 impl PingStep {
-    /// The step as one word, for programs.
+    /// Returns the step as one word, for programs.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -169,13 +169,13 @@ fn answer(info: &PingInfo, round_trip: Duration) -> PingAnswer {
     PingAnswer { nids, pid: info.pid, features: info.features.0, round_trip }
 }
 
-/// The failure of a ping on a node that has been shut down.
+/// Returns the failure of a ping on a node that has been shut down.
 fn shut_down(target: Nid) -> PingFailure {
     let reason = format!("this node has been shut down: {}", errno_text(Errno::ESHUTDOWN));
     PingFailure::new(target, PingStep::ShutDown, Errno::ESHUTDOWN, reason, "ask from a node that runs")
 }
 
-/// The failure of a ping that LNet refused to start.
+/// Returns the failure of a ping that LNet refused to start.
 pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     if node.is_ending() {
         return shut_down(target);
@@ -188,7 +188,8 @@ pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     PingFailure::new(target, PingStep::Route, error.errno(), error.to_string(), advice)
 }
 
-/// The failure of a ping from LNet's error: the LND knows the failed step, LNet only the errno.
+/// Returns the failure of a ping from LNet's error: the LND knows the failed step, LNet only the
+/// errno.
 pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     let errno = error.errno();
     // The NI that sent the ping may have been removed from a node that continues.
@@ -223,7 +224,7 @@ pub(crate) fn error_text(target: Nid, error: &LNetError) -> String {
     what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()
 }
 
-/// The last failed connection to the node, if any.
+/// Returns the last failed connection to the node, if any.
 fn last_failure(node: &Node, target: Nid) -> Option<PingFailure> {
     let failure = match node.o2ib().filter(|_| over_rdma(target)) {
         Some(lnd) => lnd.last_failure(target),
@@ -252,8 +253,8 @@ fn from_lnd(target: Nid, failure: &Failure) -> PingFailure {
     PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", errno_text(*errno)), advice)
 }
 
-/// The failure of a wait that timed out or was interrupted. Reports the step under way, otherwise
-/// the last failure.
+/// Returns the failure of a wait that timed out or was interrupted. Reports the step under way,
+/// otherwise the last failure.
 pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeout: Duration) -> PingFailure {
     if interrupt.is_raised() {
         let (step, errno) = (PingStep::Interrupted, Errno::EINTR);

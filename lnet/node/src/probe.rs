@@ -91,7 +91,7 @@ fn zeros(bytes: usize) -> Result<IoVec, LNetError> {
     Ok(IoVec::whole(Region::heap(bytes).map_err(no_memory)?))
 }
 
-/// The failure of a probe that was not acknowledged despite a connection.
+/// Returns the failure of a probe that was not acknowledged despite a connection.
 fn unacknowledged(target: Nid, bytes: usize, timeout: Duration, stuck: Option<Connection>) -> PingFailure {
     let (step, state, advice) = match stuck {
         Some(Connection { conn_type, tcp, .. }) => (

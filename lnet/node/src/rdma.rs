@@ -21,7 +21,7 @@ pub(crate) const WITHOUT_VERBS: &str = "this program is built without RDMA; buil
 const NO_DEVICE: &str = "this host has no RDMA device; without such hardware, soft RoCE makes one of an Ethernet \
                                     interface: 'rdma link add rxe0 type rxe netdev eth0'";
 
-/// The reason why no network over RDMA is possible without a known device, with advice.
+/// Returns the reason why no network over RDMA is possible without a known device, with advice.
 pub(crate) fn no_device(built_without: Option<&'static str>) -> &'static str {
     built_without.unwrap_or(NO_DEVICE)
 }
@@ -99,7 +99,7 @@ impl RdmaDevice {
 }
 
 impl RdmaPort {
-    /// Whether it can be used at this moment.
+    /// Returns whether it can be used at this moment.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -120,7 +120,7 @@ impl Gid {
         self.gid.to_ipv4_mapped()
     }
 
-    /// Whether packets with it are UDP, which routers and most switches handle (RoCE v2).
+    /// Returns whether packets with it are UDP, which routers and most switches handle (RoCE v2).
     #[must_use]
     pub fn is_routable(&self) -> bool {
         self.kind == "RoCE v2"

@@ -78,7 +78,7 @@ impl SchedThreads {
         }
     }
 
-    /// The sleeper of a shard's thread; one may be left from a thread that failed to start.
+    /// Returns the sleeper of a shard's thread; one may be left from a thread that failed to start.
     fn sleeper(&self, shard: usize) -> Result<Arc<Sleeper>, Errno> {
         if let Some(sleeper) = self.drive.tokens().sched_thread(shard) {
             return Ok(sleeper);

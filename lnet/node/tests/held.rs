@@ -72,7 +72,7 @@ impl Side {
         self.lnet.md_attach(me, self.md(length, MdOptions::OP_PUT), Unlink::Auto).unwrap();
     }
 
-    /// The result of the next event of this kind.
+    /// Returns the result of the next event of this kind.
     fn result(&self, kind: EventKind) -> Result<(), Errno> {
         loop {
             let event = self.node.eq_poll(&[self.eq], Some(PATIENCE)).unwrap().expect("it hangs").event;

@@ -20,12 +20,13 @@ const LNET_MTU: usize = 1 << 20;
 /// Held by each test: the tests share the threads and pages of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The CPUs of the kernel's NUMA node, in the kernel's notation.
+/// Returns the CPUs of the kernel's NUMA node, in the kernel's notation.
 fn cpus_of_node(node: usize) -> String {
     fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).unwrap().trim().to_string()
 }
 
-/// The CPUs of this process's scheduler threads, as the kernel reports them: the different lists.
+/// Returns the CPUs of this process's scheduler threads, as the kernel reports them: the different
+/// lists.
 fn bindings() -> BTreeSet<String> {
     let allowed = |task: fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();

@@ -57,7 +57,7 @@ impl Batch {
         self.works.push(Work { id, pieces: pieces.len(), kind, signalled, inline });
     }
 
-    /// Whether the batch is large enough for a call.
+    /// Returns whether the batch is large enough for a call.
     pub(crate) fn is_full(&self) -> bool {
         self.works.len() >= POSTED_TOGETHER
     }

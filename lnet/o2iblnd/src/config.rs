@@ -33,8 +33,8 @@ pub struct O2ibConfig {
     /// connection is closed (`timeout`); 0, for which kernel nodes use LNet's own timeout, means
     /// [`TIMEOUT_S`].
     pub timeout_s: u32,
-    /// The most shards per CPU partition; each hardware interface beyond the first adds one
-    /// (`nscheds`, S-312). 0 counts as 1; a node chooses by its cores instead.
+    /// The maximum number of shards per CPU partition; each hardware interface beyond the first
+    /// adds one (`nscheds`, S-312). 0 counts as 1; a node chooses by its cores instead.
     pub nscheds: usize,
     /// Connections to a peer that this node opens (`conns_per_peer`).
     pub conns_per_peer: u8,

@@ -140,7 +140,7 @@ impl<T> Conn<T> {
         Table::<T>::bytes(operations) + Posts::bytes(limits.sends.max(1).into()) + queues
     }
 
-    /// Whether [`Conn::queue`] takes a message now.
+    /// Returns whether [`Conn::queue`] takes a message now.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.own < self.limits.messages
@@ -204,7 +204,8 @@ impl<T> Conn<T> {
         slot.item.take()
     }
 
-    /// Whether an own GET waits for its answer: until then the peer may write into its memory.
+    /// Returns whether an own GET waits for its answer: until then the peer may write into its
+    /// memory.
     #[must_use]
     pub fn awaits_data(&self) -> bool {
         self.table.live().any(|slot| slot.is_unanswered(MessageKind::GetReq))

@@ -20,9 +20,9 @@ use crate::transmit::TransmitBuffers;
 use crate::writes::WriteLimits;
 use lnet_lnd::slab::Key;
 
-/// The most messages that wait for the end of a cork ([`lnet_api::corked`]): the number that LNet
-/// has in flight to a peer by default. When more are queued, they are sent at once, so that the
-/// peer begins while this side continues.
+/// The maximum number of messages that wait for the end of a cork ([`lnet_api::corked`]): the
+/// number that LNet has in flight to a peer by default. When more are queued, they are sent at
+/// once, so that the peer begins while this side continues.
 const CORKED_MAX: usize = 8;
 
 /// One established connection.
@@ -68,9 +68,9 @@ pub(crate) struct LiveConn {
     pub(crate) batch: Batch,
 }
 
-/// Why a connection does not take a message.
+/// The reason why a connection does not take a message.
 pub(crate) enum Refused {
-    /// The most own messages are queued.
+    /// The limit on queued own messages is reached.
     Full,
     /// The connection has ended.
     Closed,

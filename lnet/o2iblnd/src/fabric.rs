@@ -47,17 +47,17 @@ pub trait Fabric: Send + Sync {
 
 /// An open device.
 pub trait Device: Send + Sync {
-    /// Its name: `mlx5_0`.
+    /// Returns its name: `mlx5_0`.
     fn name(&self) -> &str;
 
     /// Returns the device's limits.
     fn limits(&self) -> &DeviceLimits;
 
-    /// Whether it is implemented in software (soft-RoCE, soft-iWARP): it then sends on this host's
-    /// processors, when no other thread occupies them.
+    /// Returns whether it is implemented in software (soft-RoCE, soft-iWARP): it then sends on this
+    /// host's processors, when no other thread occupies them.
     fn is_program(&self) -> bool;
 
-    /// Whether its port is up at this moment, so that messages pass.
+    /// Returns whether its port is up at this moment, so that messages pass.
     fn is_up(&self) -> bool;
 
     /// Registers [`Region::extent`], the whole of a region or of its arena: until the [`Memory`] is
@@ -201,7 +201,7 @@ pub enum CmEvent {
     },
 }
 
-/// Why a connection was rejected.
+/// The reason why a connection was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
     /// By the peer's driver (status 28), with this record.
@@ -397,7 +397,8 @@ pub struct PostError {
 /// The completions of one poll.
 pub type Completions = SmallVec<[Completion; COMPLETIONS_PER_LOOK]>;
 
-/// The most completions of one poll, and the most receives that are posted again in one call.
+/// The maximum number of completions of one poll, and the most receives that are posted again in
+/// one call.
 pub const COMPLETIONS_PER_LOOK: usize = 16;
 
 /// A completed work request.
@@ -411,7 +412,7 @@ pub struct Completion {
     pub status: Result<(), WorkError>,
 }
 
-/// Why a work request failed: the status of verbs (`ibv_wc_status`).
+/// The reason why a work request failed: the status of verbs (`ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkError {
     /// It was not carried out, as its connection has ended (5).
@@ -426,7 +427,7 @@ pub enum WorkError {
     Other(u32),
 }
 
-/// Why an RDMA object could not be made or an operation failed.
+/// The reason why an RDMA object could not be made or an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {errno}")]
 pub struct FabricError {

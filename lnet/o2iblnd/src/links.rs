@@ -34,9 +34,9 @@ pub use pace::{Bounds, MESSAGE_GRACE_NS};
 use pace::{Pace, Pause};
 pub use types::{Answer, LinkId, Next, Outcome};
 
-/// The most connections to one peer, attempts of both sides included: twice the largest
-/// `conns_per_peer`, 127, as both sides may open that number. Further requests of the peer are
-/// rejected with NO_RESOURCES.
+/// The maximum number of connections to one peer, attempts of both sides included: twice the
+/// largest `conns_per_peer`, 127, as both sides may open that number. Further requests of the peer
+/// are rejected with NO_RESOURCES.
 pub const LINKS_MAX: usize = 254;
 
 /// The number of consecutive failures of attempts that complete a set of connections, after which
@@ -101,7 +101,7 @@ impl lnet_lnd::protocol::Links for Links {
         }
     }
 
-    /// Whether there is no connection, no attempt, and no pause to remember.
+    /// Returns whether there is no connection, no attempt, and no pause to remember.
     fn is_forgettable(&self, now_ns: u64) -> bool {
         self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
     }
@@ -321,7 +321,7 @@ impl Links {
         self.rest_if_idle();
     }
 
-    /// Whether any connection is established.
+    /// Returns whether any connection is established.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         !self.live.is_empty()
@@ -348,8 +348,8 @@ impl Links {
         usize::from(self.bounds.conns.max(1)).min(LINKS_MAX)
     }
 
-    /// Whether an own attempt that was rejected is tried again (lnet-wire 33): messages wait for
-    /// it, or it completes a set; and no connection of the peer's is being made.
+    /// Returns whether an own attempt that was rejected is tried again (lnet-wire 33): messages
+    /// wait for it, or it completes a set; and no connection of the peer's is being made.
     fn is_wanted(&self, waiting: bool) -> bool {
         let incoming = self.pending.iter().any(|pending| !pending.own);
         if self.live.is_empty() { waiting && !incoming } else { self.live.len() < self.wanted() }

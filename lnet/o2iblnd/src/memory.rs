@@ -36,8 +36,8 @@ const SLOT: LndSlot = LndSlot::new(1).expect("a slot");
 /// registration.
 const REGISTERED_MIN: usize = 4096;
 
-/// The most devices that know one region: more than a host has. Removed devices count until the
-/// region is freed.
+/// The maximum number of devices that know one region: more than a host has. Removed devices count
+/// until the region is freed.
 const DEVICES_MAX: usize = 16;
 
 /// The time after which memory that a device has refused is offered to it again. By then other
@@ -82,7 +82,7 @@ impl Known {
         self.by.lock().iter().find(|known| known.is_by(device))?.key(by)
     }
 
-    /// Whether to register the memory with the device.
+    /// Returns whether to register the memory with the device.
     fn is_wanted(&self, device: &Arc<dyn Device>, by: Accessor, now_ns: u64) -> bool {
         match self.by.lock().iter().find(|known| known.is_by(device)) {
             Some(known) => known.key(by).is_none() && known.refused_until_ns <= now_ns,
@@ -225,8 +225,8 @@ where
     true
 }
 
-/// Why memory cannot be described for a peer to write to. It is then copied, if there are bounce
-/// buffers.
+/// The reason why memory cannot be described for a peer to write to. It is then copied, if there
+/// are bounce buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undescribed {
     /// The device refuses the memory, or it is too short to be worth a registration.
@@ -245,7 +245,7 @@ pub(crate) enum Undescribed {
          or raise map_on_demand of an old peer"
     )]
     Fragments {
-        /// The most fragments.
+        /// The maximum number of fragments.
         most: usize,
     },
 }
@@ -346,9 +346,9 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Whether a peer may have another buffer: it never has more than it leaves to others, and only
-    /// a peer that has none gets the last. So a peer that returns none takes half of them, and as
-    /// many such peers as there are buffers take one each.
+    /// Returns whether a peer may have another buffer: it never has more than it leaves to others,
+    /// and only a peer that has none gets the last. So a peer that returns none takes half of them,
+    /// and as many such peers as there are buffers take one each.
     fn has_one_for(&self, nid: Nid) -> bool {
         self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
     }

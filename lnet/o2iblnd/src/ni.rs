@@ -97,8 +97,8 @@ pub(crate) fn update_port(ni: &Ni) -> bool {
     up
 }
 
-/// Whether connections can be made. A port that was down is queried again: another user of the
-/// device in this process may have received the event.
+/// Returns whether connections can be made. A port that was down is queried again: another user of
+/// the device in this process may have received the event.
 pub(crate) fn can_connect(ni: &Ni) -> bool {
     let up = *ni.own.port.lock();
     up || update_port(ni)

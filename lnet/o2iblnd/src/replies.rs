@@ -39,12 +39,13 @@ pub(crate) const fn marked(incarnation: u64) -> u64 {
     MARK << MARK_SHIFT | incarnation & ((1 << MARK_SHIFT) - 1)
 }
 
-/// Whether a peer with this incarnation writes every byte that its GET_DONE counts.
+/// Returns whether a peer with this incarnation writes every byte that its GET_DONE counts.
 const fn writes_all(incarnation: u64) -> bool {
     incarnation >> MARK_SHIFT == MARK
 }
 
-/// Whether the last of `bytes` bytes, written from the first fragment on, is inside a fragment.
+/// Returns whether the last of `bytes` bytes, written from the first fragment on, is inside a
+/// fragment.
 fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
     let mut left = u64::from(bytes);
     for fragment in fragments {
@@ -59,7 +60,7 @@ fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
     false
 }
 
-/// Why a reply is not accepted.
+/// The reason why a reply is not accepted.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "a GET of {sink} bytes is answered by {bytes}, which kernel nodes may not have written (wrq_sge): ask for exactly as many \

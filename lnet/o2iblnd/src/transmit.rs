@@ -22,8 +22,8 @@ const CHECKSUM: std::ops::Range<usize> = 12..16;
 /// being copied. Below this, a copy costs less than a second piece costs the device.
 const GATHERED_MIN: usize = 1024;
 
-/// The most pieces of a gathered message, the message's own bytes included. Devices may support
-/// fewer, or the tunable may ask for fewer (`wrq_sge`).
+/// The maximum number of pieces of a gathered message, the message's own bytes included. Devices
+/// may support fewer, or the tunable may ask for fewer (`wrq_sge`).
 const GATHERED_PIECES: usize = 4;
 
 /// The offset in a message buffer at which a small payload is staged for writing: behind a DONE,

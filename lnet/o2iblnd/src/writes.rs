@@ -18,7 +18,7 @@ pub(crate) struct WriteLimits {
     pub(crate) writes: usize,
 }
 
-/// Why a transfer cannot be written.
+/// The reason why a transfer cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The pieces of both sides' memory do not match, and need too many work requests.

@@ -96,8 +96,8 @@ fn noops_are_as_many_as_the_high_water_mark_makes_them() {
     }
 }
 
-/// The most messages that a peer which processes nothing may get: credit messages and answers to
-/// the connection's depth each, and two NOOPs, even if more credits could be returned.
+/// The maximum number of messages that a peer which processes nothing may get: credit messages and
+/// answers to the connection's depth each, and two NOOPs, even if more credits could be returned.
 #[test]
 fn a_peer_that_looks_at_nothing_has_buffers_enough() {
     for depth in 1..=16 {

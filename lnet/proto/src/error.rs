@@ -17,7 +17,7 @@ const ECONNREFUSED: i32 = 111;
 const EHOSTUNREACH: i32 = 113;
 const ESTALE: i32 = 116;
 
-/// Why bytes are not valid in the protocol, or why a value cannot be encoded.
+/// The reason why bytes are not valid in the protocol, or why a value cannot be encoded.
 ///
 /// [`ProtoError::LargeNid`], [`ProtoError::Buffer`] and [`ProtoError::Attempt`] are errors of the
 /// caller. All other variants are errors of the peer, and the connection on which it made them must
@@ -157,7 +157,7 @@ pub enum ProtoError {
     Attempt {
         /// The field of the attempt.
         field: &'static str,
-        /// Its value.
+        /// The value found.
         value: String,
     },
     /// A checksum does not match the bytes (lnet-wire 25.3 and 32).
@@ -291,7 +291,7 @@ pub enum ProtoError {
     Fragments {
         /// The number of fragments.
         value: usize,
-        /// The most a descriptor may have.
+        /// The limit.
         limit: usize,
     },
     /// A parameter of a connection is not acceptable.
@@ -299,7 +299,7 @@ pub enum ProtoError {
     Parameter {
         /// The parameter.
         field: &'static str,
-        /// Its value.
+        /// The value found.
         value: u32,
         /// The lower limit.
         min: u32,

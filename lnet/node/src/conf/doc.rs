@@ -53,12 +53,12 @@ impl Fault {
         Fault { line, key, reason, errno: Errno::EINVAL }
     }
 
-    /// The error for a refused value of a tunable.
+    /// Returns the error for a refused value of a tunable.
     pub(crate) fn refused(line: usize, key: &str, refusal: Refusal) -> Fault {
         Fault { errno: refusal.errno, ..Fault::new(line, key, refusal.reason) }
     }
 
-    /// The error for the user.
+    /// Returns the error for the user.
     pub(crate) fn of(self, file: Option<&Path>) -> NodeError {
         let place = Place { file: file.map(Path::to_path_buf), line: self.line };
         NodeError::Config { place, key: self.key, reason: self.reason, errno: self.errno }
@@ -82,7 +82,7 @@ impl Entry {
         Fault::new(self.line, &self.key, reason)
     }
 
-    /// The entry's single word.
+    /// Returns the entry's single word.
     pub(crate) fn text(&self) -> Result<&str, Fault> {
         match &self.item.value {
             Value::Text(text) => Ok(text),
@@ -91,12 +91,12 @@ impl Entry {
         }
     }
 
-    /// The entry's map; an entry without a value is an empty map.
+    /// Returns the entry's map; an entry without a value is an empty map.
     pub(crate) fn map(&self) -> Result<&[Entry], Fault> {
         self.item.map().ok_or_else(|| self.fault("expected 'name: value' lines below it"))
     }
 
-    /// The entry's list. A single value is a list of one, and no value an empty list.
+    /// Returns the entry's list. A single value is a list of one, and no value an empty list.
     pub(crate) fn items(&self) -> &[Item] {
         match &self.item.value {
             Value::List(items) => items,
@@ -105,7 +105,7 @@ impl Entry {
         }
     }
 
-    /// The words of a list, of a map with arbitrary keys (`0: eth0`), or of a single word.
+    /// Returns the words of a list, of a map with arbitrary keys (`0: eth0`), or of a single word.
     pub(crate) fn words(&self) -> Result<Vec<(usize, &str)>, Fault> {
         let items: Vec<&Item> = match &self.item.value {
             Value::Map(entries) => entries.iter().map(|entry| &entry.item).collect(),
@@ -146,7 +146,7 @@ pub(crate) fn limit(text: &str) -> Result<(), Fault> {
     Err(Fault::new(1, "configuration", reason))
 }
 
-/// The line of a byte of the text, counted from 1.
+/// Returns the line of a byte of the text, counted from 1.
 pub(crate) fn line_of(text: &str, byte: usize) -> usize {
     let before = &text.as_bytes()[..byte.min(text.len())];
     1 + before.iter().filter(|&&byte| byte == b'\n').count()

@@ -11,7 +11,7 @@ use lnet_nid::{Net, Nid, NidList};
 
 use crate::{Interface, NetSpec, Networks, NodeError};
 
-/// The networks of this host.
+/// Returns the networks of this host.
 pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
     let all = Interface::all()?;
     let addresses = all.iter().flat_map(|interface| &interface.addresses);
@@ -22,7 +22,8 @@ pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
     networks_of(text, &host_addresses.collect::<Vec<_>>())
 }
 
-/// The networks of a host with these addresses: those of every entry with a matching pattern.
+/// Returns the networks of a host with these addresses: those of every entry with a matching
+/// pattern.
 fn networks_of(text: &str, host_addresses: &[Ipv4Addr]) -> Result<Vec<NetSpec>, NodeError> {
     let mut found: Vec<NetSpec> = Vec::new();
     let mut empty = true;
@@ -49,7 +50,7 @@ fn networks_of(text: &str, host_addresses: &[Ipv4Addr]) -> Result<Vec<NetSpec>, 
     Ok(found)
 }
 
-/// The networks of an entry, and its patterns.
+/// Returns the networks of an entry, and its patterns.
 fn read(entry: &str) -> Result<(Vec<NetSpec>, Vec<NidList>), NodeError> {
     let begins =
         |word: &str| word.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '*' | '['));

@@ -170,7 +170,7 @@ fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Res
     Ok(spec)
 }
 
-/// The address of a NID, which must belong to the network.
+/// Returns the address of a NID, which must belong to the network.
 fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     let nid: Nid =
         entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -180,7 +180,7 @@ fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     nid.ip().ok_or_else(|| entry.fault(format!("{nid} has no IP address")))
 }
 
-/// The network of a key.
+/// Returns the network of a key.
 pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
     let text = entry.text()?;
     let net: Net = text.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -232,7 +232,7 @@ pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &
     Ok(())
 }
 
-/// The error text for a tunable that an interface of this type does not have.
+/// Returns the error text for a tunable that an interface of this type does not have.
 fn no_tunable(net_type: NetType, key: &str) -> String {
     let others = if net_type == NetType::O2IB { NetType::TCP } else { NetType::O2IB };
     let of_others = Tunable::find(if others == NetType::O2IB { O2IBLND } else { SOCKLND }, key).is_some()

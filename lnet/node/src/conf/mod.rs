@@ -253,7 +253,7 @@ impl NodeConfig {
     }
 }
 
-/// The error text for an unknown module or tunable.
+/// Returns the error text for an unknown module or tunable.
 fn unknown(module: &str) -> String {
     let near: Vec<&str> =
         Tunable::all().filter(|tunable| tunable.module() == module).map(Tunable::name).collect();

@@ -31,7 +31,7 @@ impl Lines {
         self.0.partition_point(|start| *start <= span.start)
     }
 
-    /// A table's entries, in the order of the text.
+    /// Returns a table's entries, in the order of the text.
     fn map(&self, table: &DeTable<'_>, depth: usize) -> Result<Value, Fault> {
         let entry = |(key, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
             let line = self.of(key.span());

@@ -195,7 +195,7 @@ impl Tunable {
         self.module
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
@@ -240,7 +240,7 @@ impl Tunable {
         self.meaning
     }
 
-    /// Whether it has an effect in nlx.
+    /// Returns whether it has an effect in nlx.
     #[must_use]
     pub fn acts(&self) -> bool {
         !matches!(self.effect, Effect::None { .. })
@@ -271,8 +271,8 @@ impl Tunable {
         Ok(true)
     }
 
-    /// Whether a value of a tunable without effect needs no warning: nlx behaves as LNet does with
-    /// it, or it is LNet's default and may not have been chosen.
+    /// Returns whether a value of a tunable without effect needs no warning: nlx behaves as LNet
+    /// does with it, or it is LNet's default and may not have been chosen.
     pub(crate) fn is_usual(&self, text: &str) -> bool {
         let Effect::None { default, like } = self.effect else { return false };
         default == text.trim() || like.split('|').any(|like| like == text.trim())

@@ -92,7 +92,7 @@ fn tunables(out: &mut String, config: &NodeConfig) -> std::fmt::Result {
     Ok(())
 }
 
-/// A word, in quotes if YAML could parse it differently.
+/// Returns a word, in quotes if YAML could parse it differently.
 fn word(text: &str) -> String {
     let plain =
         |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.' | '@' | '-' | ':');

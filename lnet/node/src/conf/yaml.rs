@@ -94,7 +94,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The key being read.
+    /// Returns the key being read.
     fn key(&self) -> String {
         let key = self.open.iter().rev().find_map(|(_, open)| match open {
             Open::Map { key: Some((key, _)), .. } => Some(key.clone()),

@@ -155,8 +155,8 @@ pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<ChosenAdd
     net.interfaces.iter().map(find).collect()
 }
 
-/// The first usable interface. One with only IPv6 never precedes one with IPv4: a host that gets
-/// IPv6 keeps its NID.
+/// Returns the first usable interface. One with only IPv6 never precedes one with IPv4: a host that
+/// gets IPv6 keeps its NID.
 fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<ChosenAddress<'a>, NodeError> {
     let usable = || {
         let interfaces = host.iter().filter(|interface| interface.up && !interface.loopback);
@@ -205,15 +205,15 @@ fn find<'a>(
 }
 
 impl Interface {
-    /// Whether the interface has the address. All of 127.0.0.0/8 is the host's, though loopback
-    /// lists one address of it.
+    /// Returns whether the interface has the address. All of 127.0.0.0/8 is the host's, though
+    /// loopback lists one address of it.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         let by_loopback = self.loopback && address.is_ipv4() && address.is_loopback();
         by_loopback || self.addresses.contains(&address)
     }
 }
 
-/// The interfaces that a network could name.
+/// Returns the interfaces that a network could name.
 fn names(host: &[Interface]) -> String {
     let usable = host.iter().filter(|interface| interface.up && interface.address().is_some());
     usable.map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ")
@@ -267,7 +267,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
     choices
 }
 
-/// The reason why a network does not use an address.
+/// Returns the reason why a network does not use an address.
 fn why_not_used(interface: &Interface, address: IpAddr, net: &NetSpec, taken: &[&ChosenAddress<'_>]) -> Why {
     let chosen = net.interfaces.is_empty();
     match interface.address() {

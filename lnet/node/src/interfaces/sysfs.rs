@@ -10,14 +10,14 @@ const INTERFACES: &str = "/sys/class/net";
 /// circle.
 const STACKED_MAX: usize = 8;
 
-/// The speed in Mbit/s. The file cannot be read while the interface is down, and has -1 if there is
-/// no speed.
+/// Returns the speed in Mbit/s. The file cannot be read while the interface is down, and has -1 if
+/// there is no speed.
 pub(super) fn speed_mbps(name: &str) -> Option<u32> {
     number(&fs::read_to_string(Path::new(INTERFACES).join(device(name)).join("speed")).ok()?)
 }
 
-/// The network device that carries an interface: the card below a VLAN, the first one of a bond,
-/// otherwise the interface itself.
+/// Returns the network device that carries an interface: the card below a VLAN, the first one of a
+/// bond, otherwise the interface itself.
 pub(super) fn carrier(name: &str) -> String {
     carrier_in(Path::new(INTERFACES), name)
 }
@@ -33,8 +33,8 @@ fn carrier_in(interfaces: &Path, name: &str) -> String {
     name
 }
 
-/// The interface below this one, the first if there are several; `None` for one with its own
-/// device.
+/// Returns the interface below this one, the first if there are several; `None` for one with its
+/// own device.
 fn lower(folder: &Path) -> Option<String> {
     if folder.join("device").exists() {
         return None;
@@ -44,15 +44,15 @@ fn lower(folder: &Path) -> Option<String> {
     names.filter_map(|name| name.strip_prefix("lower_").map(str::to_string)).min()
 }
 
-/// The NUMA node of the device that carries an interface. The file has -1 on machines with one
-/// node.
+/// Returns the NUMA node of the device that carries an interface. The file has -1 on machines with
+/// one node.
 pub(super) fn numa_node(name: &str) -> Option<u32> {
     let folder: PathBuf = Path::new(INTERFACES).join(carrier(name));
     number(&fs::read_to_string(folder.join("device/numa_node")).ok()?)
 }
 
-/// The device of an interface: an alias (`eth0:1`) is another address of the device before the
-/// colon.
+/// Returns the device of an interface: an alias (`eth0:1`) is another address of the device before
+/// the colon.
 pub(super) fn device(name: &str) -> &str {
     name.split_once(':').map_or(name, |(device, _)| device)
 }

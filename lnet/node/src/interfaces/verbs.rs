@@ -12,7 +12,7 @@ use crate::networks::NetInterface;
 use crate::rdma::{BUILT_WITHOUT, RdmaDevice, RdmaPort, first_ipv4, no_device, port_of, ports, ports_named};
 use crate::{LinkLayer, NetSpec, NodeError};
 
-/// The first usable address: IPv4, an active port, an interface that is up.
+/// Returns the first usable address: IPv4, an active port, an interface that is up.
 pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: &str| NodeError::Rdma {
         net: net.to_string(),
@@ -29,8 +29,8 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddres
     Ok(ChosenAddress { interface, address: address.into(), cpts: &net.cpts, why: Why::First })
 }
 
-/// The address of an interface that is named by its own name, by its address, or by the RDMA device
-/// or port.
+/// Returns the address of an interface that is named by its own name, by its address, or by the
+/// RDMA device or port.
 pub(super) fn find<'a>(
     named: &NetInterface,
     cpts: &'a CptSet,
@@ -76,7 +76,7 @@ fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, Str
     }
 }
 
-/// The usable interface of an RDMA device.
+/// Returns the usable interface of an RDMA device.
 fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface, IpAddr), String> {
     let ports = ports_named(&host.devices, &named.name);
     if ports.is_empty() {
@@ -96,13 +96,13 @@ fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface,
     })
 }
 
-/// The interface with which the port can serve a network, and its address.
+/// Returns the interface with which the port can serve a network, and its address.
 pub(crate) fn usable<'a>(host: &'a Host, port: &RdmaPort) -> Option<(&'a Interface, Ipv4Addr)> {
     let mut interfaces = host.of_port(port).filter(|interface| port.is_active() && interface.up);
     interfaces.find_map(|interface| Some((interface, first_ipv4(&interface.addresses)?)))
 }
 
-/// The reason why a port cannot serve a network, with advice.
+/// Returns the reason why a port cannot serve a network, with advice.
 pub(crate) fn missing(host: &Host, device: &RdmaDevice, port: &RdmaPort) -> String {
     let mut interfaces = host.of_port(port);
     match interfaces.next() {
@@ -150,7 +150,7 @@ fn without_ipv4(name: &str) -> String {
     )
 }
 
-/// The interfaces that an o2ib network could name.
+/// Returns the interfaces that an o2ib network could name.
 fn port_list(host: &Host) -> String {
     let all = ports(&host.devices).map(|(device, port)| {
         let netdevs = if port.netdevs.is_empty() { "no interface".into() } else { port.netdevs.join(", ") };
@@ -159,7 +159,7 @@ fn port_list(host: &Host) -> String {
     format!("there are: {}", all.collect::<Vec<_>>().join(", "))
 }
 
-/// The reason why a network does not use an address.
+/// Returns the reason why a network does not use an address.
 pub(super) fn why_not_used(
     host: &Host,
     interface: &Interface,

@@ -41,12 +41,12 @@ impl NiTunables {
         same("tos"),
     ];
 
-    /// The names under `lnd tunables` for networks of this type.
+    /// Returns the names under `lnd tunables` for networks of this type.
     pub(crate) fn lnd(net_type: NetType) -> &'static [Name] {
         if net_type == NetType::O2IB { &NiTunables::O2IB } else { &NiTunables::TCP }
     }
 
-    /// All names for an NI of this type.
+    /// Returns all names for an NI of this type.
     pub(crate) fn names(net_type: NetType) -> impl Iterator<Item = &'static Name> {
         NiTunables::LNET.iter().chain(NiTunables::lnd(net_type))
     }
@@ -79,7 +79,7 @@ impl NiTunables {
         }
     }
 
-    /// The values in force for an NI of this type, on a node with this configuration.
+    /// Returns the values in force for an NI of this type, on a node with this configuration.
     pub(crate) fn or(&self, net_type: NetType, config: &NodeConfig) -> NiTunables {
         if net_type == NetType::O2IB {
             return self.o2ib(&config.o2ib).into();
@@ -95,14 +95,14 @@ impl NiTunables {
         }
     }
 
-    /// The NI's own value, otherwise the node's limited by the NI's credits.
+    /// Returns the NI's own value, otherwise the node's limited by the NI's credits.
     fn peer_credits(&self, node: &SockConfig) -> u32 {
         let most = self.credits.unwrap_or(node.credits);
         self.peer_credits.unwrap_or_else(|| peer_credits_within(most, node))
     }
 
-    /// The TCP LND's configuration of the NI, on a node with these tunables; `automatic` is the
-    /// number of connections for its link's speed.
+    /// Returns the TCP LND's configuration of the NI, on a node with these tunables; `automatic` is
+    /// the number of connections for its link's speed.
     pub(crate) fn tcp(&self, node: &SockConfig, automatic: u8) -> NiConfig {
         let conns_per_peer = self.conns_per_peer.unwrap_or(node.conns_per_peer);
         NiConfig {
@@ -114,7 +114,7 @@ impl NiTunables {
         }
     }
 
-    /// The verbs LND's configuration of the NI, on a node with these tunables.
+    /// Returns the verbs LND's configuration of the NI, on a node with these tunables.
     pub(crate) fn o2ib(&self, node: &lnet_o2iblnd::O2ibConfig) -> O2ibNiConfig {
         O2ibNiConfig {
             credits: self.credits.unwrap_or(node.credits),
@@ -142,8 +142,8 @@ impl From<O2ibNiConfig> for NiTunables {
     }
 }
 
-/// The node's `peer_credits` for an NI with `credits`. The default is limited to them; a configured
-/// value is not, and the contradiction is refused.
+/// Returns the node's `peer_credits` for an NI with `credits`. The default is limited to them; a
+/// configured value is not, and the contradiction is refused.
 pub(crate) fn peer_credits_within(credits: u32, node: &SockConfig) -> u32 {
     let default = node.peer_credits == SockConfig::default().peer_credits;
     if default { node.peer_credits.min(credits) } else { node.peer_credits }

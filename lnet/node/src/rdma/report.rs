@@ -88,7 +88,7 @@ impl RdmaReport {
         Ok(report(&host, &SystemState::this(&host.devices)))
     }
 
-    /// Whether a network over RDMA is possible.
+    /// Returns whether a network over RDMA is possible.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.ports.iter().any(|port| port.nid.is_some()) && !self.problems.iter().any(|problem| problem.fatal)
@@ -159,7 +159,7 @@ impl SystemState {
     }
 }
 
-/// The file by which programs use a device.
+/// Returns the file by which programs use a device.
 fn verbs_file(device: &str) -> PathBuf {
     let class = Path::new("/sys/class/infiniband_verbs");
     let entries = fs::read_dir(class).into_iter().flatten().filter_map(Result::ok);
@@ -171,7 +171,7 @@ fn verbs_file(device: &str) -> PathBuf {
     Path::new("/dev/infiniband").join(name)
 }
 
-/// The bytes that this process may lock; `None` without a limit.
+/// Returns the bytes that this process may lock; `None` without a limit.
 fn memlock_bytes() -> Option<u64> {
     const CAP_IPC_LOCK: u32 = 14;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -261,8 +261,8 @@ fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, system: &SystemSta
     }
 }
 
-/// The GID of connections from an address, and the reason: from libibverbs, otherwise from the
-/// system's files.
+/// Returns the GID of connections from an address, and the reason: from libibverbs, otherwise from
+/// the system's files.
 fn gid_of(
     device: &RdmaDevice,
     port: &RdmaPort,
@@ -359,7 +359,7 @@ fn of_listing(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
     problems
 }
 
-/// The problem of an unusable port, or a possible problem of a usable one.
+/// Returns the problem of an unusable port, or a possible problem of a usable one.
 fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Option<RdmaProblem> {
     let name = device.port_name(port);
     let Some((_, address)) = verbs::usable(host, port) else {

@@ -56,7 +56,7 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
     }
 }
 
-/// The used entries of a port's GID table.
+/// Returns the used entries of a port's GID table.
 fn gids(port: &Path) -> Vec<Gid> {
     let mut indices: Vec<u32> =
         names(&port.join("gids")).iter().filter_map(|index| index.parse().ok()).collect();
@@ -121,7 +121,7 @@ impl Netdevs {
     }
 }
 
-/// The entries of a folder, by name; none if it does not exist.
+/// Returns the entries of a folder, by name; none if it does not exist.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     let mut names: Vec<String> =
@@ -130,8 +130,8 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The trimmed text of a file; empty if it does not exist or cannot be read, such as the file of a
-/// free table entry.
+/// Returns the trimmed text of a file; empty if it does not exist or cannot be read, such as the
+/// file of a free table entry.
 fn text(file: &Path) -> String {
     fs::read_to_string(file).map(|text| text.trim().to_string()).unwrap_or_default()
 }

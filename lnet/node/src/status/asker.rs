@@ -156,7 +156,7 @@ impl Task {
         Some((task, Duration::from_millis(time.parse().ok()?), descriptors))
     }
 
-    /// The path that the child visits, for messages.
+    /// Returns the path that the child visits, for messages.
     pub(super) fn path(self) -> PathBuf {
         match self {
             Task::List(place) => place.path().to_path_buf(),
@@ -212,7 +212,7 @@ fn frame(kind: u8, number: u32, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The text of a node's error, as a child sends it.
+/// Returns the text of a node's error, as a child sends it.
 fn written(error: &io::Error) -> String {
     let word = match (error.raw_os_error(), error.kind()) {
         (Some(errno), _) => return format!("errno {errno}"),

@@ -240,7 +240,7 @@ fn is_old(file: &SocketFile) -> bool {
     now.saturating_sub(Duration::from_secs(file.made_s())) > STILLBORN
 }
 
-/// Whether its process has ended.
+/// Returns whether its process has ended.
 fn is_dead(file: &SocketFile) -> bool {
     unconnected().and_then(|socket| connect_to(&socket, &file.path())) == Err(Errno::ECONNREFUSED)
 }
@@ -304,7 +304,7 @@ impl AnswerShare {
 }
 
 impl RunningNode {
-    /// A node that a child of an [`Asker`] has queried.
+    /// Returns a node that a child of an [`Asker`] has queried.
     pub(super) fn read_by_process(pid: u32, user: u32, answer: io::Result<String>) -> RunningNode {
         RunningNode { pid, user, answer: Answer::Read(answer), share: Arc::default() }
     }

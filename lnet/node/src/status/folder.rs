@@ -81,7 +81,7 @@ pub(super) struct SocketFile {
     stat: FileStat,
 }
 
-/// The possible folders for this user's sockets, the best first.
+/// Returns the possible folders for this user's sockets, the best first.
 pub(super) fn own() -> Vec<PathBuf> {
     let user = Uid::effective();
     let given = std::env::var_os("XDG_RUNTIME_DIR");
@@ -129,7 +129,7 @@ impl FolderPlace {
         }
     }
 
-    /// The directory with a name for each user; for the service, the parent of its folder.
+    /// Returns the directory with a name for each user; for the service, the parent of its folder.
     pub(super) fn path(self) -> &'static Path {
         Path::new(match self {
             FolderPlace::Sessions => RUNTIME_FOLDERS,
@@ -138,8 +138,8 @@ impl FolderPlace {
         })
     }
 
-    /// The path of a user's folder; the service has one folder, whose user is unknown until it is
-    /// open.
+    /// Returns the path of a user's folder; the service has one folder, whose user is unknown until
+    /// it is open.
     pub(super) fn folder(self, user: u32) -> PathBuf {
         match self {
             FolderPlace::Sessions => self.path().join(user.to_string()).join(NAME),
@@ -197,7 +197,8 @@ fn uid(text: &str) -> Option<Uid> {
     (user.to_string() == text).then_some(Uid::from_raw(user))
 }
 
-/// The folder in the environment, if it belongs to this user. `sudo -E` passes that of another.
+/// Returns the folder in the environment, if it belongs to this user. `sudo -E` passes that of
+/// another.
 fn runtime(given: OsString, user: Uid) -> Option<PathBuf> {
     let folder = PathBuf::from(given);
     let owner = fstat(parent(&folder).ok()?).ok()?.st_uid;
@@ -229,8 +230,8 @@ fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The type of a descriptor's file system. Read from the kernel's lists, because `fstatfs` asks the
-/// file system itself, and a FUSE file system may not answer.
+/// Returns the type of a descriptor's file system. Read from the kernel's lists, because `fstatfs`
+/// asks the file system itself, and a FUSE file system may not answer.
 fn file_system(fd: &OwnedFd) -> Option<String> {
     let mount = mount_of(fd)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -240,7 +241,7 @@ fn file_system(fd: &OwnedFd) -> Option<String> {
     rest.split(' ').next().map(str::to_string)
 }
 
-/// The mount id of a descriptor.
+/// Returns the mount id of a descriptor.
 fn mount_of(fd: &OwnedFd) -> Option<String> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
@@ -292,7 +293,7 @@ fn open_one_name(
     if resolve.contains(ResolveFlag::RESOLVE_NO_XDEV) && is_elsewhere() { Err(Errno::EXDEV) } else { Ok(fd) }
 }
 
-/// The names in a folder, at most this number.
+/// Returns the names in a folder, at most this number.
 fn names(folder: &OwnedFd, max: usize) -> Vec<OsString> {
     let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let Ok(mut dir) = Dir::openat(folder, ".", how, Mode::empty()) else { return Vec::new() };
@@ -339,32 +340,32 @@ impl Folder {
         }
     }
 
-    /// The owner of the folder.
+    /// Returns the owner of the folder.
     pub(super) fn owner(&self) -> Uid {
         self.owner
     }
 
-    /// Whether this process's user owns it, and so its contents.
+    /// Returns whether this process's user owns it, and so its contents.
     pub(super) fn is_own(&self) -> bool {
         self.owner == Uid::effective()
     }
 
-    /// Its file system and inode.
+    /// Returns its file system and inode.
     pub(super) fn inode(&self) -> Option<(u64, u64)> {
         fstat(&self.fd).map(|found| (found.st_dev, found.st_ino)).ok()
     }
 
-    /// The path of a name in it, for messages.
+    /// Returns the path of a name in it, for messages.
     pub(super) fn shown(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The names in it, at most [`NAMES_MAX`].
+    /// Returns the names in it, at most [`NAMES_MAX`].
     pub(super) fn names(&self) -> Vec<OsString> {
         names(&self.fd, NAMES_MAX)
     }
 
-    /// The socket file of this name, if it is one and belongs to the folder's owner.
+    /// Returns the socket file of this name, if it is one and belongs to the folder's owner.
     pub(super) fn socket(&self, name: &OsStr) -> Option<SocketFile> {
         let fd = open_beneath(&self.fd, name, OFlag::empty(), ResolveFlag::RESOLVE_NO_XDEV).ok()?;
         let stat = fstat(&fd).ok()?;
@@ -401,19 +402,19 @@ impl Folder {
         }
     }
 
-    /// A path through the descriptor, for calls that accept no folder descriptor.
+    /// Returns a path through the descriptor, for calls that accept no folder descriptor.
     fn through(&self, name: &OsStr) -> PathBuf {
         reference(&self.fd).join(name)
     }
 }
 
 impl SocketFile {
-    /// A path that always leads to this file, for `connect`.
+    /// Returns a path that always leads to this file, for `connect`.
     pub(super) fn path(&self) -> PathBuf {
         reference(&self.fd)
     }
 
-    /// Its creation time, in seconds since 1970.
+    /// Returns its creation time, in seconds since 1970.
     pub(super) fn made_s(&self) -> u64 {
         self.stat.st_mtime.try_into().unwrap_or(0)
     }

@@ -63,7 +63,7 @@ impl Object {
     }
 }
 
-/// The JSON escape of a character: `\u009b`, in two parts above U+FFFF.
+/// Returns the JSON escape of a character: `\u009b`, in two parts above U+FFFF.
 fn json_escape(letter: char) -> String {
     letter.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
 }

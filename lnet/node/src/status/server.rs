@@ -78,7 +78,7 @@ impl Server {
         Ok(Server { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
     }
 
-    /// The path of the socket.
+    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -124,8 +124,8 @@ fn answer(mut reader: &UnixStream, text: &str) -> io::Result<usize> {
     reader.write(text.as_bytes())
 }
 
-/// A name that no socket had before, so that a stale socket can be removed even if another node
-/// starts meanwhile.
+/// Returns a name that no socket had before, so that a stale socket can be removed even if another
+/// node starts meanwhile.
 fn unused_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

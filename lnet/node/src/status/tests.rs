@@ -50,7 +50,7 @@ impl Watched {
     }
 }
 
-/// A folder that only its owner can access.
+/// Returns a folder that only its owner can access.
 fn own_folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -66,7 +66,7 @@ fn within(path: &Path) -> Vec<RunningNode> {
     find::query_nodes(&[opened(path)], Descriptors::Refused)
 }
 
-/// The name of a socket that this process serves.
+/// Returns the name of a socket that this process serves.
 fn own_name() -> String {
     format!("{}-8-9.sock", std::process::id())
 }
@@ -379,7 +379,7 @@ mod of_others {
         })
     }
 
-    /// A folder of the user, below one in which that user may rename it.
+    /// Returns a folder of the user, below one in which that user may rename it.
     fn home_of_user() -> TempDir {
         let home = tempfile::tempdir().unwrap();
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -69,14 +69,14 @@ impl View {
         added.push((name, content));
     }
 
-    /// The traffic of each NI: `0@lo` first.
+    /// Returns the traffic of each NI: `0@lo` first.
     pub(crate) fn nis(&self) -> Vec<NiStatistics> {
         let nids = self.nids.read().clone();
         let all = std::iter::once(Nid::LOOPBACK).chain(nids);
         all.filter_map(|nid| self.drive.engine.ni_statistics(nid)).collect()
     }
 
-    /// The whole object. Takes the node's locks, each briefly.
+    /// Returns the whole object. Takes the node's locks, each briefly.
     pub(crate) fn json(&self) -> String {
         let begun_at = self.begun_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let object = Object::new()
@@ -116,7 +116,7 @@ impl View {
     }
 }
 
-/// The file name of the program, as it was called.
+/// Returns the file name of the program, as it was called.
 fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -252,7 +252,7 @@ fn tcp(counters: &SockCounters) -> String {
         .end()
 }
 
-/// The connections and counters of networks over RDMA.
+/// Returns the connections and counters of networks over RDMA.
 fn o2ib(lnd: &O2ibLnd) -> String {
     let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.conn_stats();
     let O2ibCounters { tx, rx } = lnd.counters();

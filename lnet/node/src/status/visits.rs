@@ -136,7 +136,7 @@ impl<'a> Visits<'a> {
         nodes.any(|node| node.pid == pid && matches!(node.answer, Some(Ok(_))))
     }
 
-    /// The maximum number of bytes of all answers from one folder.
+    /// Returns the maximum number of bytes of all answers from one folder.
     pub(super) fn share(&self) -> usize {
         ANSWERS_MAX / self.with_nodes.max(1)
     }
@@ -290,7 +290,7 @@ impl Visit {
         }
     }
 
-    /// The number of bytes of the kept answers.
+    /// Returns the number of bytes of the kept answers.
     fn kept(&self) -> usize {
         self.nodes.iter().map(VisitedNode::kept).sum()
     }

@@ -115,8 +115,8 @@ impl Credits {
         outstanding.try_into().unwrap_or(u8::MAX)
     }
 
-    /// Whether the owed credits are worth a NOOP: they have reached the high-water mark, or the
-    /// peer cannot send without them. Kernel nodes do not have the second rule, as they hold no
+    /// Returns whether the owed credits are worth a NOOP: they have reached the high-water mark, or
+    /// the peer cannot send without them. Kernel nodes do not have the second rule, as they hold no
     /// messages; here a lazy portal may hold enough messages that the high-water mark is never
     /// reached.
     pub(super) fn wants_noop(&self) -> bool {

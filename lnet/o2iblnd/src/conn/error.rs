@@ -1,7 +1,7 @@
 use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
 
-/// Why a connection cannot go on, or why a call was refused. [`ConnError::Gone`] and
+/// The reason why a connection cannot go on, or why a call was refused. [`ConnError::Gone`] and
 /// [`ConnError::Chain`] leave the connection unchanged; all others are violations of the protocol
 /// by the peer, after which the connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,7 @@ pub enum ConnError {
         kind: MessageKind,
         /// Its status.
         status: i32,
-        /// The most it may be.
+        /// The limit.
         limit: u32,
     },
     /// The type of the message is not allowed on an established connection.

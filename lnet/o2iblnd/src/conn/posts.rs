@@ -57,7 +57,7 @@ impl Posts {
         Slots::<Post>::bytes(sends)
     }
 
-    /// Whether a chain of `works` work requests can be posted now.
+    /// Returns whether a chain of `works` work requests can be posted now.
     pub(super) fn fits(&self, works: u32) -> bool {
         !self.slots.is_full() && works <= self.room
     }

@@ -75,7 +75,7 @@ pub(super) struct OpSlot<T> {
     pub(super) reposted: bool,
     /// The cookie that the next message to the peer echoes.
     pub(super) peer: Cookie,
-    /// The most bytes that may be transferred.
+    /// The maximum number of bytes that may be transferred.
     pub(super) length: u32,
     /// Work requests of the last message and of the writes before it.
     pub(super) works: u32,
@@ -148,8 +148,8 @@ impl<T> Table<T> {
 }
 
 impl<T> OpSlot<T> {
-    /// Whether this is an own request of this kind that is posted and not answered, and has not
-    /// been abandoned.
+    /// Returns whether this is an own request of this kind that is posted and not answered, and has
+    /// not been abandoned.
     pub(super) fn is_unanswered(&self, kind: MessageKind) -> bool {
         self.state == OpState::Asked(kind) && self.sends == 0 && self.item.is_some()
     }

@@ -26,7 +26,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the most operations at a time, of both sides.
+    /// Returns the maximum number of operations at a time, of both sides.
     pub(super) fn operations(&self) -> u16 {
         // Of the peer's, depth wait for an answer and depth for a PUT_DONE; the answers to others
         // may still be posted.

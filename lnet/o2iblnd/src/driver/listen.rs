@@ -24,9 +24,9 @@ use lnet_lnd::slab::Key;
 /// The number of requests that the connection manager keeps between polls.
 const BACKLOG: u32 = 256;
 
-/// The most events of the connection manager that a listener takes from its channel when it ends:
-/// room for the requests of its backlog, and the same number of other events of a busy shard. The
-/// connection manager rejects further requests without a record.
+/// The maximum number of events of the connection manager that a listener takes from its channel
+/// when it ends: room for the requests of its backlog, and the same number of other events of a
+/// busy shard. The connection manager rejects further requests without a record.
 const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
 
 impl Driver {
@@ -182,7 +182,7 @@ impl Driver {
     }
 }
 
-/// Whether a peer connects from the address of its NID, over the network that it asks for
+/// Returns whether a peer connects from the address of its NID, over the network that it asks for
 /// (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
 /// connections as those of another incarnation.
 fn nid_matches_source(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {

@@ -44,9 +44,9 @@ use source::{Source, Sources, key};
 /// shard. Further ones are left to the next poll.
 const CM_EVENTS_PER_POLL: usize = 64;
 
-/// The most requests to connect handled in one poll. Queues and buffers are made for each, which
-/// takes a card a millisecond: a peer that connects again and again must not keep a shard from the
-/// messages of its other peers.
+/// The maximum number of requests to connect handled in one poll. Queues and buffers are made for
+/// each, which takes a card a millisecond: a peer that connects again and again must not keep a
+/// shard from the messages of its other peers.
 const CONNECTS_PER_POLL: usize = 2;
 
 /// The number of consecutive polls without completions after which a connection, if it is one of

@@ -74,7 +74,7 @@ impl RxConn {
         armed.is_ok() && self.stash.is_empty()
     }
 
-    /// Whether sends wait for a software device, which needs a processor.
+    /// Returns whether sends wait for a software device, which needs a processor.
     pub(super) fn awaits_program(&self) -> bool {
         self.awaits_sends && self.conn.device().is_program()
     }

@@ -13,7 +13,7 @@ pub enum Next {
     Connect,
     /// Ask again at this time.
     Wait {
-        /// When.
+        /// The time.
         until_ns: u64,
     },
     /// There is no connection, and none can be tried now: waiting messages fail.

@@ -14,14 +14,14 @@ pub const PEER_CREDITS_MIN: u32 = 8;
 /// The largest `peer_credits`: credits are returned in one byte (lnet-wire 32).
 pub const PEER_CREDITS_MAX: u32 = 255;
 
-/// The most connections to a peer (lnet-semantics 29).
+/// The maximum number of connections to a peer (lnet-semantics 29).
 pub const CONNS_PER_PEER_MAX: u32 = 127;
 
 /// The fewest fragments that a node with `map_on_demand` asks for (lnet-wire 34).
 pub const MAP_ON_DEMAND_MIN: u32 = 2;
 
-/// The most pieces of memory in a work request of nlx, whatever its device supports: the pieces of
-/// one call are kept on the stack.
+/// The maximum number of pieces of memory in a work request of nlx, whatever its device supports:
+/// the pieces of one call are kept on the stack.
 pub const PIECES_MAX: u32 = 64;
 
 /// One side of a connection, as it is configured.
@@ -172,7 +172,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule only supplies the default of an unset tunable.
+    /// Returns whether the rule only supplies the default of an unset tunable.
     #[must_use]
     pub const fn fills_in(self) -> bool {
         matches!(self, Rule::HighWaterUnset | Rule::ConcurrentSendsUnset)

@@ -30,7 +30,7 @@ pub const DEPTH_TRIED_MIN: u16 = 2;
 pub struct ConnSizes {
     /// The queue depth: credits in each direction. At most the depth asked for.
     pub depth: u16,
-    /// The most fragments, hence the most writes of one transfer.
+    /// The maximum number of fragments, hence the most writes of one transfer.
     pub fragments: u16,
     /// Send work requests.
     pub sends: u32,

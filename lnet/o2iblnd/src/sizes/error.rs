@@ -3,7 +3,7 @@
 use lnet_api::{Errno, LndError};
 use lnet_lnd::BadTunable;
 
-/// Why an NI or a connection of such sizes is not possible.
+/// The reason why an NI or a connection of such sizes is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizesError {
     /// No release has this name.
@@ -56,7 +56,7 @@ pub enum SizesError {
         depth: u16,
         /// The fragments.
         fragments: u16,
-        /// What to change.
+        /// The advice: which tunable to change.
         hint: &'static str,
     },
     /// The depth or the number of fragments is out of range.
@@ -73,7 +73,7 @@ pub enum SizesError {
 }
 
 impl SizesError {
-    /// The errno.
+    /// Returns the errno.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

@@ -10,7 +10,7 @@ use super::SizesError;
 /// The first kernel build without global memory regions: RHEL 7.4's (S-508).
 pub const GLOBAL_REGION_PIVOT: u32 = 693;
 
-/// The most fragments before 2.15: the pages of the largest payload (lnet-wire 34).
+/// The maximum number of fragments before 2.15: the pages of the largest payload (lnet-wire 34).
 pub const FRAGMENTS_BEFORE_2_15: u16 = 256;
 
 /// A release, by its arithmetic.
@@ -57,13 +57,14 @@ impl Release {
         }
     }
 
-    /// Whether `map_on_demand` is the maximum number of fragments (lnet-semantics 29, S-502).
+    /// Returns whether `map_on_demand` is the maximum number of fragments (lnet-semantics 29,
+    /// S-502).
     #[must_use]
     pub const fn map_on_demand_is_fragments(self) -> bool {
         matches!(self, Release::V2_8 | Release::V2_10)
     }
 
-    /// Whether work requests have several pieces (`wrq_sge`).
+    /// Returns whether work requests have several pieces (`wrq_sge`).
     #[must_use]
     pub const fn has_pieces(self) -> bool {
         matches!(self, Release::V2_14 | Release::V2_15 | Release::Nlx)

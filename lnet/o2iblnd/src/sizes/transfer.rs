@@ -67,7 +67,7 @@ pub struct Transfer {
     pub work_requests: u32,
 }
 
-/// Why a transfer fails.
+/// The reason why a transfer fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
     /// The transfer needs more writes than the connection allows (S-504).
@@ -111,7 +111,7 @@ pub enum TransferError {
         side: &'static str,
         /// Its fragments.
         fragments: u16,
-        /// The most.
+        /// The limit.
         most: u16,
     },
 }

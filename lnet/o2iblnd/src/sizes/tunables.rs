@@ -19,8 +19,8 @@ pub struct Tunables {
     pub credits: u32,
     /// Sends that may be posted at a time (`concurrent_sends`); 0 means `peer_credits`.
     pub concurrent_sends: u32,
-    /// The most fragments before 2.12, where 0 means the default; only a flag since then
-    /// (`map_on_demand`).
+    /// The maximum number of fragments before 2.12, where 0 means the default; only a flag since
+    /// then (`map_on_demand`).
     pub map_on_demand: u32,
     /// Transmit descriptors (`ntx`).
     pub ntx: u32,

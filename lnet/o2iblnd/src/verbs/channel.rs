@@ -34,7 +34,8 @@ const WAKER: u64 = 0;
 const MANAGER: u64 = 1;
 const FIRST_DEVICE: u64 = 2;
 
-/// The most ready sources of one poll: more than a shard has; the next poll finds the others.
+/// The maximum number of ready sources of one poll: more than a shard has; the next poll finds the
+/// others.
 const SOURCES: usize = 16;
 
 /// A spinning thread makes a system call only in one of this number of calls, as it costs more than
@@ -258,7 +259,7 @@ impl EventHub {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
     }
 
-    /// Whether this call makes a system call. Events that are not read stay queued, and the
+    /// Returns whether this call makes a system call. Events that are not read stay queued, and the
     /// descriptor stays readable.
     fn asks_system(&self) -> bool {
         let skipped = self.skipped.fetch_add(1, Relaxed) + 1;

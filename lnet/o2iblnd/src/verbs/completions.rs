@@ -56,7 +56,7 @@ impl CompletionChannel {
         self.armed.fetch_add(1, Relaxed);
     }
 
-    /// Whether a queue may have an event.
+    /// Returns whether a queue may have an event.
     pub(super) fn is_armed(&self) -> bool {
         self.armed.load(Relaxed) > 0
     }

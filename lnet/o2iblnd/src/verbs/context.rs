@@ -134,7 +134,7 @@ impl Context {
         u32::try_from(unsafe { self.verbs.as_ref().num_comp_vectors }).unwrap_or(1).max(1)
     }
 
-    /// Whether the port is up, so that messages pass.
+    /// Returns whether the port is up, so that messages pass.
     pub(super) fn is_up(&self, port: u8) -> Result<bool, Errno> {
         Ok(port_attributes(self.verbs, port)?.state == ffi::ibv_port_state::IBV_PORT_ACTIVE)
     }
@@ -264,7 +264,7 @@ impl Registrations {
     }
 }
 
-/// Whether a piece lies within the memory of its key.
+/// Returns whether a piece lies within the memory of its key.
 pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
     registered.get(&piece.key).is_some_and(|(start, bytes)| {
         let behind = piece.address.checked_sub(*start).and_then(|from| from.checked_add(piece.length.into()));

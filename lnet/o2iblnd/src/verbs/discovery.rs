@@ -50,7 +50,7 @@ pub struct ListedPort {
 }
 
 impl ListedPort {
-    /// Whether messages pass.
+    /// Returns whether messages pass.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"

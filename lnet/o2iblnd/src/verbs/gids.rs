@@ -68,7 +68,7 @@ pub enum Usage {
 }
 
 impl Usage {
-    /// Whether an NI uses it.
+    /// Returns whether an NI uses it.
     #[must_use]
     pub fn is_used(&self) -> bool {
         matches!(self, Usage::Address(_) | Usage::Port)

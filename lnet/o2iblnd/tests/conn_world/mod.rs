@@ -20,7 +20,7 @@ pub(crate) use wire::{decode_origin, link, message, pieces};
 /// No deadline is ever reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The most work requests of a transfer in these worlds, DONE included.
+/// The maximum number of work requests of a transfer in these worlds, DONE included.
 pub(crate) const CHAIN_MAX: u64 = 5;
 
 /// Two nodes.

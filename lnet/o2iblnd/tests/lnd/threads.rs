@@ -24,7 +24,7 @@ use crate::{Bed, Node};
 const THREADS: usize = 3;
 /// Messages of each thread.
 const MESSAGES: usize = 120;
-/// The most messages that a thread sends before it waits for them.
+/// The maximum number of messages that a thread sends before it waits for them.
 const BURST: u64 = 12;
 const LENGTHS: [usize; 4] = [64, 3976, 5000, 70_000];
 

@@ -32,7 +32,7 @@ pub struct Reject {
     pub params: Option<ConnParams>,
 }
 
-/// Why the passive side rejects a connection.
+/// The reason why the passive side rejects a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RejectReason {

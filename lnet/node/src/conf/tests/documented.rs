@@ -4,7 +4,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 
-/// The examples in one language.
+/// Returns the examples in one language.
 fn examples(language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     let behind = PAGE.split(&opening).skip(1);

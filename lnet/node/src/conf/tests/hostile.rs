@@ -3,7 +3,7 @@
 use super::*;
 use crate::conf::doc::MAX_DEPTH;
 
-/// The line, the key and the reason of the error.
+/// Returns the line, the key and the reason of the error.
 fn refused(read: fn(&str) -> Result<NodeConfig, NodeError>, text: &str) -> (usize, String, String) {
     match read(text) {
         Err(NodeError::Config { place, key, reason, .. }) => (place.line, key, reason),

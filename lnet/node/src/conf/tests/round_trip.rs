@@ -55,7 +55,7 @@ fn setting() -> impl Strategy<Value = (&'static Tunable, String)> {
     })
 }
 
-/// The NIs that a node would start, each with its configuration for the LND.
+/// Returns the NIs that a node would start, each with its configuration for the LND.
 fn started(config: &NodeConfig) -> Option<Vec<(Nid, Vec<usize>, NiConfig)>> {
     let planned = config.interfaces(256).ok()?;
     let of_ni = |ni: PlannedNi| (ni.nid, ni.cpts, ni.tunables.tcp(&config.tcp, ni.conns_per_peer));

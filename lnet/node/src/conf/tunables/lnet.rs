@@ -209,7 +209,7 @@ fn accept_name(policy: AcceptPolicy) -> &'static str {
     }
 }
 
-/// The mode for LNet's number, in the order of the variants.
+/// Returns the mode for LNet's number, in the order of the variants.
 fn rotor(number: i64) -> Rotor {
     match number {
         0 => Rotor::Off,

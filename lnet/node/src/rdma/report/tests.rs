@@ -32,7 +32,7 @@ fn device(name: &str, link: LinkLayer, state: &str, netdev: &str, gids: Vec<Gid>
     RdmaDevice { name: name.to_string(), ports: vec![port], numa_node: None }
 }
 
-/// A soft device without problems.
+/// Returns a soft device without problems.
 fn sound() -> Host {
     let gids = vec![
         gid(0, "fe80::1", "RoCE v2"),

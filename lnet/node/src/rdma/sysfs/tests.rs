@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
-/// A folder with these files.
+/// Returns a folder with these files.
 fn class(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in files {
