@@ -1,7 +1,7 @@
 #[cfg(feature = "std")]
 use nix::errno::Errno;
 
-/// Why a queue cannot be made, attached, grown or shrunk.
+/// The reason why a queue cannot be created, attached, grown or shrunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The number of slots is outside of the limits of a queue.
@@ -130,7 +130,7 @@ impl Error {
     }
 }
 
-/// Why an event was not pushed.
+/// The reason why an event was not pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
     /// The ring is full. If room is provisioned before each operation this cannot happen, so the
@@ -158,7 +158,7 @@ impl PushError {
     }
 }
 
-/// Why no event was popped.
+/// The reason why no event was popped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PopError {
     /// No event waits.

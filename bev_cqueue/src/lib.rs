@@ -34,7 +34,8 @@
 //! two cache lines of its slot, or one if it is small. The producer reads the consumer's counter of
 //! taken events only when it has used up the room it knows of.
 //!
-//! Which side writes which data; each side keeps the data that it relies on in private memory:
+//! The table shows the data that each side writes. Each side keeps the data that it relies on in
+//! private memory:
 //!
 //! ```text
 //!   producer's private              shared memory                     consumer's private
@@ -50,7 +51,7 @@
 //! # Growing
 //!
 //! To grow the ring, the consumer links new slots in behind the divider and makes the last of them
-//! the divider. The producer does not read the divider's link, so it can continue meanwhile.
+//! the divider. The producer does not read the divider's link, so it can continue during this.
 //!
 //! ```text
 //!   before:   ... free --> D --> 3 --> 4 ...            D: divider

@@ -56,7 +56,7 @@ pub enum OracleOp {
     Shrink(u32),
     /// Reduces the ring to this size with both halves.
     ShrinkWith(u32),
-    /// Notifies the producer that the ring may have become smaller.
+    /// Lets the producer accept that the ring has become smaller.
     AcceptShrink,
     /// Provisions room for this number of events.
     Provision(u32),
@@ -65,8 +65,8 @@ pub enum OracleOp {
 }
 
 impl OracleOp {
-    /// Returns the operation that a byte encodes: all kinds about equally often, with small
-    /// numbers.
+    /// Returns the operation that a byte encodes: pushes and pops are the most frequent, and
+    /// numbers are at most 15.
     pub fn of_byte(byte: u8) -> OracleOp {
         let number = u32::from(byte / 16);
         match byte % 16 {
@@ -90,8 +90,8 @@ impl OracleOp {
 #[derive(Debug)]
 pub struct Oracle {
     waiting: VecDeque<Sample>,
-    /// The number of taken events whose slots the producer does not know to be free: after a
-    /// forgotten drain.
+    /// The number of taken events whose slots have not been reported to the producer as free: those
+    /// of a forgotten drain.
     held_back: u32,
     pushed: u64,
     slots: u32,
@@ -125,7 +125,7 @@ impl Oracle {
                 let mut drain = consumer.drain(max);
                 let taken: Vec<_> = drain.by_ref().collect();
                 std::mem::forget(drain);
-                // The oracle has taken at most `max`, a small number.
+                // Fits into 32 bits: fewer events wait than the ring has slots.
                 self.held_back += taken.len() as u32;
                 let held_back = self.held_back;
                 assert_eq!(taken, self.drain(max));
@@ -140,7 +140,7 @@ impl Oracle {
             }
             OracleOp::Shrink(slots) => {
                 assert_eq!(consumer.shrink(slots), self.shrink(slots, self.needed > 0));
-                // Before the next push.
+                // The producer must accept the smaller ring before its next push.
                 assert_eq!(producer.accept_shrink(), Ok(()));
             }
             OracleOp::Grow(more) => assert_eq!(consumer.grow(more), self.grow(more)),
@@ -200,7 +200,7 @@ impl Oracle {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots });
         }
-        // A small number, or the test would not end.
+        // Fits into 32 bits: fewer events wait than the ring has slots.
         let waiting = self.waiting.len() as u32;
         if in_use || waiting > 0 {
             return Err(Error::InUse { needed: self.needed, waiting });

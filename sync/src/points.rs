@@ -28,7 +28,7 @@ pub fn set_points(met: fn(&'static str)) {
     MET.get_or_init(|| met);
 }
 
-/// The function that [`point!`](crate::point!) calls.
+/// Reports that a thread has reached a point; [`point!`](crate::point!) calls it.
 #[cfg(feature = "points")]
 #[doc(hidden)]
 pub fn meet(name: &'static str) {

@@ -48,9 +48,9 @@ impl Rule {
         if self.holds() { Ordering::AcqRel } else { Ordering::Relaxed }
     }
 
-    /// A fence in one total order with the other side's fence of the same name. `SeqCst`, because
-    /// each side stores one word and then loads the other's (Dekker's pattern), which acquire and
-    /// release do not order.
+    /// Executes a fence that is in one total order with the other side's fence of the same name.
+    /// `SeqCst`, because each side stores one word and then loads the other's (Dekker's pattern),
+    /// which acquire and release do not order.
     #[inline]
     pub fn fence(self, end: End) {
         if self.holds_at(end) {
@@ -120,7 +120,7 @@ macro_rules! rule {
     }};
 }
 
-/// The same macro in a model, where rules can be broken.
+/// The macro in a model, where rules can be broken.
 #[cfg(loom)]
 #[macro_export]
 macro_rules! rule {

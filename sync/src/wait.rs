@@ -163,8 +163,8 @@ impl SleepWord {
         self.sleeping.swap(0, Ordering::AcqRel) == 0
     }
 
-    /// Called by a waker after it has published data: clears the announcement, and returns whether
-    /// this waker must signal.
+    /// Clears the announcement of sleep after a waker has published data, and returns whether this
+    /// waker must signal.
     ///
     /// A waker that comes too late to claim the announcement stores nothing, and so cannot clear a
     /// later one that it has not read. (A swap would be as correct on every processor; but under
@@ -184,7 +184,7 @@ impl SleepWord {
         self.sleeping.store(value, Ordering::Relaxed);
     }
 
-    /// Returns whether sleep is announced at the moment, without ordering.
+    /// Returns whether sleep is announced now, without ordering.
     pub fn is_announced(&self) -> bool {
         self.sleeping.load(Ordering::Relaxed) != 0
     }

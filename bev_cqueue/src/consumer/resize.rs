@@ -132,8 +132,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         if slots >= self.slots {
             return Ok(None);
         }
-        // All slots but the divider are free; the last one that remains is `slots - 2` steps after
-        // the first.
+        // All slots but the divider are free; the last remaining one is `slots - 2` steps after the
+        // first.
         let count = self.slots - slots;
         let last = self.walk(self.front, slots - 2)?;
         let first_spare = self.next_of(last)?;

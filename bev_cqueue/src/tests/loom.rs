@@ -251,7 +251,8 @@ fn by_descriptor(word: QueueWord<Heap>) -> Sides {
     (Waker::ringing(word.clone(), bell.clone()), Sleeper::ringing(word, bell))
 }
 
-/// Loom reports a deadlock if the consumer sleeps while an event is in its queue.
+/// Pushes and pops events; loom reports a deadlock if the consumer sleeps while an event is in its
+/// queue.
 fn no_wake_up_is_lost(bells: Bells, events: u64) {
     loom::model(move || {
         let ((mut producer, mut consumer), mut sequence) = queue(4, 0, 0);
@@ -280,7 +281,7 @@ fn loom_no_wake_up_is_lost() {
     }
 }
 
-/// The same for a producer that sleeps until its event is taken.
+/// Loom reports a deadlock if a producer sleeps after its event was taken.
 fn no_wake_up_of_a_producer_is_lost(bells: Bells) {
     loom::model(move || {
         const EVENTS: u64 = 1;

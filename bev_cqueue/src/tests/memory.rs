@@ -107,7 +107,8 @@ fn slots_put_aside_give_their_memory_back() {
     }
 }
 
-/// The same on the heap: returned pages read as zeros, and are provided again when they are needed.
+/// On the heap, too, pages of slots that are cut off are returned to the system: they read as
+/// zeros, and are provided again when they are needed.
 #[test]
 fn slots_put_aside_on_the_heap_are_forgotten() {
     let memory = Heap::new(MAX_SLOTS).unwrap();
@@ -141,7 +142,7 @@ fn resident(slots: &[Slot]) -> usize {
     words.filter(|word| word >> 62 != 0).count() * page
 }
 
-/// `st_blocks` is in units of 512 bytes.
+/// Returns the memory that a file uses: `st_blocks` is in units of 512 bytes.
 fn bytes_used(fd: &OwnedFd) -> i64 {
     nix::sys::stat::fstat(fd).unwrap().st_blocks * 512
 }

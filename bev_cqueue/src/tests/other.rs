@@ -32,7 +32,7 @@ impl Other {
         Self::spawn(Self::command(role))
     }
 
-    /// The same with words to read, and a board to share.
+    /// Starts it with `words` in its environment and a board that both processes map.
     pub(super) fn start_with(role: &str, words: &str) -> (Self, SharedMemory, Board) {
         let board = Board::new();
         let (other, memory) = Self::spawn(Self::command(role).env(BOARD, board.path()).env(WORDS, words));
@@ -79,7 +79,8 @@ impl Other {
         self.0.try_wait().unwrap().is_some()
     }
 
-    /// Fails the test if the process has ended: it has found a fault, and printed it.
+    /// Fails the test if the process has ended, which it does only after it has found and printed a
+    /// fault.
     pub(super) fn check(&mut self) {
         assert!(!self.has_ended(), "the other process has failed");
     }

@@ -100,7 +100,7 @@ static TRAP: OnceLock<Trap> = OnceLock::new();
 #[derive(Debug)]
 pub(crate) struct Trap {
     point: Point,
-    /// The number of visits to the point before it happens.
+    /// The number of visits to the point before the signal is sent.
     left: AtomicU32,
     signal: Signal,
     board: Board,

@@ -212,7 +212,8 @@ fn produce_for_ever() {
     }
 }
 
-/// Mostly takes events; occasionally grows the ring, while it can.
+/// Returns a random operation: mostly one that takes events, occasionally one that grows the ring
+/// while that is possible.
 fn random_op(consumer: &Consumer<Sample, SharedMemory>, dice: u64) -> OracleOp {
     match mix(dice) % 64 {
         0 if consumer.slots() + 3 <= consumer.max_slots() => OracleOp::Grow(1 + (mix(dice) >> 32) as u32 % 3),

@@ -1,5 +1,5 @@
-//! Whether the machine is overcommitted: more runnable threads than processors. Then no thread
-//! spins.
+//! Detection of an overcommitted machine, which has more runnable threads than processors. No
+//! thread spins on it.
 //!
 //! A thread that spins for some microseconds and then sleeps cannot notice that other threads wait
 //! for its processor: the scheduler prefers it to them at each wake-up. So one of the spinning
@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// How often the load is read. Reading takes about 10 µs, a thousandth of the interval.
+/// The interval at which the load is read. A read takes about 10 µs, a thousandth of it.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// This file has the number of runnable threads before the slash: `0.20 0.18 0.12 1/80 11206`.
@@ -25,7 +25,7 @@ const LOAD: &str = "/proc/loadavg";
 /// The last load read, shared by the threads of a process.
 struct LoadCache {
     origin: Instant,
-    /// When the load was read last, in nanoseconds since `origin`.
+    /// The time of the last read, in nanoseconds since `origin`.
     read_ns: AtomicU64,
     /// The number of runnable threads at that time.
     running: AtomicU64,

@@ -1,5 +1,5 @@
-//! The system's part of waking as loom can see it. A sleeper without a waker is a deadlock, which
-//! loom reports.
+//! Replacements for the kernel's wait queue and descriptors in loom models. If a wake-up is lost,
+//! the sleeper stays blocked, and loom reports the deadlock.
 
 use std::fmt::Debug;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,8 +11,8 @@ use super::sleeper::{Slept, Until};
 use super::{SLEEPING, SleepWord};
 use crate::Ordering;
 
-/// Replaces a descriptor: a counter that is added to, taken, and waited for. A model that sleeps on
-/// more than a bell implements it.
+/// A counter of signals, which replaces a descriptor. A model whose threads sleep on more than a
+/// bell implements this trait.
 pub trait Signals: Debug + Send + Sync {
     /// Adds one signal, and wakes the sleeper.
     fn ring(&self);
@@ -22,7 +22,7 @@ pub trait Signals: Debug + Send + Sync {
     fn wait(&self);
 }
 
-/// The default: a counter with a condition variable.
+/// The default implementation of [`Signals`]: a counter with a condition variable.
 #[derive(Debug, Default)]
 struct Counter {
     count: Mutex<u64>,
@@ -61,7 +61,7 @@ impl Bell {
         Ok(Bell::over(Counter::default()))
     }
 
-    /// Creates a bell whose signals the model sees.
+    /// Creates a bell over the signals of a model.
     pub fn over(signals: impl Signals + 'static) -> Bell {
         Bell(std::sync::Arc::new(signals))
     }

@@ -11,11 +11,11 @@ use super::bell::Bell;
 use super::spin::{Spin, SpinWait};
 use crate::plain::{AtomicU64, Ordering};
 
-/// The longest that an event waits if its waker was killed or stopped between publishing and
+/// The maximum delay of an event whose waker was killed or stopped between publishing and
 /// signalling. A user hardly notices a second, and one check a second costs nothing.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Why [`Sleeper::sleep`] returned.
+/// The reason why [`Sleeper::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The sleeper found work, without a signal.
@@ -26,7 +26,7 @@ pub enum Wake {
     TimedOut,
 }
 
-/// What ended a sleep.
+/// The event that ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(loom, expect(dead_code, reason = "time does not pass in a model"))]
 pub(super) enum Slept {
@@ -279,8 +279,9 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         let _ = self.end(false);
     }
 
-    /// The same, after the descriptor was seen readable: reads it even if no waker claimed the
-    /// announcement, for a bell that another party rings without reading the word.
+    /// Ends a sleep as [`finish`](Sleeper::finish) does, after the descriptor was seen readable:
+    /// reads it even if no waker claimed the announcement, for a bell that another party rings
+    /// without reading the word.
     ///
     /// # Errors
     ///
@@ -332,12 +333,12 @@ impl Until {
         Until::after(instant.saturating_duration_since(Instant::now()))
     }
 
-    /// For calls that take an absolute time.
+    /// Returns the deadline for calls that take an absolute time.
     pub(super) fn absolute(self) -> TimeSpec {
         self.0.into()
     }
 
-    /// For calls that take a duration from now.
+    /// Returns the remaining time for calls that take a duration from now.
     pub(super) fn left(self) -> Result<TimeSpec, Errno> {
         Ok(self.0.saturating_sub(now()?).into())
     }

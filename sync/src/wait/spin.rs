@@ -106,9 +106,8 @@ impl Spin {
         Duration::from_nanos(limit_ns.into())
     }
 
-    /// Called while spinning does not pay: returns whether this wait retries it all the same. Two
-    /// peers that both sleep make each other's waits long, and only a retry can show that they
-    /// would be short.
+    /// Returns whether this wait spins although spinning does not pay at present. Two peers that
+    /// both sleep make each other's waits long, and only a retry can show that they would be short.
     fn retries(&self) -> bool {
         let pause = self.pause.load(Relaxed);
         if pause > 0 {
@@ -153,7 +152,7 @@ impl Spin {
         self.ignores_load.store(true, Relaxed);
     }
 
-    /// Starts a wait.
+    /// Starts a wait, which spins before it sleeps.
     pub fn wait(&self) -> SpinWait<'_> {
         SpinWait { spin: self, since: None, last: None, budget: Duration::ZERO, slept: false }
     }
@@ -163,17 +162,17 @@ impl Spin {
 #[derive(Debug)]
 pub struct SpinWait<'a> {
     spin: &'a Spin,
-    /// When the first poll found nothing.
+    /// The time of the first poll that found nothing.
     since: Option<Instant>,
-    /// When the last poll found nothing.
+    /// The time of the last poll that found nothing.
     last: Option<Instant>,
-    /// How long to spin from `since` on.
+    /// The maximum time to spin, counted from `since`.
     budget: Duration,
     slept: bool,
 }
 
 impl SpinWait<'_> {
-    /// Called after a poll that found nothing: returns true to poll again at once, false to sleep.
+    /// Returns true to poll again at once, false to sleep. Called after a poll that found nothing.
     pub fn goes_on(&mut self) -> bool {
         if self.spin.limit_ns.load(Relaxed) == 0 {
             return false;
