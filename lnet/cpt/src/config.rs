@@ -1,3 +1,5 @@
+//! The tunables of CPU partitions, and the table that they describe.
+
 use std::str::FromStr;
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! The errors of this crate.
+
 use std::path::PathBuf;
 
 use nix::errno::Errno;

@@ -1,3 +1,5 @@
+//! The default number of partitions of a machine.
+
 use crate::Topology;
 
 /// Rules for the number of partitions if it is not configured. "CPUs" are usable CPUs;

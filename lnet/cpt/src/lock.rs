@@ -1,3 +1,5 @@
+//! A lock with one part per partition.
+
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 

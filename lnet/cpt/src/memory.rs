@@ -1,3 +1,5 @@
+//! Memory near a partition's CPUs.
+
 use std::cell::Cell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -169,7 +171,7 @@ impl PartitionMemory {
         self.0.is_some()
     }
 
-    /// [`near`] for the table.
+    /// Runs [`near`] on the table.
     pub fn near<R>(&self, cpt: impl Into<Option<usize>>, work: impl FnOnce() -> R) -> R {
         match &self.0 {
             Some(table) => near(table, cpt, work),
@@ -177,7 +179,7 @@ impl PartitionMemory {
         }
     }
 
-    /// [`alloc_in`] for the table.
+    /// Allocates with [`alloc_in`] on the table.
     ///
     /// # Errors
     /// As for [`alloc_in`].

@@ -1,3 +1,5 @@
+//! The tunable `cpu_pattern`: its grammar, parser and printer.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -32,9 +34,10 @@ pub enum Pattern {
     Nodes(Vec<NodeSet>),
     /// `X[…]`, `C[…]`, `N X[…]`, `N C[…]`: the default layout without some CPUs.
     Reduced {
-        /// With `N`: the layout has one partition per node.
+        /// Whether the layout has one partition per node (`N`).
         per_node: bool,
-        /// Without `N`: the layout has one partition per group, usually one.
+        /// The number of bracket groups, usually one: without `N`, the layout has one partition per
+        /// group.
         groups: usize,
         /// The CPUs or cores that all groups together remove from each partition.
         without: Without,
@@ -88,6 +91,7 @@ impl Pattern {
     }
 }
 
+/// Returns the numbers of all groups that are not in `present`, as text; `None` if there are none.
 fn missing<K: Kind>(kind: &str, groups: &[NumberSet<K>], present: &NumberSet<K>) -> Option<String> {
     let absent = groups
         .iter()
@@ -152,10 +156,13 @@ fn groups<T>(
     }
 }
 
+/// Parses groups without indices, as after `X` or `C`.
 fn bare_groups(cursor: &mut Cursor<'_>) -> Result<Vec<Vec<Range>>, CptError> {
     groups(cursor, bracket)
 }
 
+/// Parses groups with indices. Returns their sets in the order of the indices, which must be 0 to
+/// the number of groups minus 1, each once.
 fn indexed_groups<K: Kind>(cursor: &mut Cursor<'_>) -> Result<Vec<NumberSet<K>>, CptError> {
     let found = groups(cursor, |cursor| {
         let position = cursor.position();
@@ -174,6 +181,7 @@ fn indexed_groups<K: Kind>(cursor: &mut Cursor<'_>) -> Result<Vec<NumberSet<K>>,
     Ok(sets.into_iter().flatten().collect())
 }
 
+/// Parses a list in brackets.
 fn bracket(cursor: &mut Cursor<'_>) -> Result<Vec<Range>, CptError> {
     cursor.expect(b'[', "a bracket [ must open the list")?;
     let ranges = cursor.ranges()?;

@@ -1,3 +1,5 @@
+//! Sets of small numbers: CPUs, cores and NUMA nodes.
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -95,7 +97,7 @@ impl<K> NumberSet<K> {
         found
     }
 
-    /// Returns how many numbers are in the set.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }

@@ -22,7 +22,7 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// The kernel's constant.
+    /// Returns the kernel's constant, `MPOL_…`.
     fn mode(self) -> libc::c_int {
         match self {
             Policy::Preferred => libc::MPOL_PREFERRED,

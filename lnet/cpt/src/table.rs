@@ -1,3 +1,5 @@
+//! The table of CPU partitions.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,3 +1,5 @@
+//! The CPUs of a machine: their cores, sockets and NUMA nodes.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 

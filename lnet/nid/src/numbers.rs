@@ -36,7 +36,8 @@ impl Kind {
     }
 }
 
-/// A set of numbers, never empty: the items of a bracket list in order, with adjacent ones joined.
+/// A set of numbers, never empty: the items of a bracket list, sorted, with overlapping and
+/// adjacent ranges of step 1 joined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers(Vec<Item>);
 
@@ -108,6 +109,8 @@ impl Numbers {
         Ok(Numbers::of(items))
     }
 
+    /// Sorts the items, joins overlapping and adjacent ones of step 1, and removes duplicates of
+    /// the others.
     fn of(mut items: Vec<Item>) -> Numbers {
         items.sort_unstable();
         let (whole, mut joined): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.step == 1);
@@ -129,14 +132,15 @@ impl Numbers {
         self.0.iter().any(|item| item.contains(number))
     }
 
-    /// Returns its numbers, each once, in ascending order.
+    /// Returns the numbers in ascending order, each once.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         let at_or_above = |number| self.0.iter().filter_map(|item| item.at_or_above(number)).min();
         std::iter::successors(at_or_above(0), move |number| at_or_above(number.checked_add(1)?))
     }
 }
 
-/// With `{:#}` prints the numbers of an octet; all of them print as `*`.
+/// Prints the set as a bracket list, and a single number without brackets. The alternate form
+/// (`{:#}`), for octets, prints the set of all octets as `*`.
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0[..] {

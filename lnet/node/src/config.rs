@@ -1,3 +1,5 @@
+//! The configuration of a node, built by methods that return it.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -166,14 +168,13 @@ impl NodeConfig {
         self
     }
 
-    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, default yes),
-    /// otherwise at 1.
+    /// Sets the distance of this node from itself: 0 (`local_nid_dist_zero`, the default), or 1.
     pub fn local_nid_dist_zero(mut self, zero: bool) -> NodeConfig {
         self.engine.local_nid_dist_zero = zero;
         self
     }
 
-    /// The port on which this node listens and expects its peers to listen (`accept_port`).
+    /// Sets the port on which this node listens and expects its peers to listen (`accept_port`).
     pub fn accept_port(mut self, port: u16) -> NodeConfig {
         self.tcp.accept_port = port;
         self
@@ -186,8 +187,8 @@ impl NodeConfig {
         self
     }
 
-    /// The time limit of a GET or an acknowledged PUT for its answer (`lnet_transaction_timeout`,
-    /// 150 s).
+    /// Sets the time limit of a GET or an acknowledged PUT for its answer
+    /// (`lnet_transaction_timeout`, 150 s).
     pub fn transaction_timeout(mut self, timeout: Duration) -> NodeConfig {
         self.engine.transaction_timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2);
         self

@@ -1,3 +1,5 @@
+//! Lists of CPU partitions, as in `tcp(eth0)[0,2-3]`.
+
 use std::fmt;
 
 use lnet_cpt::{CptError, CpuSet, MAX_PARTITIONS};
@@ -41,7 +43,8 @@ impl CptSet {
         self.0.is_empty()
     }
 
-    /// In ascending order, as LNet numbers the partitions of an NI (lnet-semantics 22).
+    /// Returns the partitions in ascending order, as LNet numbers those of an NI (lnet-semantics
+    /// 22).
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter()
     }

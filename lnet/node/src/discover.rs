@@ -26,7 +26,7 @@ pub struct DiscoverOptions {
 }
 
 impl Default for DiscoverOptions {
-    /// From any NID, within 10 s, without a push.
+    /// Creates the default options: any local NID, 10 s, no push.
     fn default() -> DiscoverOptions {
         DiscoverOptions { source: None, timeout: Duration::from_secs(10), push: false }
     }

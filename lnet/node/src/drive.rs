@@ -1,3 +1,5 @@
+//! The driver of a node: the shards of all its LNDs in one table, polled by waiting threads.
+
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -82,7 +84,8 @@ impl NodeDrive {
         self.lnds.lock().push(DrivenLnd { lnd, taken: 0 });
     }
 
-    /// [`wait_until`] with this node's spin limit; the sleeper may have been used on other nodes.
+    /// Waits with [`wait_until`] and this node's spin limit; the sleeper may have been used on
+    /// other nodes.
     pub(crate) fn wait(
         &self,
         sleeper: &Arc<Sleeper>,

@@ -1,3 +1,5 @@
+//! The errors of a node.
+
 use std::path::PathBuf;
 
 use lnet_api::{Errno, LNetError};

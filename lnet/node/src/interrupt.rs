@@ -1,3 +1,5 @@
+//! The interruption of a wait from another thread.
+
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,3 +1,5 @@
+//! A running node: starting it, its networks at run time, and shutting it down.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,3 +1,5 @@
+//! The CPU partitions of a node: a table, or the tunables from which one is created.
+
 use std::sync::Arc;
 
 use lnet_cpt::{CptConfig, CptError, CptTable, Topology};

@@ -1,3 +1,5 @@
+//! Ping, and the explanation of failed pings.
+
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -217,8 +219,8 @@ pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     }
 }
 
-/// LNet's error text of a ping, without the target and the errno, which a [`PingFailure`] adds
-/// itself.
+/// Returns LNet's error text of a ping, without the target and the errno, which a [`PingFailure`]
+/// adds itself.
 pub(crate) fn error_text(target: Nid, error: &LNetError) -> String {
     let LNetError::Lnd(LndError { what, .. }) = error else { return error.to_string() };
     what.strip_prefix(&format!("ping of {target}: ")).unwrap_or(what).to_string()

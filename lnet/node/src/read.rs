@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `[ '[' cpts ']' ]`
+    /// Parses `[ '[' cpts ']' ]`.
     fn cpts(&mut self) -> Result<Option<CptSet>, NodeError> {
         let open = self.position;
         if !self.take('[') {

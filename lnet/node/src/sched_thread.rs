@@ -13,8 +13,8 @@ use lnet_cpt::{CptError, CptTable, bind_thread};
 use crate::NodeError;
 use crate::drive::NodeDrive;
 
-/// How long a shard stays free, or unpolled by an awake driver, before its scheduler thread takes
-/// it. Longer than a waiter needs to handle its events and wait again, so that the two do not
+/// Time for which a shard stays free, or unpolled by an awake driver, before its scheduler thread
+/// takes it. Longer than a waiter needs to handle its events and wait again, so that the two do not
 /// compete; short compared with every timeout of the protocol.
 pub const GRACE: Duration = Duration::from_millis(5);
 

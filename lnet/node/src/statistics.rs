@@ -1,3 +1,5 @@
+//! Statistics of a node's NIs.
+
 use std::path::PathBuf;
 
 use lnet::{NiStatistics, PeerStatistics};

@@ -55,7 +55,7 @@ impl Deaf {
 /// A node with all kinds of unfinished operations.
 struct Trouble {
     station: Station,
-    /// Has sent it a message that waits for a buffer.
+    /// A node that has sent `station` a message that waits for a buffer.
     sender: Station,
     _deaf: Deaf,
 }
@@ -146,8 +146,8 @@ fn a_shutdown_lets_handshakes_finish() {
     assert_eq!(seen.broken.load(Ordering::SeqCst), 0);
 }
 
-/// A node pushes to one that pushes back, or does not, and ends at once. Returns the duration of
-/// both by the node's clock.
+/// Starts a node that pushes to one that pushes back, or does not, and ends at once. Returns the
+/// duration of both by the node's clock.
 fn push_and_end(subnet: u8, pushes_back: Option<Duration>, end: impl FnOnce(Node)) -> (Arc<raw::Seen>, u64) {
     let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, subnet, host));
     let seen = raw::start(PORT, Manners { asks_first: false, pushes_back, ..Manners::of(peer) });

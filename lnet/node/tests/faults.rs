@@ -19,7 +19,7 @@ const PORT: u16 = 21_986;
 /// Nothing, a little, a size that is read in one piece, and one that is not.
 const SIZES: [usize; 4] = [0, 8, 4096, 1 << 20];
 
-/// A node with these fault rules.
+/// Starts a node with these fault rules.
 fn start(address: &str, partitions: usize, rules: &str) -> Station {
     let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
     let config =

@@ -118,7 +118,8 @@ impl Holder {
         holder
     }
 
-    /// The test program prints its own output, perhaps on the same line.
+    /// Waits for a line with the word: the test harness prints its own output, perhaps on the same
+    /// line.
     fn await_word(&mut self, word: &str) {
         let mut line = String::new();
         while !line.contains(word) {
@@ -139,8 +140,8 @@ impl Drop for Holder {
     }
 }
 
-/// A node that has sent another one a message, which is held, and more behind it than leaves, for
-/// several timeouts.
+/// Starts a node and a peer that holds its first message; sends more behind it than can leave, and
+/// drives the node for several timeouts.
 fn scene(number: u8) -> (Side, Holder) {
     let [own, other] = [1, 2].map(|host| format!("127.46.{number}.{host}"));
     let (side, holder) = (Side::start(&own), Holder::start(&other));
@@ -152,8 +153,8 @@ fn scene(number: u8) -> (Side, Holder) {
     (side, holder)
 }
 
-/// A message that was reported as sent is not lost, whatever waits behind it, for any length of
-/// time.
+/// A held message that was reported as sent is not lost, at any number of messages behind it and
+/// after any time.
 // Covers: S-109, S-310
 #[test]
 fn a_held_message_outlasts_all_timeouts_of_tcp() {
@@ -163,7 +164,8 @@ fn a_held_message_outlasts_all_timeouts_of_tcp() {
     assert_eq!(side.node.tcp().counters().rx.peers_lost, 0);
 }
 
-/// A stopped program is given up, though its system answers for it.
+/// The connection to a stopped program is closed after the timeout, though the program's system
+/// answers for it.
 // Covers: S-109
 #[test]
 fn a_stopped_program_is_given_up() {
@@ -174,7 +176,7 @@ fn a_stopped_program_is_given_up() {
     assert_eq!((reason.timeouts, reason.protocol_errors), (1, 0));
 }
 
-/// A killed program is given up at once.
+/// The connection to a killed program is closed without waiting for the timeout.
 // Covers: S-109
 #[test]
 fn a_killed_program_is_given_up() {

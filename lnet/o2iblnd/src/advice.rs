@@ -4,7 +4,7 @@ use lnet_api::Errno;
 use lnet_lnd::{Cause, Miss, Step};
 use lnet_proto::ib::RejectReason;
 
-/// Returns what to try; `None` if the case is not specific to verbs.
+/// Returns advice for the operator; `None` if the failure is not specific to verbs.
 pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
     Some(match (miss.step, miss.cause) {
         (_, Cause::NotLNet) => {

@@ -42,8 +42,8 @@ pub struct O2ibConfig {
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues (`peer_credits`).
     pub peer_credits: u32,
-    /// The number of owed credits at which they are returned in a NOOP (`peer_credits_hiw`).
-    /// Whatever it is set to, the value in effect is half of `peer_credits`.
+    /// The number of owed credits at which they are returned in a NOOP (`peer_credits_hiw`). The
+    /// value in effect is always half of `peer_credits`.
     pub peer_credits_hiw: u32,
     /// Sends that may be posted at a time on a connection (`concurrent_sends`); 0 means
     /// `peer_credits`.
@@ -186,7 +186,8 @@ pub struct NiConfig {
     pub credits: u32,
     /// Messages in flight to one peer, and the depth of its queues.
     pub peer_credits: u32,
-    /// The number of owed credits at which they are returned; in effect half of `peer_credits`.
+    /// The number of owed credits at which they are returned in a NOOP (`peer_credits_hiw`). The
+    /// value in effect is always half of `peer_credits`.
     pub peer_credits_hiw: u32,
     /// Sends that may be posted at a time on a connection; 0 means `peer_credits`.
     pub concurrent_sends: u32,

@@ -1,6 +1,8 @@
+//! The current connection statistics of the LND.
+
 use crate::o2ib::Shared;
 
-/// The current numbers of connections, operations and credits.
+/// The current numbers of connections, operations and credits of the LND.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnStats {
     /// Peers with a connection.

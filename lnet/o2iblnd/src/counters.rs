@@ -1,3 +1,5 @@
+//! The counters of the LND.
+
 lnet_lnd::counters_of_lnd! {
     O2ibCounters {
         tx {

@@ -397,8 +397,8 @@ pub struct PostError {
 /// The completions of one poll.
 pub type Completions = SmallVec<[Completion; COMPLETIONS_PER_LOOK]>;
 
-/// The maximum number of completions of one poll, and the most receives that are posted again in
-/// one call.
+/// The maximum number of completions of one poll, and of receives that are posted again in one
+/// call.
 pub const COMPLETIONS_PER_LOOK: usize = 16;
 
 /// A completed work request.

@@ -131,7 +131,7 @@ impl Links {
         }
     }
 
-    /// Returns what to do next. `waiting` is `true` if messages wait for a connection.
+    /// Returns the next action. `waiting` is `true` if messages wait for a connection.
     #[must_use]
     pub fn next(&self, now_ns: u64, waiting: bool) -> Next {
         let needed = waiting && self.live.is_empty();
@@ -183,7 +183,7 @@ impl Links {
     /// Reads the CONNACK of an own attempt.
     ///
     /// # Errors
-    /// What is wrong with the CONNACK; the caller must give up the attempt.
+    /// The violation in the CONNACK; the caller must give up the attempt.
     pub fn granted(&self, id: LinkId, private_data: &[u8]) -> Result<Established, ProtoError> {
         let connector = self.pending.iter().find(|pending| pending.id == id);
         let gone = || ProtoError::Attempt { field: "attempt", value: id.0.to_string() };
@@ -210,7 +210,7 @@ impl Links {
     /// for [`Links::next`].
     ///
     /// # Errors
-    /// Why the attempt is over, for messages to the operator; the outcome is that of
+    /// The cause of the failure, for messages to the operator, with the outcome of
     /// [`Links::failed`].
     pub fn rejected(
         &mut self,
@@ -406,8 +406,8 @@ impl Links {
         }
     }
 
-    /// Without any connection or own attempt there is nothing to complete: the next message begins
-    /// anew.
+    /// Stops completing the set if there is no connection and no own attempt: the next message
+    /// begins anew.
     fn rest_if_idle(&mut self) {
         if self.live.is_empty() && !self.pending.iter().any(|pending| pending.own) {
             self.rest();

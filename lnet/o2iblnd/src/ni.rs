@@ -1,3 +1,5 @@
+//! The verbs LND's data of an NI, and the state of its port.
+
 use crate::o2ib::O2ib;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The connection for the next message to a peer, and the address of a peer.
+
 use crate::o2ib::{Peer, PeerState};
 use std::net::SocketAddrV4;
 use std::sync::Arc;

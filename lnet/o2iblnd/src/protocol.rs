@@ -1,4 +1,7 @@
-//! The verbs protocol's implementation of the LND skeleton's `Protocol`.
+//! The verbs protocol as seen by the LND skeleton (`lnet_lnd`), which owns NIs, peers and shards:
+//! [`O2ib`] implements its `Protocol`. Starting an NI opens the device of its address, checks the
+//! tunables against the device's limits, grows the shards and, unless another NI listens on the
+//! address, starts a listener.
 
 use crate::o2ib::{Ni, O2ib, PeerState, Shared};
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+//! The verbs LND's data of a shard.
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

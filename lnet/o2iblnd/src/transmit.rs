@@ -122,8 +122,9 @@ impl Connection {
         Some(counted.map_err(|error| warn_failed(self, &error, error.errno())))
     }
 
-    /// Returns how to copy a payload that cannot be written from its own memory; `None` if no
-    /// bounce buffers can be made.
+    /// Returns the source of a payload that cannot be written from its own memory: the message
+    /// itself for a short one, otherwise a bounce buffer with a copy. `None` if no bounce buffer
+    /// can be made.
     fn copy(
         self: &Arc<Connection>,
         payload: &ReadVec,

@@ -1,5 +1,5 @@
-//! How a payload is written: the work requests that copy it from the source's pieces of memory to
-//! the sink's fragments (lnet-wire 37).
+//! The work requests of a payload transfer: they copy it from the source's pieces of memory to the
+//! sink's fragments (lnet-wire 37).
 
 use lnet_api::Errno;
 use lnet_proto::ib::Fragment;

@@ -1,5 +1,5 @@
 //! Hosts without devices or permissions, and their error messages (S-4). `./test verbs` runs each
-//! test by its name, in a guest that lacks exactly that.
+//! test by its name, in a guest that lacks the device or permission that the test names.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

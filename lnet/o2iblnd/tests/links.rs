@@ -36,7 +36,7 @@ fn begin(links: &mut Links, now_ns: u64) -> Vec<LinkId> {
     begun
 }
 
-/// Returns what the CONNREQ of an attempt asks for.
+/// Returns the receiver and the parameters in the CONNREQ of an attempt.
 fn request(links: &mut Links, id: LinkId) -> (End, ConnParams) {
     let made = links.params();
     let message = Message::parse(links.request(id, made).unwrap()).unwrap();
@@ -145,8 +145,8 @@ fn each_rejection_has_its_reaction() {
     }
 }
 
-/// A rejected attempt without a purpose is given up: no message waits, or the peer's own connection
-/// is being made.
+/// A rejected attempt is not repeated if it has no purpose: no message waits, or the peer's own
+/// connection is being made.
 #[test]
 fn an_attempt_is_not_repeated_for_nothing() {
     let deep = record(RejectReason::MsgQueueSize, 2, ConnParams::DEFAULT);

@@ -225,7 +225,7 @@ pub enum ProtoError {
     PingSize {
         /// The size it claims, in bytes.
         value: usize,
-        /// Where an entry ends, in bytes.
+        /// The end of an entry, in bytes.
         expected: usize,
     },
     /// A NID with a 4-byte address among the large entries of a ping info.

@@ -46,8 +46,8 @@ impl WireHandle {
         if self.refusal().is_some() { self.marked(0) } else { self }
     }
 
-    /// Returns the handle for the refusal of a request with this handle; `None` if its owner takes
-    /// none.
+    /// Returns the handle for the refusal of a request with this handle; `None` if its owner
+    /// accepts no refusals.
     #[must_use]
     pub const fn refusal(self) -> Option<WireHandle> {
         if self.interface_cookie() & MARK == TAKES_REFUSALS { Some(self.marked(REFUSAL)) } else { None }

@@ -304,7 +304,7 @@ fn check_features(features: Features) -> Result<Features, ProtoError> {
     Err(ProtoError::PingFeatures { value: features.0, problem: "NI_STATUS is mandatory" })
 }
 
-/// `value` includes the loopback entry.
+/// Checks the number of NIs, which includes the loopback entry.
 fn check_count(value: usize) -> Result<usize, ProtoError> {
     if (1..=NIS_MAX).contains(&value) {
         return Ok(value);

@@ -1,3 +1,5 @@
+//! The text forms of a table.
+
 use std::fmt::{self, Write};
 
 use super::CptTable;

@@ -1,4 +1,4 @@
-//! A table of a configuration file for another program, which reads it from here.
+//! The table of a configuration file that configures the program around the node.
 
 use std::path::{Path, PathBuf};
 

@@ -1,3 +1,5 @@
+//! The tunables of one NI, which take precedence over those of the node.
+
 use lnet_nid::NetType;
 use lnet_socklnd::{NiConfig, SockConfig};
 

@@ -45,11 +45,11 @@ pub struct RdmaPortReport {
     pub first: bool,
     /// The index of the GID of connections from that NID in the port's table; `None` if unknown.
     pub gid: Option<u32>,
-    /// The reason.
+    /// The reason why the port can, or cannot, serve a network.
     pub why: String,
 }
 
-/// A problem.
+/// A problem of RDMA on this host, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaProblem {
     /// The object of the problem: a port, a file, a limit.

@@ -121,7 +121,8 @@ impl Drop for AskerProcess {
     }
 }
 
-/// Reaps children that have ended, of those left and of this one. Returns the number of those left.
+/// Adds `child` to the children that were left behind, and reaps those that have ended. Returns the
+/// number of children still left.
 fn reap(child: Option<Child>) -> usize {
     let mut left = LEFT.lock();
     left.extend(child);
@@ -165,8 +166,8 @@ impl Task {
     }
 }
 
-/// The work of a child of an [`Asker`]: visits one folder, and writes the results to standard
-/// output. The child must end with its parent.
+/// Runs the task of an [`Asker`]'s child: visits one folder, or lists the place of the folders, and
+/// writes the results to standard output. The child must end with its parent.
 ///
 /// # Errors
 /// [`InvalidInput`](io::ErrorKind::InvalidInput) for other arguments than an [`Asker`] adds; the

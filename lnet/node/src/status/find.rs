@@ -101,7 +101,7 @@ enum Answer {
     Read(io::Result<String>),
 }
 
-/// Whether a node may send descriptors with its answer.
+/// The treatment of descriptors that a node sends with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptors {
     /// Refused where the kernel can do so, since Linux 6.16.
@@ -260,7 +260,7 @@ fn connect_to(socket: &OwnedFd, path: &Path) -> Result<(), Errno> {
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)
 }
 
-/// Connects, if this process of the folder's owner serves the socket.
+/// Connects to a socket. Fails if any process but `pid`, of the folder's owner, serves it.
 fn connected(
     folder: &Folder,
     name: &OsString,
@@ -321,7 +321,7 @@ impl RunningNode {
         self.user
     }
 
-    /// Whether the node could not be queried.
+    /// Returns whether the node could not be queried.
     #[cfg(test)]
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.answer, Answer::Refused(_))

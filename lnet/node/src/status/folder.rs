@@ -458,7 +458,7 @@ mod tests {
         assert_eq!(Folder::open(Path::new("/"), Uid::effective()).unwrap_err(), Errno::EINVAL);
     }
 
-    /// Where others can rename, a folder may be replaced at any moment.
+    /// A folder below one in which other users can rename may be replaced at any moment.
     #[test]
     fn a_folder_below_one_that_others_can_write_to_is_refused() {
         let home = tempfile::tempdir().unwrap();

@@ -137,8 +137,8 @@ fn counters(counters: &Counters) -> String {
         .end()
 }
 
-/// A dropped message. Match bits are text: programs that read JSON numbers as doubles lose bits
-/// above 2^53.
+/// Returns the JSON of a dropped message. Match bits are text: programs that read JSON numbers as
+/// doubles lose bits above 2^53.
 fn last_drop(drop: &RecentDrop) -> String {
     let RecentDrop { kind, source, target, portal, match_bits, length, reason, count, age_ns } = drop;
     let match_bits = match_bits.map(|bits| quoted(&format!("{:#x}", bits.0)));
@@ -169,7 +169,7 @@ fn credits(object: Object, all: i64, available: i64, lowest: i64) -> Object {
         .value("waiting", waiting(available))
 }
 
-/// Messages that wait for a credit: LNet counts them below 0.
+/// Returns the number of messages that wait for a credit: LNet counts them as negative credits.
 fn waiting(available: i64) -> u64 {
     available.min(0).unsigned_abs()
 }
@@ -204,7 +204,8 @@ fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -
     object.list("list", listed).value("left_out", known.saturating_sub(STATUS_PEERS)).end()
 }
 
-/// A peer's TCP connections together: the smallest segment, the longest round trip, and sums.
+/// Returns the JSON of a peer's TCP connections together: the smallest segment, the longest round
+/// trip, and sums.
 fn tcp_of<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> String {
     let facts = connections.map(|conn| conn.tcp);
     let sum = |of: fn(&TcpFacts) -> u64| facts.clone().map(|tcp| of(&tcp)).sum::<u64>();
@@ -292,7 +293,7 @@ fn o2ib(lnd: &O2ibLnd) -> String {
         .end()
 }
 
-/// Memory of the whole process, from the system's status file.
+/// Returns the JSON of the process's memory use, from the text of the system's status file.
 fn memory(status: &str) -> String {
     let bytes = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));

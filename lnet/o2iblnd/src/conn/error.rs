@@ -1,3 +1,5 @@
+//! The errors of a connection's state machine.
+
 use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
 

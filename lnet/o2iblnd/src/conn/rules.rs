@@ -93,9 +93,9 @@ impl<T> Conn<T> {
         Ok(key)
     }
 
-    /// Handles a PUT_ACK: the peer wants the number of bytes of a PUT that its descriptor
-    /// describes. If the PUT is shorter, or has been abandoned, nothing is written, and PUT_DONE
-    /// has an error (lnet-wire 35.2).
+    /// Handles a PUT_ACK: `length` is the number of bytes that the peer's descriptor covers. If the
+    /// PUT is shorter, or has been abandoned, nothing is written, and PUT_DONE has an error
+    /// (lnet-wire 35.2).
     pub(super) fn wanted(
         &mut self,
         source: Cookie,

@@ -1,3 +1,5 @@
+//! The types with which a driver calls a connection's state machine.
+
 use lnet_api::Errno;
 use lnet_proto::ib::{Completion, Cookie};
 
@@ -9,8 +11,8 @@ pub struct Limits {
     /// The negotiated queue depth, 1 to 255 (0 counts as 1): 2·depth + 2 receive buffers are posted
     /// before the connection is used.
     pub depth: u8,
-    /// The number of owed credits from which on a NOOP returns them: `depth * peer_credits_hiw /
-    /// peer_credits`. It is at most depth/2 (1 if that is 0), whatever is given here: no peer then
+    /// The number of owed credits at which a NOOP returns them: `depth * peer_credits_hiw /
+    /// peer_credits`. The value in effect is at most depth/2 (1 if that is 0), so that no peer
     /// waits for the rest (lnet-wire 36).
     pub high_water: u16,
     /// Sends posted at a time, hence the number of transmit buffers (`concurrent_sends`); 0 counts

@@ -15,8 +15,8 @@ use crate::fabric::{COMPLETIONS_PER_LOOK, Completions, ReceiveWork};
 /// Receive buffers to be posted again, by index, each with its receipt.
 pub(super) type Reposts = SmallVec<[(usize, Receipt); COMPLETIONS_PER_LOOK]>;
 
-/// How often a thread that is about to sleep polls for the completions of posted sends: devices
-/// take a microsecond or two for a send, which is less than a sleep and a wake-up take.
+/// Maximum number of polls for the completions of posted sends before a thread sleeps: devices take
+/// a microsecond or two for a send, which is less than a sleep and a wake-up take.
 const SHORT_LOOKS: usize = 16;
 
 /// The driver's data of a connection.
@@ -33,7 +33,7 @@ pub(super) struct RxConn {
     pub(super) received_ns: u64,
     /// Time at which a NOOP of the peer was last answered by one.
     pub(super) answered_ns: u64,
-    /// Whether the peer lives, while it gives no credits or answers.
+    /// The check of a peer that gives no credits or answers: whether it is still alive.
     pub(super) doubt: Doubt,
     /// The progress of this side's operations, and the time at which it was first seen.
     pub(super) progress_mark: Option<(u64, u64)>,

@@ -1,3 +1,5 @@
+//! The types with which a driver calls `Links`.
+
 use lnet_proto::ib::Refusal;
 
 /// Identifies an attempt, and the connection that it becomes, among those of one peer.
@@ -43,7 +45,7 @@ pub enum Answer {
     Accept {
         /// Its id from now on.
         id: LinkId,
-        /// When it must be established.
+        /// The time by which it must be established.
         deadline_ns: u64,
     },
     /// Reject it with this record.

@@ -162,7 +162,7 @@ pub const fn messages(depth: u16) -> u16 {
     depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND)
 }
 
-/// nlx: the largest depth that all three queues support.
+/// Returns the sizes for nlx, with the largest depth that all three queues support.
 fn fit_all(
     adjusted: &Adjusted,
     asked: u16,
@@ -197,8 +197,9 @@ fn fit_all(
     })
 }
 
-/// 2.14 and later: the send queue limits the depth. The completion queue is computed before that,
-/// from the depth asked for, with at most the send work requests that the device supports.
+/// Returns the sizes for kernel nodes of 2.14 and later: the send queue limits the depth. The
+/// completion queue is computed before that, from the depth asked for, with at most the send work
+/// requests that the device supports.
 fn fit_sends(
     adjusted: &Adjusted,
     asked: u16,
@@ -217,8 +218,8 @@ fn fit_sends(
     Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
 }
 
-/// 2.12: the device is asked for one entry less until it agrees. The completion queue is that of
-/// the first try.
+/// Returns the sizes for kernel nodes of 2.12, which ask the device for one entry less until it
+/// agrees. The completion queue is that of the first try.
 fn try_lower(
     adjusted: &Adjusted,
     asked: u16,
@@ -234,8 +235,8 @@ fn try_lower(
     Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
 }
 
-/// 2.8 and 2.10: the send queue has a size for `concurrent_sends`, whatever the depth is, so that a
-/// smaller depth does not help.
+/// Returns the sizes for kernel nodes of 2.8 and 2.10. The send queue is sized for
+/// `concurrent_sends`, independently of the depth: a smaller depth does not help.
 fn fixed(
     adjusted: &Adjusted,
     asked: u16,

@@ -215,7 +215,8 @@ impl Drop for CmId {
     }
 }
 
-/// RDMA READ and atomics are not used, so the peer needs no resources for them (lnet-wire 31).
+/// Returns the parameters of a connection request or acceptance. RDMA READ and atomics are not
+/// used, so the peer needs no resources for them (lnet-wire 31).
 fn parameters(data: &[u8], queue_pair: u32, options: &ConnectOptions) -> Result<ffi::rdma_conn_param, Errno> {
     Ok(ffi::rdma_conn_param {
         private_data: data.as_ptr().cast(),

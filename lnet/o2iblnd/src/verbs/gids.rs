@@ -1,4 +1,4 @@
-//! Which GID of a port a connection uses.
+//! The choice of a port's GID for a connection.
 //!
 //! On InfiniBand a port has one relevant GID, its first. On RoCE it has several: for each address
 //! of its network interface, and for each version of the protocol. The connection manager uses the
@@ -40,7 +40,7 @@ pub struct Gid {
     pub kind: GidKind,
     /// The network interface that it belongs to, if any.
     pub netdev: Option<String>,
-    /// Whether connections use it.
+    /// The use of the GID by connections.
     pub usage: Usage,
 }
 
@@ -52,7 +52,7 @@ impl Gid {
     }
 }
 
-/// Whether connections use a GID, and why.
+/// The use of a GID by connections, or the reason why none uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// An NI with this address uses it.

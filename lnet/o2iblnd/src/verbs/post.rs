@@ -16,12 +16,12 @@ use crate::fabric::{
 };
 use crate::sizes::PIECES_MAX;
 
-/// The work requests posted in one call: a longer chain takes several calls. They are kept on the
-/// stack.
+/// The maximum number of work requests per call of the driver; a longer chain takes several calls.
+/// The call's requests are kept on the stack.
 const CHAIN: usize = 32;
 
-/// The pieces of memory of one call, and the most of one work request: devices that support more
-/// are asked for no more.
+/// The maximum number of pieces of memory per call, and so per work request: [`PIECES_MAX`], which
+/// is all that queues are created with, even on devices that support more.
 const PIECES: usize = PIECES_MAX as usize;
 
 impl Queues {
@@ -76,6 +76,9 @@ impl Queues {
         Ok(())
     }
 
+    /// Posts the work requests of one call, up to the first inline send whose memory is not
+    /// registered: the call would read it, and fault on memory that does not exist. Holds all
+    /// registrations meanwhile.
     fn post_send_chain(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
         let copied = works.iter().any(|work| work.inline).then(|| self.context().registered.hold());
         let readable = |work: &SendWork<'_>| {
@@ -156,7 +159,7 @@ impl Queues {
     }
 }
 
-/// Returns how many of the work requests fit into one call.
+/// Returns the number of leading work requests that fit into one call.
 fn fitting(works: &[SendWork<'_>]) -> usize {
     let mut pieces = 0;
     let fits = |work: &&SendWork<'_>| {

@@ -42,7 +42,7 @@ pub(super) struct HostRequest {
 }
 
 impl HostRequest {
-    /// `None` if the addresses are not IPv4.
+    /// Creates a request; `None` if its addresses are not IPv4.
     pub(super) fn new(id: CmId, data: PrivateData) -> Option<HostRequest> {
         Some(HostRequest { source: id.remote()?, target: id.local()?, id, data })
     }

@@ -1,4 +1,4 @@
-//! The link between two devices goes down, and comes back.
+//! The link between two devices goes down and comes up again.
 
 use lnet_api::{Errno, EventKind};
 use lnet_o2iblnd::O2ibConfig;
@@ -96,7 +96,8 @@ fn the_link_goes_down_under_load() {
     });
 }
 
-/// The port needs a moment, in which attempts fail.
+/// Retries until a message arrives, as attempts fail while the port comes up, and then exchanges
+/// payloads both ways.
 fn works_again(bed: &Bed, [a, b]: [&Node; 2]) {
     let mut tries = 0;
     while put([a, b], bed).is_err() {

@@ -156,8 +156,8 @@ impl<'a> Side<'a> {
         assert!(came, "{what}: {}", states(&[self.drive.node]));
     }
 
-    /// The work of one thread: it sends, and waits for the answers, or polls once and leaves the
-    /// rest to others.
+    /// Runs one thread: it sends, and waits for the answers, or polls once and leaves the rest to
+    /// others.
     fn work(&self, thread: usize) {
         let mut rng = Rng::new(thread as u64);
         let memory = LENGTHS.map(|length| filled(whole(length), length as u64));
@@ -229,7 +229,8 @@ fn race(bed: Bed, config: &O2ibConfig) {
     bed.end(nodes);
 }
 
-/// No timer wakes a thread that has missed an event.
+/// Returns a configuration with timeouts so long that no timer wakes a thread that has missed an
+/// event.
 fn patient() -> O2ibConfig {
     O2ibConfig { timeout_s: 1_000, keepalive_s: 4_000, ..O2ibConfig::default() }
 }

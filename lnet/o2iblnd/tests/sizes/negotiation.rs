@@ -11,7 +11,8 @@ use proptest::prelude::*;
 
 use super::{device, node};
 
-/// Returns what each try asked for, with the reason of its rejection, if it was rejected.
+/// Returns the parameters that each try asked for, with the reason of its rejection, if it was
+/// rejected.
 fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
     let tries = negotiation.tries.iter().map(|one| {
         let reason = match one.answer {
@@ -167,7 +168,7 @@ proptest! {
     }
 }
 
-/// Returns what a connector asks for, and what it and a listener agree on.
+/// Returns the parameters that a connector asks for, and those that it and a listener agree on.
 fn spoken(a: &Adjusted, b: &Adjusted) -> (Vec<(u16, u16)>, (u16, u16)) {
     let params = |node: &Adjusted| ConnParams {
         queue_depth: node.peer_credits,

@@ -21,8 +21,8 @@ fn any_tunables() -> impl Strategy<Value = Tunables> {
 }
 
 proptest! {
-    /// Whatever is configured, the values in effect are within the limits of lnet-semantics 31, and
-    /// adjusting them again changes nothing.
+    /// For every configuration, the values in effect are within the limits of lnet-semantics 31,
+    /// and adjusting them again changes nothing.
     #[test]
     fn what_holds_is_possible(release in any_release(), tunables in any_tunables(), kernel_build in 500..1000_u32) {
         let side = Side { kernel_build, tunables, ..Side::of(release) };

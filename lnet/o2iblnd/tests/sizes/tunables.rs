@@ -132,8 +132,8 @@ fn nlx_holds_back_half_whatever_is_set() {
     assert_eq!(changes(&adjusted), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
 }
 
-/// nlx makes no more pieces than that, whatever is set; for a kernel node only the device limits
-/// them.
+/// nlx uses at most [`PIECES_MAX`] pieces for every value of `wrq_sge`; for a kernel node only the
+/// device limits them.
 // Covers: S-508
 #[test]
 fn nlx_gathers_no_more_pieces_than_it_makes() {

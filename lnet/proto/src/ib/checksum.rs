@@ -10,7 +10,7 @@ use crate::{ByteOrder, ProtoError};
 
 use super::head::{OBJECT, RawHead, parse_start};
 
-/// How the sender's kernel adds a byte above 127.
+/// The sign of a byte above 127 in the sum of the sender's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CharSign {
     /// As a negative number: Linux before 6.2 on x86.

@@ -52,7 +52,7 @@ pub struct Established {
     pub params: ConnParams,
 }
 
-/// How the connection manager reports a rejection.
+/// A rejection, as the connection manager reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection<'a> {
     /// The peer's driver rejected; this is its private data.
@@ -63,7 +63,7 @@ pub enum Rejection<'a> {
     NoListener,
 }
 
-/// What to do after a rejection.
+/// The next action after a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Send the changed [`Connector::request`] at once.
@@ -198,7 +198,7 @@ impl Attempt {
     }
 }
 
-/// Returns an offer that can be accepted: less than was requested, and not 0.
+/// Returns the offered value if a retry can ask for it: it is less than `asked`, and not 0.
 fn smaller(offered: u16, asked: u16) -> Option<u16> {
     (1..asked).contains(&offered).then_some(offered)
 }

@@ -1,4 +1,6 @@
-//! The passive side of a connection (lnet-wire 34).
+//! The passive side of a connection (lnet-wire 34): judges the CONNREQ of a peer, and builds the
+//! CONNACK or the rejection. It owns no connection; the driver calls [`Listener::judge`], then
+//! [`Offer::check_known`], then [`Offer::accept`] or [`Offer::refuse`].
 
 use lnet_nid::Nid;
 
@@ -21,7 +23,7 @@ pub struct Listener<L> {
     /// The oldest version accepted; [`Version::V1`] only where the driver also implements its
     /// credit rules.
     pub oldest: Version,
-    /// Looks an interface up.
+    /// The lookup of a NID on the device.
     pub destination: L,
 }
 
@@ -35,7 +37,7 @@ pub struct Interface {
     pub limits: ConnParams,
 }
 
-/// What a NID refers to on the device at which a request arrived.
+/// The meaning of a NID on the device at which a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// An interface of this node on this device.
@@ -187,7 +189,7 @@ impl Offer {
         Ok(bytes)
     }
 
-    /// Returns the record that rejects the request for another reason.
+    /// Returns the record that rejects the request for a reason of the caller's.
     #[must_use]
     pub const fn refuse(&self, reason: RejectReason) -> Reject {
         record(self.link.version, Some((self.link.local.stamp, self.limits)), reason)

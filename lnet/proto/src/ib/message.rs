@@ -1,4 +1,4 @@
-//! Whole messages, parsed and emitted.
+//! Parsing and emitting of whole messages, head and body.
 
 use std::mem::offset_of;
 

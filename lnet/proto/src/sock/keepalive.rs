@@ -47,7 +47,7 @@ impl Keepalive {
         self.heard_ns = self.heard_ns.max(now_ns);
     }
 
-    /// Returns when to call [`Keepalive::poll`] next; `None` for never.
+    /// Returns the time of the next call of [`Keepalive::poll`]; `None` for never.
     #[must_use]
     pub fn deadline_ns(&self) -> Option<u64> {
         let silent_ns = self.heard_ns.saturating_add(self.silence_ns?);

@@ -1,3 +1,5 @@
+//! The tunables of LNet itself, module `lnet`.
+
 use lnet_socklnd::AcceptPolicy;
 
 use super::{ALONE, Effect, LNET, Refusal, Tunable};

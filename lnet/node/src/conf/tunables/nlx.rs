@@ -1,3 +1,6 @@
+//! The tunables that only nlx has, module `nlx`: one row each, with name, meaning, range, getter
+//! and setter.
+
 use std::time::Duration;
 
 use lnet::FaultRule;

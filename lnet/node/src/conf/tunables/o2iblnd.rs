@@ -1,3 +1,5 @@
+//! The tunables of the verbs LND, module `ko2iblnd`.
+
 use super::{ALONE, Effect, O2IBLND, Tunable};
 use crate::NodeConfig;
 

@@ -1,3 +1,5 @@
+//! The tunables of LNet's self-test, module `lnet_selftest`.
+
 use super::{ALONE, Effect, SELFTEST, Tunable};
 
 const fn row(name: &'static str, default: &'static str) -> Tunable {

@@ -1,3 +1,5 @@
+//! The tunables of the TCP LND, module `ksocklnd`.
+
 use super::{ALONE, Effect, SOCKLND, Tunable};
 use crate::NodeConfig;
 

@@ -71,8 +71,8 @@ fn defaults_are_lnets() {
     }
 }
 
-/// Each tunable with an effect accepts every value that it prints, and numbers the limits of their
-/// range and nothing beyond.
+/// Each tunable with an effect accepts every value that it prints, both limits of its range, and
+/// nothing beyond them.
 #[test]
 fn what_acts_reads_what_it_prints_and_keeps_to_its_range() {
     for tunable in Tunable::all().filter(|tunable| tunable.acts()) {

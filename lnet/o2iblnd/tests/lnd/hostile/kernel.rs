@@ -81,8 +81,8 @@ impl<'a> Kernel<'a> {
         next
     }
 
-    /// Answers the node's next GET with as many of these bytes as fit; returns the type of the
-    /// request.
+    /// Answers the node's next GET with the payload, cut to the length of the sink; returns the
+    /// type of the request.
     pub(super) fn answer_get(&mut self, payload: &[u8]) -> u8 {
         let request = self.next();
         let sink = word(&request, 112) as usize;
@@ -128,8 +128,8 @@ impl<'a> Kernel<'a> {
         wanted
     }
 
-    /// The rule: pieces are collected until there are `wrq_sge`, or a fragment of the sink is full.
-    /// Pieces that are still collected at the end are lost.
+    /// Writes the payload by the kernel's rule: pieces are collected until there are `wrq_sge`, or
+    /// a fragment of the sink is full. Pieces that are still collected at the end are lost.
     fn write(&self, target: &Target, payload: &[u8]) {
         if !payload.is_empty() {
             self.buffer.write(0..payload.len()).unwrap().copy_from(0, payload);

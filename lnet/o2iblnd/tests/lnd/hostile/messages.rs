@@ -277,7 +277,7 @@ fn wrong_keys() {
     scene.end();
 }
 
-/// A peer without receive buffers is given up by the device.
+/// The device closes the connection to a peer without receive buffers.
 #[test]
 fn deafness() {
     let scene = Scene::new();

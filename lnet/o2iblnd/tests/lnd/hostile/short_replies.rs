@@ -204,7 +204,8 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(some_cases())]
 
-    /// Whatever memory a GET has, and however long the reply is: reported bytes have been written.
+    /// For every memory of a GET and every length of the reply, the reported bytes have been
+    /// written.
     // Covers: S-4
     #[test]
     fn what_is_reported_was_written(
@@ -252,7 +253,8 @@ proptest! {
     }
 }
 
-/// Few cases in the guest, whose processor is emulated: the tests use simulated devices there too.
+/// Returns the number of cases: few in the guest, whose processor is emulated. The tests use
+/// simulated devices there too.
 fn some_cases() -> ProptestConfig {
     let cases = if std::env::var_os("NLX_GUEST").is_some() { 2 } else { 48 };
     ProptestConfig { cases, ..ProptestConfig::default() }

@@ -1,5 +1,5 @@
-//! Peers that make no progress, while messages to other peers wait for the NI's credits that they
-//! hold, and while none does. In virtual time.
+//! Peers that make no progress, in virtual time: while messages to other peers wait for the NI's
+//! credits that they hold, and while no message waits.
 
 use lnet_api::{EventKind, MdHandle, Upcalls};
 use lnet_o2iblnd::O2ibConfig;
@@ -87,8 +87,9 @@ fn end(scene: Scene, line: Line, waiting: MdHandle) {
     scene.end();
 }
 
-/// A quarter of the timeout from the first check that finds the peer stuck, of which there are four
-/// in a timeout; and the time until all is sent.
+/// Checks that the peer was given up in the short time: a quarter of the timeout (one check
+/// interval) after the first check that found it stuck. The range also covers the wait for that
+/// check and the time until all is sent.
 #[track_caller]
 fn assert_short(ended_ns: Option<u64>) {
     let short_ns = TIMEOUT_S * S / LOOKS;
@@ -96,8 +97,8 @@ fn assert_short(ended_ns: Option<u64>) {
     assert!(ended_ns.is_some_and(|ns| range.contains(&ns)), "{ended_ns:?} of {TIMEOUT_S} s");
 }
 
-/// A message to another peer waits for a credit that the silent peer holds: the silent peer is
-/// given up after a quarter of the timeout.
+/// A message to another peer waits for a credit that the silent peer holds: the node closes the
+/// silent peer's connection after a quarter of the timeout.
 #[test]
 fn silence_while_others_wait_for_credits() {
     for length in LENGTHS {
