@@ -1,3 +1,5 @@
+//! The processor cores of a measurement, and the choice of cores for threads.
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -6,8 +8,7 @@ use nix::unistd::Pid;
 
 use crate::error::{BenchError, Result};
 
-/// The cores of the two sides of a measurement: the first two that this process may use, or the
-/// same one twice.
+/// The cores of the two sides of a measurement, which may be the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cores {
     /// Core of the side that measures time.
@@ -24,13 +25,13 @@ impl Cores {
         Ok(Cores { client, server: cores.next().unwrap_or(client) })
     }
 
-    /// Returns the same with the roles exchanged.
+    /// Returns these cores with the roles of client and server exchanged.
     pub(crate) fn swapped(self) -> Cores {
         Cores { client: self.server, server: self.client }
     }
 
-    /// Pauses in a loop that waits for memory to change. If both sides share a core, it yields, so
-    /// that the other side can change it.
+    /// Pauses in a loop that waits for the other side to change memory. If both sides share a core,
+    /// yields the core to the other side.
     pub(crate) fn relax(self) {
         if self.client == self.server { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
@@ -59,7 +60,8 @@ pub(crate) fn count() -> Result<usize> {
     Ok(all()?.len())
 }
 
-/// Returns two cores that the two sides do not use.
+/// Returns two further cores, for threads besides those of the two sides; an error if there are
+/// fewer than two.
 pub(crate) fn others(cores: Cores) -> Result<[usize; 2]> {
     let all = all()?;
     let mut others = all.iter().copied().filter(|core| ![cores.client, cores.server].contains(core));

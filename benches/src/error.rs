@@ -1,6 +1,8 @@
+//! The errors of the program.
+
 use std::io;
 
-/// Why a measurement failed.
+/// The reason why a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
     /// No row has this name.
@@ -18,13 +20,13 @@ pub(crate) enum BenchError {
     /// Some rows could not be measured; the reasons were printed.
     #[error("{failed} row(s) could not be measured")]
     Rows {
-        /// How many.
+        /// The number of these rows.
         failed: usize,
     },
     /// A system call failed.
     #[error("{action}: {source}")]
     System {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// The system's reason.
         source: io::Error,
@@ -32,24 +34,24 @@ pub(crate) enum BenchError {
     /// The other process ended early, or reported an unexpected line.
     #[error("server '{name}' {problem}")]
     Server {
-        /// Its name.
+        /// The server's name.
         name: String,
-        /// What it did.
+        /// The server's failure.
         problem: String,
     },
     /// A program of libfabric or UCX is missing, has failed or hung; or this machine lacks
     /// resources for a row.
     #[error("{program} {problem}")]
     Peer {
-        /// Its name.
+        /// The program's name, or "this machine".
         program: &'static str,
-        /// What it did, or why it is missing.
+        /// The program's failure, or the reason why it is missing.
         problem: String,
     },
     /// A part of nlx returned an error.
     #[error("{action}: {source}")]
     Nlx {
-        /// What was attempted.
+        /// The attempted action.
         action: &'static str,
         /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -57,7 +59,7 @@ pub(crate) enum BenchError {
     /// An awaited event did not occur in time.
     #[error("{event} did not come within {seconds} s")]
     TimedOut {
-        /// What was awaited.
+        /// The awaited event.
         event: &'static str,
         /// The timeout.
         seconds: u64,
@@ -65,9 +67,9 @@ pub(crate) enum BenchError {
     /// A checked value is not the expected one.
     #[error("{subject} is {value}, not {expected}")]
     Wrong {
-        /// What was checked.
+        /// The name of the checked value.
         subject: &'static str,
-        /// Its value.
+        /// The value found.
         value: u64,
         /// The expected value.
         expected: u64,
@@ -77,12 +79,12 @@ pub(crate) enum BenchError {
 pub(crate) type Result<T, E = BenchError> = std::result::Result<T, E>;
 
 impl BenchError {
-    /// For `map_err`: an error of a system call.
+    /// Returns a function for `map_err` that wraps an error of a system call.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl Fn(E) -> BenchError {
         move |source| BenchError::System { action, source: source.into() }
     }
 
-    /// For `map_err`: an error of a part of nlx.
+    /// Returns a function for `map_err` that wraps an error of a part of nlx.
     pub(crate) fn nlx<E: std::error::Error + Send + Sync + 'static>(
         action: &'static str,
     ) -> impl Fn(E) -> BenchError {

@@ -1,3 +1,5 @@
+//! The command line.
+
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use crate::cores::Cores;
 /// seconds, and then far apart.)
 const ROUND: Duration = Duration::from_millis(500);
 
-/// The same for a smoke test.
+/// Time of a round of a smoke test.
 const QUICK_ROUND: Duration = Duration::from_millis(50);
 
 const ROUNDS: NonZeroUsize = NonZeroUsize::new(5).expect("5 is not 0");

@@ -1,3 +1,5 @@
+//! The command line of `nlx`.
+
 mod calc;
 mod selftest;
 

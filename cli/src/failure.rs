@@ -1,3 +1,5 @@
+//! The failures of commands, with advice for the user.
+
 use std::fmt;
 
 use lnet_api::{Errno, LNetError};
@@ -12,7 +14,7 @@ const RDMA_HINT: &str =
 /// The failure of a command: the step, the reason, and advice for the user.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
-    /// A word for programs.
+    /// The failed step: one word, for programs.
     step: &'static str,
     errno: Option<Errno>,
     message: String,
@@ -22,7 +24,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A failure without a message: it was printed already, or the reader has closed the pipe.
+    /// Returns a failure without a message, for one that was printed already, or after the reader
+    /// has closed the pipe.
     pub(crate) fn quiet() -> Failure {
         Failure::new("")
     }
@@ -124,7 +127,8 @@ impl Failure {
         )
     }
 
-    /// The same over RDMA: the message names the port, if it is about one.
+    /// Returns the failure of an NI over RDMA to start; the message names the port, if it is about
+    /// one.
     fn of_verbs(nid: Nid, errno: Errno, source: &LNetError) -> Failure {
         if let Some(holder) = holder_of(nid).filter(|_| errno == Errno::EADDRINUSE) {
             return Failure::held(nid, &holder);

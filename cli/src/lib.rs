@@ -39,7 +39,7 @@ use tracing_subscriber::filter::LevelFilter;
 use args::{Args, Command, NetCommand};
 use failure::Failure;
 
-/// `nlx`: the tools.
+/// Runs `nlx`, the tools.
 pub fn nlx() -> ExitCode {
     let args = help::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
     let args = match args {
@@ -72,7 +72,7 @@ pub fn nlx() -> ExitCode {
     }
 }
 
-/// `nlxd`: the helper process.
+/// Runs `nlxd`, the helper process.
 pub fn nlxd() -> ExitCode {
     nlxd::main()
 }

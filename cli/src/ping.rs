@@ -39,7 +39,7 @@ struct Answer {
 /// The state of the path to a node, for large messages.
 struct PathState {
     bytes: usize,
-    /// Whether a PUT of this size is sent.
+    /// Set if a PUT of this size is sent.
     tries: bool,
     /// Time until it was acknowledged.
     probe: Option<Duration>,

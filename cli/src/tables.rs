@@ -3,19 +3,19 @@
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use comfy_table::{CellAlignment, Row, Table};
 
-/// A table of words.
+/// Returns a table of words.
 pub(crate) fn table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY).set_header(header);
     table
 }
 
-/// A table whose columns are right-aligned numbers from index `first` on.
+/// Returns a table whose columns are right-aligned numbers from index `first` on.
 pub(crate) fn numbers(header: impl Into<Row>, first: usize) -> Table {
     numbers_in(UTF8_BORDERS_ONLY, header, first)
 }
 
-/// The same with a border preset.
+/// Returns a table of numbers as [`numbers`] does, with this preset of borders.
 pub(crate) fn numbers_in(preset: &str, header: impl Into<Row>, first: usize) -> Table {
     let mut table = table(header);
     table.load_preset(preset);

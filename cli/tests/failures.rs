@@ -116,7 +116,7 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
         }),
     );
     listener(there(7), port, listen_on);
-    // It answers with a request in its version (lnet-wire 21).
+    // This node answers with a connection request of its own version (lnet-wire 21).
     listener(there(10), port, answers(|greeting| greeting[..16].to_vec()));
     listener(there(8), port, answers(|greeting| hello(greeting).to_vec()));
     // The address, the case, the step, its errno, words of the message.

@@ -134,7 +134,7 @@ fn two_hosts_ping_each_other_over_ipv6() {
     assert!(String::from_utf8_lossy(&found.stdout).contains("large NIDs"));
 }
 
-// What depends on the host itself: its routes, and that low ports need privileges.
+// Tests of what depends on the host itself: its routes, and the privileges for low ports.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn a_host_without_a_route_or_privileges_says_so() {

@@ -455,7 +455,7 @@ fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     assert!(place.refused(&[]).contains("another program listens there"));
 }
 
-/// Of many that start at once, one serves.
+/// Of several helpers that start at once with the same socket, exactly one serves.
 #[test]
 fn of_helpers_that_start_together_one_gets_the_name() {
     let place = Place::new(7);

@@ -47,7 +47,7 @@ fn two_sides_by_options() {
     assert_eq!(all["sides"]["a"]["transfer"]["work_requests"], 3);
 }
 
-/// The same from a file in both forms; options override it.
+/// A file gives the settings in either form; options override it.
 // Covers: S-508
 #[test]
 fn two_sides_from_a_file() {

@@ -22,7 +22,7 @@ const RDMA_RECORDINGS: [&str; 3] = [
 /// One direction of one recorded connection: its objects in order.
 pub(crate) struct Stream {
     pub(crate) active: bool,
-    /// Whether its hello has version 4, hence large headers.
+    /// Set if its hello has version 4, hence large headers.
     pub(crate) large: bool,
     pub(crate) items: Vec<Item>,
 }

@@ -260,7 +260,7 @@ pub struct Accounts {
     refused: AtomicU64,
 }
 
-/// Whether a refusal counts against the user: a refused whole chunk does not.
+/// The effect of a refusal on the user's counter of refusals. A refused whole chunk is not counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     Counted,

@@ -20,12 +20,12 @@ pub(super) struct SessionTeardown {
     pub(super) tms: Mutex<Vec<(TmLeftover<ClientSink>, TmCharges)>>,
     /// Arenas with their bytes, and the user's charges until they are gone.
     pub(super) arenas: Mutex<Vec<(WeakRegion, u64, ArenaCharges)>>,
-    /// The charge for operations that LNet has not ended yet, which the client's counters counts.
+    /// The charge for operations that LNet has not ended yet, which the client's counters count.
     pub(super) operations: Mutex<Option<(TryArc<ClientCounters>, Charge)>>,
 }
 
 impl SessionTeardown {
-    /// Returns whether LNet has released all of it. Memory that this process still has to unmap
+    /// Returns whether LNet has released all leftovers. Memory that this process still has to unmap
     /// does not count.
     fn is_released(&self) -> bool {
         let (tms, arenas) = (self.tms.lock(), self.arenas.lock());

@@ -24,7 +24,7 @@ use super::{
 /// The configuration of a [`Host`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostConfig {
-    /// Which clients may use what.
+    /// The users that may connect, and the rights of each.
     pub policy: Policy,
     /// Quotas where the policy does not set others.
     pub quotas: ClientQuotas,
@@ -54,7 +54,7 @@ struct Clients {
     connected: HashMap<u64, TryArc<ClientRecord>, foldhash::fast::RandomState>,
     /// Totals of departed clients.
     past: Totals,
-    /// Their leftovers.
+    /// The leftovers of departed clients.
     teardowns: Vec<TryArc<SessionTeardown>>,
 }
 

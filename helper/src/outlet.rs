@@ -28,7 +28,7 @@ pub(super) struct ClientSink {
     /// Wakes an event loop of the client that sleeps on a socket; set once the client has asked for
     /// one.
     loop_handle: OnceLock<Waker<QueueWord<SharedMemory>>>,
-    /// A signal to the event loop was deferred.
+    /// Set while a signal to the event loop is deferred.
     deferred: AtomicBool,
     memory: SharedMemory,
     watched: WatchedQueue,
@@ -123,8 +123,8 @@ impl ClientSink {
             && self.loop_handle.get().is_some_and(|loop_handle| self.wake_loop(loop_handle))
     }
 
-    /// Wakes the event loop if it sleeps, and returns whether it did. Without memory for the signal
-    /// (ENOMEM, ENOBUFS) it is sent later.
+    /// Wakes the event loop if it sleeps, and returns whether it slept. Without memory for the
+    /// signal (ENOMEM, ENOBUFS) the signal is deferred.
     fn wake_loop(&self, loop_handle: &Waker<QueueWord<SharedMemory>>) -> bool {
         loop_handle.wake().unwrap_or_else(|_| {
             self.defer_signal();
@@ -138,7 +138,7 @@ impl ClientSink {
         self.counters.signals.note_pending();
     }
 
-    /// Checks that no page of its memory was lost.
+    /// Checks that no page of the queue's memory was lost.
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.watched.check("an event queue")
     }

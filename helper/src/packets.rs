@@ -74,7 +74,7 @@ pub(super) fn send(
 }
 
 /// Receives a packet, or its first bytes, and passes all descriptors that came with it to `keep`.
-/// Only for a process that may own them. Returns the number of bytes.
+/// Returns the number of bytes. To be called only in a process that may own a client's descriptors.
 ///
 /// # Errors
 /// Errors of the system.

@@ -12,12 +12,12 @@ use super::accounts::{GroupCaps, GroupId};
 /// The process at the other end of a socket (`SO_PEERCRED`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its process id when it connected, as this process sees it; 0 for one of another PID
-    /// namespace.
+    /// The process id at the time of `connect`, as this process sees it; 0 for a process of another
+    /// PID namespace.
     pub pid: i32,
-    /// Its user.
+    /// The user id.
     pub uid: u32,
-    /// Its group.
+    /// The group id.
     pub gid: u32,
 }
 
@@ -88,10 +88,10 @@ pub struct Rights {
     pub portals: Portals,
     /// NIDs of peers that it may send to, write to and read from.
     pub nids: Nids,
-    /// Whether it may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait there
-    /// take memory, and beyond a limit block their connection, which all clients share.
+    /// Set if the client may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait
+    /// there take memory, and beyond a limit block their connection, which all clients share.
     pub lazy: bool,
-    /// Its quotas, if they differ from the host's.
+    /// The client's quotas, if they differ from the host's.
     pub quotas: Option<ClientQuotas>,
     /// The group of users whose clients have common caps, and these caps. A group id has the same
     /// caps wherever it occurs.
@@ -99,7 +99,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// All rights: those of root.
+    /// Returns all rights: those of root.
     #[must_use]
     pub fn all() -> Rights {
         Rights {
@@ -113,16 +113,16 @@ impl Rights {
         }
     }
 
-    /// The rights of ordinary users: all NIDs, and portals 35 to 63 for own transfer machines and
-    /// for peers, none of which may be lazy.
+    /// Returns the rights of ordinary users: all NIDs, and portals 35 to 63 for own transfer
+    /// machines and for peers, none of which may be lazy.
     #[must_use]
     pub fn ordinary() -> Rights {
         Rights { own_portals: Portals::FREE, portals: Portals::FREE, lazy: false, ..Rights::all() }
     }
 }
 
-/// Which users may connect, and the rights of each: those of the user, else of the group, else the
-/// default.
+/// The users that may connect, and the rights of each: those of the user, else of the group, else
+/// the default.
 ///
 /// ```
 /// use nlx_helper::{Credentials, Policy, Rights};

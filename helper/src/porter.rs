@@ -130,7 +130,7 @@ struct PorterState {
     started: Instant,
     /// The listening socket, for the next porter, and whether no other process has it.
     listener: Option<(OwnedFd, bool)>,
-    /// This porter has been sent the listening socket.
+    /// Set once this porter has been sent the listening socket.
     listening: bool,
 }
 

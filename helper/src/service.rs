@@ -293,11 +293,11 @@ struct WorkerHandle {
     bell: Bell,
     /// Clients that another thread has accepted for this one.
     pending_clients: Mutex<VecDeque<PendingClient>>,
-    /// Number of its clients, including those on their way.
+    /// Number of the thread's clients, including those that another thread has accepted for it.
     load: AtomicUsize,
-    /// Number of times that it has handled its bell.
+    /// Number of times that the thread has handled its bell.
     bells_handled: AtomicU64,
-    /// It has done the work of the current phase.
+    /// Set once the thread has done the work of the current phase.
     settled: AtomicBool,
 }
 
@@ -396,7 +396,8 @@ impl Service {
         self.shared.door_status()
     }
 
-    /// Returns a function that returns them, for code that outlives its access to the service.
+    /// Returns a function that returns the counters of admission, for code that outlives its access
+    /// to the service.
     pub fn door_teller(&self) -> impl Fn() -> DoorStatus + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.door_status()

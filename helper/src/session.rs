@@ -119,10 +119,10 @@ impl Answer {
 pub struct Session {
     host: Arc<Host>,
     record: TryArc<ClientRecord>,
-    /// `None`: it may not connect.
+    /// `None` if the client may not connect.
     rights: Option<Arc<Rights>>,
     quotas: ClientQuotas,
-    /// The account that is charged for what it holds.
+    /// The account that is charged for what the client holds.
     payer: Payer,
     /// Set by the hello.
     ring: Option<Ring>,
@@ -133,9 +133,9 @@ pub struct Session {
     /// Set by the hello.
     charges: Option<SessionCharges>,
     closing: Closing,
-    /// Descriptors that the client has as well.
+    /// Descriptors that this process shares with the client.
     custody: Custody,
-    /// There may be event queues that the client has not sealed.
+    /// Set while there may be event queues that the client has not sealed.
     awaits_seals: bool,
     /// The transfer machine that was started last.
     youngest_tm: u64,
@@ -299,17 +299,17 @@ impl Session {
         Seal::awaited(fd, queue, charge).map_err(starved)
     }
 
-    /// Sends the deferred signals to event loops of the client, which took too long when their
-    /// events came. Call it periodically. It stops after a long one; the next call sends the
-    /// others.
+    /// Sends the signals to event loops of the client that were deferred, because earlier ones took
+    /// too long or there was no memory. Call it periodically. It stops after a long signal; the
+    /// next call sends the others.
     pub fn send_signals(&self) {
         if self.record.counters.signals.take_pending() {
             self.tms.send_deferred(&self.record.counters);
         }
     }
 
-    /// Takes the time that threads have spent on long signals to the client outside of its user's
-    /// turns.
+    /// Returns and resets the time that threads have spent on long signals to the client outside of
+    /// its user's turns.
     pub(super) fn take_owed_ns(&self) -> u64 {
         self.record.counters.signals.take_owed_ns()
     }
@@ -337,7 +337,7 @@ impl Session {
         Ok(())
     }
 
-    /// Counts violations.
+    /// Counts the outcome if it is a violation.
     fn note<T>(&self, outcome: Result<T, Violation>) -> Result<T, Violation> {
         if outcome.is_err() {
             self.record.counters.violations.add(1);

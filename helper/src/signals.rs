@@ -117,7 +117,7 @@ impl Signals {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Takes the time of long signals for which the user has not rested yet.
+    /// Returns and resets the time of long signals for which the user has not rested yet.
     pub(super) fn take_owed_ns(&self) -> u64 {
         if self.owed_ns.load(Ordering::Relaxed) == 0 { 0 } else { self.owed_ns.swap(0, Ordering::Relaxed) }
     }

@@ -29,15 +29,15 @@ pub struct HostStatus {
 /// The state of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientStatus {
-    /// The helper's number of it.
+    /// The helper's number of the client.
     pub client: u64,
-    /// Its process id, as the helper sees it.
+    /// The client's process id, as the helper sees it.
     pub pid: i32,
-    /// Its uid.
+    /// The client's user id.
     pub uid: u32,
     /// The name from its hello; empty before.
     pub name: String,
-    /// Its transfer machines, by address.
+    /// The client's transfer machines, by address.
     pub tms: Vec<TmStatus>,
     /// Registered buffers.
     pub buffers: u64,

@@ -5,15 +5,15 @@ use nlx_bev_cqueue::Corruption;
 use nlx_core::Address;
 use nlx_driver_proto::ProtoError;
 
-/// A fault that no client causes that keeps to the protocol, whatever limits and races it meets:
-/// the client is cut off. Faults that a correct client can cause are refused instead.
+/// A fault for which a client is cut off. A client that keeps to the protocol never causes one,
+/// whatever limits and races it meets; faults that a correct client can cause are refused instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
     /// A packet is too short to have a number that could be answered.
     #[error("a packet of {bytes} bytes is too short for a header")]
     Packet {
-        /// Its length.
+        /// The packet's length.
         bytes: usize,
     },
     /// The client breaks no rule, but there is no memory for an answer that would report that.
@@ -43,7 +43,7 @@ pub enum Violation {
     System {
         /// The call that failed.
         call: &'static str,
-        /// Its errno.
+        /// The errno of the call.
         errno: Errno,
     },
 }

@@ -49,7 +49,7 @@ pub(crate) struct Buffer {
     memory: IoVec,
     /// The arena memory that the helper uses instead, if it cannot access `memory`.
     shadow: Option<IoVec>,
-    /// The current helper has not refused it.
+    /// Set unless the current helper has refused the buffer.
     is_known: bool,
     operation: Option<InFlight>,
     /// Leases on the bytes that the helper may write.

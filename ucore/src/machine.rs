@@ -28,11 +28,11 @@ use crate::waiters::{ClientLoopHandle, Waiters};
 /// Lock order: [`ConsumerState`], a buffer's slot, the link's locks.
 pub(crate) struct Machine {
     domain: Arc<Domain>,
-    /// The link over which it was started; it ends with the link.
+    /// The link over which the machine was started. The machine ends with it.
     link: Arc<Link>,
-    /// The helper's handle.
+    /// The helper's handle of the machine.
     tm: u64,
-    /// A number in this process that is never reused.
+    /// The machine's number in this process, which is never reused.
     number: u64,
     address: Address,
     descriptors: DescriptorForm,
@@ -40,8 +40,9 @@ pub(crate) struct Machine {
     /// The source of match bits of passive buffers, if not `counters`.
     random: Option<Random>,
     consumer_state: Mutex<ConsumerState>,
-    /// No operation can start any more. Changed under the lock of [`ConsumerState`], while nothing
-    /// is in flight.
+    /// Set while no operation can start: from the attempt to stop the machine on, and cleared if
+    /// the helper refuses to stop it. Set under the lock of [`ConsumerState`], while nothing is in
+    /// flight.
     stopped: AtomicBool,
     /// The memory of the event queue.
     queue: SharedMemory,
@@ -53,18 +54,18 @@ pub(crate) struct Machine {
     woken: WakeUp,
     /// Number of lost messages that waits have noticed.
     noticed: AtomicU64,
-    /// Set once a program has asked for a descriptor.
+    /// The event loop's handle; created when the program first asks for a descriptor.
     loop_handle: OnceLock<ClientLoopHandle>,
     /// Held while the handle is made.
     making_loop_handle: Mutex<()>,
-    /// Cleared when the transfer machine is stopped.
+    /// Cleared once the helper has stopped the transfer machine, or is gone. Locked during a stop.
     open: Mutex<bool>,
 }
 
 /// The consumer's half of the event queue, and the state that belongs to it.
 struct ConsumerState {
     consumer: Consumer<BufferEvent, SharedMemory>,
-    /// The queue is corrupt: no further event is taken.
+    /// Set once the queue was found corrupt: no further event is taken.
     corrupt: bool,
     /// Slot at which the search for operations without an end continues.
     lost_at: u32,
@@ -114,7 +115,7 @@ impl Machine {
         })
     }
 
-    /// Returns whether this is the process that started it.
+    /// Returns whether this is the process that started the machine.
     fn in_owner_process(&self) -> bool {
         self.domain.fork_guard.in_owner_process()
     }

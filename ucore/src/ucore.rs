@@ -29,9 +29,9 @@ use crate::watch;
 /// helper cannot access that memory: its contents are copied for each operation, as with
 /// [`Core::register_copying`]. Transfer machines stay ended, and have to be started again.
 ///
-/// It belongs to the process that opened it: in a forked child every call is refused, and dropping
-/// it does nothing. (As with any socket, the child holds the connection open until it ends or
-/// executes another program.)
+/// A domain belongs to the process that opened it: in a forked child every call is refused, and
+/// dropping it does nothing. (As with any socket, the child holds the connection open until it ends
+/// or executes another program.)
 pub struct Ucore {
     pub(crate) domain: Arc<Domain>,
 }
@@ -57,7 +57,7 @@ struct Registry {
     free_slots: FreeSlots,
 }
 
-/// Whether the domain is closed. A thread that waits to reconnect is notified.
+/// The flag that the domain is closed. Setting it notifies a thread that waits to reconnect.
 #[derive(Default)]
 pub(crate) struct Closing {
     closed: Mutex<bool>,
@@ -166,7 +166,7 @@ impl Domain {
             let path = self.options.path();
             tracing::warn!(path = %path.display(), refused, "the new helper refuses some buffers; each is offered again when it is used");
         }
-        // Those with the shadows of a link in between.
+        // Drops arenas with shadows from a helper that was lost during the reconnection.
         arenas.tidy_former();
         link.wake_helper();
         point!(BuffersKnownAgain);
@@ -175,7 +175,7 @@ impl Domain {
         Ok(link)
     }
 
-    /// Offers a buffer to the helper again that it has refused.
+    /// Registers a buffer with the helper again, after the helper has refused it once.
     #[cold]
     pub(crate) fn make_known(&self, handle: BufferHandle) -> Result<(), CoreError> {
         let mut registry = self.registry.lock();

@@ -51,7 +51,7 @@ pub(crate) struct ClientLoopHandle {
     handle: PollHandle,
     /// Woken by the helper.
     events: Sleeper<QueueWord<SharedMemory>>,
-    /// Whether sleep has been announced.
+    /// Set while the event loop's sleep is announced.
     is_armed: Mutex<bool>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn get(round: &Round) -> Result<Sample> {
     transfer(round, GET, 1, Wait::Sleep)
 }
 
-/// The same with both sides polling: GB/s.
+/// GET, one at a time, both sides polling: GB/s.
 pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
     transfer(round, GET, 1, Wait::Poll)
 }
@@ -41,7 +41,7 @@ pub(crate) fn get_8(round: &Round) -> Result<Sample> {
     transfer(round, GET, 8, Wait::Sleep)
 }
 
-/// The same with both sides polling: GB/s.
+/// GET, 8 in flight, both sides polling: GB/s.
 pub(crate) fn get_8_polling(round: &Round) -> Result<Sample> {
     transfer(round, GET, 8, Wait::Poll)
 }
@@ -51,7 +51,7 @@ pub(crate) fn put(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 1, Wait::Sleep)
 }
 
-/// The same with both sides polling: GB/s.
+/// PUT, one at a time, both sides polling: GB/s.
 pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 1, Wait::Poll)
 }
@@ -61,7 +61,7 @@ pub(crate) fn put_8(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 8, Wait::Sleep)
 }
 
-/// The same with both sides polling: GB/s.
+/// PUT, 8 in flight, both sides polling: GB/s.
 pub(crate) fn put_8_polling(round: &Round) -> Result<Sample> {
     transfer(round, PUT, 8, Wait::Poll)
 }

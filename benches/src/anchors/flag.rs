@@ -1,3 +1,5 @@
+//! A cache line that two cores write alternately: the anchor of the queue's latency.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cores::{self, Cores};

@@ -1,3 +1,5 @@
+//! Agreed figures as anchors.
+
 use std::hint::black_box;
 
 use crate::error::Result;

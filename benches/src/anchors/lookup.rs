@@ -1,3 +1,5 @@
+//! Look-ups in a hash table: the anchor of LNet's match lists.
+
 use std::hint::black_box;
 
 use foldhash::fast::RandomState;
@@ -31,8 +33,8 @@ pub(crate) fn dependent<const COUNT: usize, const SOURCES: usize>(round: &Round)
     Ok(Sample::of(timed.nanoseconds_per_step()))
 }
 
-/// The same with keys that are known in advance, so that the processor overlaps several look-ups:
-/// nanoseconds.
+/// Look-ups like those of [`dependent`], with keys that are known in advance, so that the processor
+/// overlaps several look-ups: nanoseconds.
 pub(crate) fn independent<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     let table = table(COUNT, SOURCES);
     let mut numbers = (0..COUNT as u32).cycle();

@@ -1,3 +1,5 @@
+//! Copies of memory: the anchors of bulk transfers.
+
 use std::hint::black_box;
 use std::io::IoSliceMut;
 

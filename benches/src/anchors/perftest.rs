@@ -32,7 +32,7 @@ pub(crate) fn send_lat_polling(round: &Round) -> Result<Sample> {
     send_lat(round, &[])
 }
 
-/// The same, sleeping.
+/// Sends of 64 bytes in both directions, sleeping: microseconds one way, the mean.
 pub(crate) fn send_lat_sleeping(round: &Round) -> Result<Sample> {
     send_lat(round, &["--events"])
 }

@@ -1,3 +1,5 @@
+//! The ring of the crate `rtrb`: the anchor of nlx's queue.
+
 use std::hint::black_box;
 
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -7,8 +9,8 @@ use crate::error::{BenchError, Result};
 use crate::measure::Round;
 use crate::meter::{Sample, Timed};
 
-/// The same payload as the longest event of nlx's queue. Aligned to one cache line, which suits
-/// rtrb better than two; an event therefore has 128 bytes.
+/// An event with the payload of the longest event of nlx's queue. Aligned to one cache line, which
+/// suits rtrb better than two; an event therefore has 128 bytes.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Event([u64; 15]);
@@ -28,7 +30,7 @@ pub(crate) const CHUNK: usize = 32;
 /// Events between two readings of the clock.
 const BATCH: u64 = 4096;
 
-/// The last event's number.
+/// Number of the event that ends a stream; no other event has it.
 const END: u64 = u64::MAX;
 
 /// rtrb between two threads, one event at a time. Millions of events per second.

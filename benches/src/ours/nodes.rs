@@ -1,4 +1,5 @@
-//! The two nodes of a measurement: two addresses of the loopback network.
+//! The nodes of a measurement: their addresses on the loopback network, their port and their
+//! configuration.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl Nodes {
         Nodes { partitions, ..self }
     }
 
-    /// Chooses two more for this process, beside the first ones.
+    /// Chooses two further nodes for this process, beside those of [`Nodes::choose`].
     pub(crate) fn choose_more() -> Result<Nodes> {
         let mut addresses = more_addresses(std::process::id(), 2);
         let missing = || BenchError::Wrong { subject: "the number of addresses", value: 0, expected: 2 };
@@ -83,7 +84,8 @@ impl Nodes {
         self.config_of(&[address])
     }
 
-    /// The same for a node with a NID at each of these addresses.
+    /// Returns the configuration of [`Nodes::config`] for a node with a NID at each of these
+    /// addresses.
     pub(crate) fn config_of(self, addresses: &[Ipv4Addr]) -> Result<NodeConfig> {
         let interfaces = addresses.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>().join(",");
         let config = NodeConfig::new().net(&format!("tcp({interfaces})"));
@@ -97,7 +99,7 @@ impl Nodes {
         Ok(config.partitions(Arc::new(table)))
     }
 
-    /// Returns addresses of peers, each of which belongs to another of the nodes' partitions.
+    /// Returns one peer address for each of the nodes' partitions, in their order.
     pub(crate) fn peers_by_partition(self) -> Result<Vec<Ipv4Addr>> {
         let addresses: Vec<_> = more_addresses(std::process::id(), 250).collect();
         let belongs =

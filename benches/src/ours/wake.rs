@@ -29,12 +29,12 @@ pub(crate) fn futex(round: &Round) -> Result<Sample> {
     pingpong(round, QueueWakeChannel::futex()?, QueueWakeChannel::futex()?)
 }
 
-/// The same with sleepers on an eventfd, which programs with other descriptors to wait for use.
+/// [`futex`] with sleepers on an eventfd, as in programs that also wait for other descriptors.
 pub(crate) fn eventfd(round: &Round) -> Result<Sample> {
     pingpong(round, QueueWakeChannel::eventfd()?, QueueWakeChannel::eventfd()?)
 }
 
-/// The same with sleepers on a futex that poll for a while before they sleep.
+/// [`futex`] with sleepers that poll for a while before they sleep.
 pub(crate) fn spinning(round: &Round) -> Result<Sample> {
     pingpong(round, QueueWakeChannel::futex()?.spinning(), QueueWakeChannel::futex()?.spinning())
 }

@@ -8,9 +8,9 @@ use super::input::Peer;
 pub(super) struct Reach {
     /// The port on which it listens, and expects the other side to listen.
     service: i32,
-    /// Whether it accepts connections from privileged ports alone.
+    /// Set if the side accepts connections from privileged ports alone.
     requires_privileged: bool,
-    /// Whether it connects from a privileged port.
+    /// Set if the side connects from a privileged port.
     uses_privileged: bool,
 }
 
@@ -35,7 +35,7 @@ impl Reach {
 /// A reason why a connection is impossible.
 #[derive(Debug, Clone)]
 pub(super) struct Barrier {
-    /// Whether it prevents `a` from connecting to `b`, and `b` from connecting to `a`.
+    /// Set for each direction that is prevented: `a` connecting to `b`, and `b` connecting to `a`.
     bars: [bool; 2],
     /// The tunable of each side that causes it.
     tunables: [&'static str; 2],

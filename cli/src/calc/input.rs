@@ -219,7 +219,7 @@ impl Peer {
         })
     }
 
-    /// Returns whether this was set.
+    /// Returns whether the tunable `name` was set.
     pub(super) fn has_set(&self, name: &str) -> bool {
         self.set.iter().any(|set| set == name)
     }

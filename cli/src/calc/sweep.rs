@@ -29,7 +29,7 @@ pub(super) struct Sweep {
     pub(super) peers: u32,
     /// The sides' releases.
     pub(super) releases: [&'static str; 2],
-    /// What prevents `a` from connecting, with any value.
+    /// The reasons that prevent `a` from connecting, with any value.
     pub(super) barred: Vec<String>,
     pub(super) points: Vec<Point>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Point {
     pub(super) completions: Option<[u32; 2]>,
     /// Bytes of each side's NI.
     pub(super) bytes: Option<[u64; 2]>,
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub(super) error: Option<String>,
 }
 

@@ -174,7 +174,8 @@ fn when_pools_are_flushed_is_told_in_every_form() {
     assert!(!table::text(&none).contains("flushed") && !explain::text(&none).contains("flushed"));
 }
 
-/// A side whose device has no room shows the depth that it wanted first, in each release.
+/// For a side whose device has no room, the report shows the requested depth first, in each
+/// release.
 // Covers: S-501
 #[test]
 fn a_device_without_room_is_told_of_each_release() {

@@ -1,3 +1,5 @@
+//! The NIs that a configuration gives.
+
 use std::collections::BTreeMap;
 
 use lnet_nid::{NetType, Nid};
@@ -10,7 +12,7 @@ use crate::ports;
 #[derive(Debug, Serialize)]
 pub(super) struct Ni {
     pub(super) nid: String,
-    /// `free`, or what prevents its start.
+    /// `free`, or the reason that prevents the NI's start.
     pub(super) status: String,
     pub(super) interface: String,
     /// Over RDMA: the port of the device.
@@ -23,7 +25,7 @@ pub(super) struct Ni {
     pub(super) accept: &'static str,
     /// The effective tunables that `lnetctl net show -v` shows under this title.
     pub(super) tunables: BTreeMap<&'static str, i64>,
-    /// The same under `lnd tunables`.
+    /// The effective tunables that it shows under `lnd tunables`.
     pub(super) lnd_tunables: BTreeMap<&'static str, i64>,
 }
 
@@ -68,7 +70,8 @@ impl Ni {
         })
     }
 
-    /// Over RDMA other listeners are not visible: a used port shows when the NI starts.
+    /// Returns the NI of a choice over RDMA. A used port is found only when the NI starts, because
+    /// other listeners are not visible.
     fn over_rdma(choice: &Choice, config: &NodeConfig, net: &NetSpec, nid: Nid, interface: &Interface) -> Ni {
         let node = config.clone().o2ib().clone();
         let O2ibNiConfig {

@@ -42,7 +42,7 @@ pub(crate) struct HelperConfig {
     pub(crate) drain: Duration,
 }
 
-/// The keys of the table.
+/// The keys of the table `[helper]`.
 const KEYS: [&str; 20] = [
     "socket",
     "mode",

@@ -242,7 +242,7 @@ fn refuse_others(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Why a socket cannot listen.
+/// The reason why a socket cannot listen.
 enum Refused {
     System(Errno),
     Rights(Failure),

@@ -85,7 +85,7 @@ impl Notify {
         self.watchdog
     }
 
-    /// Sends a notification. There is no answer, and an error ends nothing.
+    /// Sends a notification. There is no answer; errors are ignored.
     pub(super) fn send(&self, state: &str) {
         let Some((socket, address)) = &self.socket else { return };
         if let Err(error) = socket.send_to_addr(state.as_bytes(), address) {

@@ -1,3 +1,5 @@
+//! The statistics of repeated pings.
+
 use std::fmt;
 use std::time::Duration;
 

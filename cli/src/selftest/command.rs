@@ -90,7 +90,7 @@ pub(super) struct Plan {
     pub seed: u64,
     /// Rules that drop and delay messages on this node; empty for none.
     pub faults: String,
-    /// Whether a server corrupts a byte now and then.
+    /// Set if servers corrupt a byte now and then.
     pub spoil: bool,
 }
 

@@ -47,7 +47,7 @@ pub(super) trait TestObserver {
 pub(super) struct Finding {
     pub(super) clients: Vec<Status>,
     pub(super) servers: Vec<Status>,
-    /// Whether it ran to its end.
+    /// Set if the test ran to its end.
     pub(super) complete: bool,
     /// The addresses of the transfer machines for data.
     pub(super) client_addresses: Vec<String>,

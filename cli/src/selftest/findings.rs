@@ -10,7 +10,7 @@ use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings,
 use super::run;
 use super::stats::Statistics;
 
-/// The results so far.
+/// The results of the phases that have run so far.
 pub(super) struct Findings {
     /// Set if rules drop messages: operations may then be lost.
     faults: bool,
@@ -34,7 +34,8 @@ impl Findings {
         }
     }
 
-    /// Adds the results of a phase.
+    /// Adds the results of a phase: merges the clients' numbers, and checks that they agree with
+    /// each other and with the servers'.
     pub(super) fn add(
         &mut self,
         phase: &run::Phase,
@@ -75,7 +76,8 @@ impl Findings {
             });
         }
         for (value, count) in told.iter().flat_map(|status| &status.latencies) {
-            // The sum of counts stays within 64 bits: quantiles are found by adding up.
+            // Limits the sum of the counts to 64 bits: the histogram finds quantiles by adding
+            // counts.
             let room = u64::MAX - found.latencies_ns.len();
             found.latencies_ns.saturating_record_n(*value, (*count).min(room));
         }
@@ -91,8 +93,9 @@ impl Findings {
         self.phases.push(found);
     }
 
-    /// Returns the messages dropped and delayed in this phase, at whose beginning all rules count
-    /// from 0. The nodes of one process share their rules, and their NID.
+    /// Adds the counters of a phase to those of all rules, and returns the numbers of messages
+    /// dropped and delayed in this phase. The counters of a node are 0 at the start of a phase. The
+    /// nodes of one process share their rules and their NID, so each NID is counted once.
     fn count_rules<'a>(&mut self, nodes: impl Iterator<Item = &'a Status>) -> (u64, u64) {
         let mut now = BTreeMap::new();
         for status in nodes {
@@ -143,7 +146,8 @@ fn first_error(status: &Status) -> Option<String> {
     (!status.first_error.is_empty()).then(|| status.first_error.clone())
 }
 
-/// Returns contradictions: each operation must have a latency, and servers must count as many as
+/// Returns the contradiction in a phase's numbers, if there is one. Each operation must have a
+/// latency; without errors and losses the servers must count the same number of operations as the
 /// clients.
 fn contradiction(phase: &Phase, servers: &[Status]) -> Option<String> {
     let operations = phase.operations;

@@ -26,12 +26,12 @@ struct OwnProcess {
 }
 
 impl Helper {
-    /// Uses one that runs already.
+    /// Uses a helper that runs already.
     pub(super) fn running(socket: &Path, spin: SpinArg) -> Helper {
         Helper { socket: socket.to_path_buf(), spin, own: None }
     }
 
-    /// Starts one with this network.
+    /// Starts a helper with this network.
     pub(super) fn start(net: &str, port: Option<u16>, cpus: &CpuArgs) -> Result<Helper, Failure> {
         let folder = nix::unistd::mkdtemp(&std::env::temp_dir().join("nlx-selftest-XXXXXX"))
             .context("cannot make a folder for a helper's socket")?;

@@ -16,7 +16,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Returns those of this machine.
+    /// Returns the properties of this machine.
     pub(crate) fn this() -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_string();
         let kernel = [read("/proc/sys/kernel/ostype"), read("/proc/sys/kernel/osrelease")].join(" ");

@@ -20,7 +20,7 @@ pub(super) fn total(values: impl Iterator<Item = u64>) -> u64 {
 /// The settings, with which a run can be repeated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// What ran the network: `in-process` or `helper`.
+    /// The kind of process that ran the network: `in-process` or `helper`.
     pub mode: &'static str,
     /// `lo` or `tcp`.
     pub net: &'static str,
@@ -46,10 +46,10 @@ pub(crate) struct Outcome {
     pub clients: Vec<String>,
     /// Addresses of the servers' transfer machines.
     pub servers: Vec<String>,
-    /// In the order in which they ran; a run that was ended early has fewer, and the last may be
-    /// short.
+    /// The phases in the order in which they ran. A run that was ended early has fewer, and the
+    /// last may be short.
     pub phases: Vec<Phase>,
-    /// Bytes that the servers verified and found wrong.
+    /// The bytes that the servers verified, and the errors that they counted.
     pub served: Served,
     /// The rules of all nodes, with their counters; empty without faults.
     pub rules: Vec<RuleCount>,
@@ -63,7 +63,7 @@ pub(crate) enum Ending {
     Complete,
     /// A signal ended it; the results so far are valid.
     Interrupted,
-    /// It could not continue, for this reason.
+    /// The test could not continue, for this reason.
     Failed(String),
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Phase {
     pub elapsed: Duration,
     /// Operations that ended with correct results.
     pub operations: u64,
-    /// Their payload in bytes.
+    /// Payload of these operations in bytes.
     pub bytes: u64,
     /// Exact statistics in nanoseconds: minimum, maximum, mean, deviation.
     pub latency_ns: Statistics,

@@ -13,7 +13,7 @@ pub(super) const TEXT_MAX: usize = 1024;
 /// Largest number of elements of a list: far above the nodes, rules or latencies in one message.
 pub(super) const LIST_MAX: usize = 4096;
 
-/// Why a value could not be written or read.
+/// The reason why a value could not be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WireError {
     #[error("{needed} bytes do not fit where {left} are left")]

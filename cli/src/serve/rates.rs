@@ -1,3 +1,5 @@
+//! The counters of a node between two status lines, as rates.
+
 use std::fmt;
 use std::time::Instant;
 
@@ -37,7 +39,7 @@ impl Rates {
         self.begun
     }
 
-    /// Returns what happened since then, and the start of the next interval.
+    /// Returns the statistics of the interval that ends now, and the start of the next one.
     pub(super) fn until(&self, node: &Node) -> (Line, Rates) {
         let next = Rates::since(node);
         let seconds = next.begun.duration_since(self.begun).as_secs_f64();
@@ -71,7 +73,7 @@ fn growth(old: &[Count], new: &[Count]) -> Vec<Count> {
     both.map(|((.., old), (words, name, new))| (*words, *name, new - old)).collect()
 }
 
-/// Returns the peers and connections of all networks.
+/// Returns the numbers of peers and of connections of all networks.
 fn conn_stats(node: &Node) -> (usize, usize) {
     let ConnStats { peers, connections, .. } = node.tcp().conn_stats();
     let verbs = node.o2ib().map(|lnd| lnd.conn_stats()).unwrap_or_default();
@@ -103,7 +105,7 @@ impl fmt::Display for Flow {
     }
 }
 
-/// What happened in an interval.
+/// The statistics of an interval.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     seconds: f64,
@@ -116,7 +118,7 @@ pub(super) struct Line {
     /// Messages that wait for a credit of their NI, at the end of the interval.
     waiting: u64,
     driver: Vec<Count>,
-    /// Only of a node with networks over RDMA.
+    /// Counts of the RDMA driver; `None` without networks over RDMA.
     verbs: Option<Vec<Count>>,
 }
 

@@ -25,10 +25,10 @@ pub(super) struct NodeStatus {
     pub(super) last_drops: Vec<LastDrop>,
     pub(super) connections: Connections,
     pub(super) tcp: serde_json::Map<String, serde_json::Value>,
-    /// Only of a node with networks over RDMA.
+    /// Counters of the RDMA driver; absent without networks over RDMA.
     pub(super) o2ib: Option<serde_json::Map<String, serde_json::Value>>,
     pub(super) memory: Memory,
-    /// Of `nlxd` alone.
+    /// The state of the helper; only in the status of `nlxd`.
     pub(super) helper: Option<Helper>,
 }
 

@@ -27,8 +27,9 @@ pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     Outcome::of((largest, consumer.slots(), consumer.needed().min(8), consumer.ready().min(8)))
 }
 
-/// The same with a hostile consumer process: every other operation becomes a word that is written
-/// over one that both sides can reach. The producer continues until it detects the corruption.
+/// Runs the operations of [`oracle`] with a hostile consumer process: every other operation becomes
+/// a word that is written over one that both sides can reach. The producer continues until it
+/// detects the corruption.
 pub(super) fn hostile(bytes: &[u8]) -> Outcome {
     let [slots, steps @ ..] = bytes else { return Outcome::of("short") };
     let memory = Guarded::new(slots_of(*slots) as usize).expect("the memory can be allocated");

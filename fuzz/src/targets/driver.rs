@@ -23,7 +23,8 @@ pub(super) fn request(bytes: &[u8]) -> Outcome {
     Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, SEGMENTS_MAX)
 }
 
-/// The same for replies, which a client reads.
+/// Reads the bytes as a reply, which a client reads, as they are and with their real length in the
+/// header.
 pub(super) fn reply(bytes: &[u8]) -> Outcome {
     let (raw, mended) = (read_reply(bytes), read_reply(&mended(bytes)));
     Outcome::of_list((raw.0, raw.1, mended.0, mended.1), mended.2, NIDS_MAX)

@@ -29,7 +29,7 @@ const STEPS_MAX: usize = 256;
 /// The driver's side of the connection: its state, and what the peer could know of it.
 struct Driver {
     conn: Conn<usize>,
-    /// Whether each item has come back.
+    /// Set for each item that has come back.
     back: Vec<bool>,
     /// Largest number of bytes that each item may transfer.
     limits: Vec<u32>,

@@ -24,7 +24,7 @@ use lnet_proto::ProtoError;
 /// A parser or state machine with invariants that hold for every input.
 #[derive(Debug)]
 pub struct Target {
-    /// Its name on the command line.
+    /// The target's name on the command line.
     pub name: &'static str,
     /// Runs one input; panics if a property breaks.
     pub run: fn(&[u8]) -> Outcome,

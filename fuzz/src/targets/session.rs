@@ -36,7 +36,7 @@ const STEPS: u8 = 12;
 /// Largest number of steps of one input; further ones reach nothing new.
 const STEPS_MAX: usize = 256;
 
-/// So small that short inputs reach every limit.
+/// Quotas that are small enough for short inputs to reach each of them.
 const QUOTAS: ClientQuotas = ClientQuotas {
     tms: 3,
     buffers: 8,

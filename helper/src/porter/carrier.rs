@@ -42,7 +42,8 @@ pub(super) struct Carrier {
     pid: Pid,
     channel: OwnedFd,
     job: Option<(Job, Instant)>,
-    /// It was late and is about to end. It may have finished its job before, but gets no other.
+    /// Set once the carrier was killed because it was late. It may have finished its job before it
+    /// ends, but gets no other.
     killed: bool,
 }
 
@@ -53,7 +54,7 @@ impl Carrier {
     }
 }
 
-/// The sockets that a carrier closes for a user. They count for the user until it is done.
+/// The sockets that a carrier closes for a user. They count for the user until the carrier is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) user: u32,

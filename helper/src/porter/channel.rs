@@ -151,7 +151,7 @@ pub(crate) fn receive(
 /// Receives a message that has at most one descriptor.
 ///
 /// # Errors
-/// As above.
+/// Those of [`receive`].
 pub(crate) fn receive_one(
     channel: BorrowedFd<'_>,
     flags: MsgFlags,

@@ -11,43 +11,46 @@ use super::schedule::UserKey;
 use crate::accounts::{Charge, Payer};
 use crate::{Answer, Credentials, Departure, Session};
 
-/// A connection.
+/// A client's connection.
 pub(super) struct Client {
-    /// The porter's number of it.
+    /// The porter's number of the client.
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
-    /// The porter has a copy of the socket.
+    /// Set while the porter has a copy of the socket.
     pub(super) kept: bool,
-    /// The kernel may let descriptors pass with its packets.
+    /// Set if the kernel may let descriptors pass with the client's packets.
     pub(super) may_attach: bool,
-    /// Descriptors in replies that it has not received completely.
+    /// Charge for the descriptors in replies that the client has not received completely.
     pub(super) unread: Charge,
-    /// It is in the list of clients with unread descriptors.
+    /// Set while the client is in the list of clients with unread descriptors.
     pub(super) listed: bool,
     pub(super) credentials: Credentials,
-    /// The account that is charged for it.
+    /// The account that is charged for the client.
     pub(super) payer: Payer,
-    /// The user in whose turns it is served.
+    /// The user in whose turns the client is served.
     pub(super) user: UserKey,
-    /// It waits for its user's turn, or is being served.
+    /// Set while the client waits for its user's turn, or is being served.
     pub(super) queued: bool,
     pub(super) state: ClientState,
-    /// Its place among the clients; `None` for one that was not admitted.
+    /// The client's place in the limit of clients; `None` for a client that was not admitted.
     pub(super) admission: Option<super::Admission>,
 }
 
 /// The state of a connection.
 pub(super) enum ClientState {
     Served(Box<Served>),
-    /// Its first packet is answered with this refusal; then the connection ends.
+    /// The client was not admitted: its first packet is answered with this refusal; then the
+    /// connection ends.
     Refused(Refusal),
-    /// Its session is being closed. With `stays` it was cut off, and its socket stays until LNet
-    /// has released its memory; otherwise the socket is closed with the session.
+    /// The session is being closed. With `stays` the client was cut off, and its socket stays open
+    /// until LNet has released the client's memory; otherwise the socket is closed with the
+    /// session.
     Departing {
         served: Box<Served>,
         stays: bool,
     },
-    /// It is cut off; its socket stays until LNet has released its memory.
+    /// The client is cut off and its session closed; its socket stays open until LNet has released
+    /// the client's memory.
     Departed {
         departure: Departure,
         until_ns: u64,
@@ -62,13 +65,13 @@ pub(super) struct Served {
     pub(super) request_state: RequestState,
     pub(super) rate: Rate,
     pub(super) ring: RingState,
-    /// Its doorbell is not watched until the ring is asleep: it has rung while the ring was being
-    /// polled.
+    /// Set while the doorbell is not watched, because it has rung while the ring was being polled;
+    /// it is watched again when the ring is asleep.
     pub(super) bell_muted: bool,
-    /// There may be requests in its socket.
+    /// Set while there may be requests in the socket.
     pub(super) readable: bool,
-    /// Its socket is watched for its end alone: more requests came before the previous ones had
-    /// been read.
+    /// Set while the socket is watched for its end alone, because more requests came before the
+    /// previous ones had been read.
     pub(super) muted: bool,
     /// A request that is to be carried out after the ring entries before it.
     pub(super) pending: Option<Pending>,
@@ -77,7 +80,7 @@ pub(super) struct Served {
     /// Entries that remain to be carried out in a draining service; after them nothing is read from
     /// it.
     pub(super) quiescing: Option<usize>,
-    /// Deadline of its hello; `None` once it has come.
+    /// Deadline of the client's hello; `None` once it has come.
     pub(super) greet_until_ns: Option<u64>,
     /// Turns in which its ring was empty.
     pub(super) idle_rounds: u32,
@@ -99,28 +102,28 @@ pub(super) struct Pending {
     pub(super) entries: usize,
 }
 
-/// The events for which its socket is watched.
+/// The state of a client's requests, which determines the events for which its socket is watched.
 #[derive(Debug)]
 pub(super) enum RequestState {
-    /// Requests.
+    /// Requests are read.
     Reading,
-    /// Only its end, until it may send more requests.
+    /// Only the socket's end is awaited, until the client may send more requests.
     Throttled,
-    /// Only its end, until its user may send more requests.
+    /// Only the socket's end is awaited, until the user may send more requests.
     Parked,
-    /// Room for this answer, until `until_ns`. With `crowded` it waits because other users' clients
-    /// do not read theirs, and is not cut off for that.
+    /// Room for this answer is awaited, until `until_ns`. With `crowded` the answer waits because
+    /// other users' clients do not read theirs, and the client is not cut off for that.
     Answering { answer: Answer, until_ns: u64, crowded: bool },
 }
 
-/// Whether its submission ring is polled.
+/// The state of a client's submission ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RingState {
     /// There is no ring before the hello.
     None,
-    /// This thread polls it in each of its user's turns.
+    /// This thread polls the ring in each of its user's turns.
     Hot,
-    /// It is not polled until the doorbell rings.
+    /// The ring is not polled until the doorbell rings.
     Asleep,
 }
 

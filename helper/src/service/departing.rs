@@ -70,7 +70,8 @@ impl Worker {
         self.worker_handle().load.fetch_sub(1, Ordering::Relaxed);
         let lingers = unread.count() > 0 && !socket::is_all_read(socket.as_fd());
         if lingers && self.phase != Phase::Stopping {
-            // The client sees its end. The descriptors that it has not received still count.
+            // The client sees the end of the stream. The descriptors that it has not received still
+            // count.
             let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
             self.lingering.push(Lingering { id, socket, kept, payer, admission, _unread: unread });
         } else {
@@ -116,8 +117,8 @@ impl Worker {
         self.set_due(slot, Some(now_ns + delay_ns));
     }
 
-    /// Stops watching its doorbell. It must be removed explicitly: the client has the other end,
-    /// and may hold it open, so the descriptor does not leave the epoll by itself.
+    /// Stops watching a client's doorbell. Closing the doorbell here would not remove it from the
+    /// epoll set, because the client may hold it open.
     fn forget_ring(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
         if let Some(doorbell) = served.session.doorbell().filter(|_| served.ring != RingState::None) {
@@ -189,8 +190,8 @@ impl Worker {
         }
     }
 
-    /// Has the remaining entries of its ring carried out; after them nothing is read from the
-    /// client.
+    /// Has the remaining entries of a client's ring carried out; after them nothing is read from
+    /// the client.
     fn quiesce(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
         if served.quiescing.is_some() {

@@ -83,7 +83,7 @@ impl Worker {
         }
     }
 
-    /// Returns how long the thread can sleep.
+    /// Returns the time that the thread can sleep: until its next deadline.
     pub(super) fn timeout(&self, network_ns: Option<u64>) -> EpollTimeout {
         let sweep_ns = (self.leftovers || !self.clients.is_empty()).then_some(self.sweep_ns);
         let timer_ns = self.timers.first().map(|(due_ns, _)| due_ns);

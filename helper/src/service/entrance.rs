@@ -63,13 +63,13 @@ impl Worker {
         }
     }
 
-    /// Counts a client that never had a place.
+    /// Counts a refused client without admission; returns its payer.
     pub(super) fn enter_refused(&self, uid: u32) -> Payer {
         self.shared.door.refused.fetch_add(1, Ordering::Relaxed);
         self.shared.host.payer_of(&Credentials { pid: 0, uid, gid: u32::MAX })
     }
 
-    /// Stops accepting clients for a while.
+    /// Stops accepting clients for [`ACCEPT_PAUSE`].
     pub(super) fn pause(&mut self, errno: Errno) {
         self.shared.door.without_descriptors.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
@@ -168,7 +168,7 @@ impl Worker {
         self.leaving.try_reserve(all - self.leaving.len()).map_err(|_| NoMemory)
     }
 
-    /// Makes a client one of this thread's.
+    /// Adds an accepted client to this thread.
     pub(super) fn admit(&mut self, pending: PendingClient) {
         let PendingClient { id, socket, may_attach, generation, credentials, admission } = pending;
         let kept = generation == self.link.generation;

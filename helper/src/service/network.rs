@@ -5,15 +5,16 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 
 /// The shards of one thread.
 ///
-/// The thread keeps their tokens even while it sleeps: no other thread of the helper waits for the
-/// network. (If one does, it is woken by the event that it waits for.) So the scheduler threads of
-/// the shards sleep, too, and an idle helper uses no processor time.
+/// The thread keeps the shards' tokens even while it sleeps, because no other thread of the helper
+/// waits for the network. (A thread that waits nevertheless is woken by its event.) With the tokens
+/// taken, the scheduler threads of the shards sleep, too, and an idle helper uses no processor
+/// time.
 pub(super) struct Network {
     thread: usize,
     threads: usize,
     /// Number of shards of the node when this thread was bound to processors.
     bound_for: usize,
-    /// Bit set of the shards whose tokens it has; their descriptors are in its `epoll`.
+    /// Bit set of the shards whose tokens the thread holds; their descriptors are in its `epoll`.
     held: u64,
 }
 
@@ -38,7 +39,7 @@ impl Network {
         (self.thread..drive.shards().min(MAX_SHARDS)).step_by(self.threads)
     }
 
-    /// Polls all of the thread's shards.
+    /// Polls the thread's shards, except for those whose token another thread holds.
     pub(super) fn poll(&mut self, drive: &dyn Drive, epoll: &Epoll, mark: u64) -> Poll {
         if drive.shards() != self.bound_for {
             self.bind(drive);
@@ -66,8 +67,9 @@ impl Network {
         self.held = 0;
     }
 
-    /// Claims the shard's token, if needed. A shard that cannot be watched is left to its scheduler
-    /// thread.
+    /// Claims the shard's token and watches its descriptor, unless this thread holds the token
+    /// already. Returns false if another thread holds it, or if the descriptor cannot be watched:
+    /// then the shard is left to its scheduler thread.
     fn claim(&mut self, drive: &dyn Drive, shard: usize, epoll: &Epoll, mark: u64) -> bool {
         let bit = 1 << shard;
         if self.held & bit != 0 {

@@ -40,7 +40,8 @@ impl TurnMeter {
         self.before = (now_ns < self.wary_until_ns).then(Spent::now).flatten();
     }
 
-    /// Ends the measurement of a turn. Returns how long its user is to rest, if it is.
+    /// Ends the measurement of a turn. Returns the rest of its user in nanoseconds; `None` if the
+    /// user need not rest.
     pub(super) fn end(&mut self, now_ns: u64) -> Option<u64> {
         let took_ns = now_ns.saturating_sub(self.began_ns);
         if took_ns < ns(LONG_TURN) {
@@ -88,10 +89,10 @@ fn read_queued_ns(schedstat: &str) -> Option<u64> {
     numbers.next()
 }
 
-/// Returns how long the user of a turn is to rest. A thread that has not blocked has delayed others
-/// only for its processor time: the rest of the time another thread had its processor. A thread
-/// that has blocked has delayed others for the whole time, except while it was ready and had no
-/// processor. Time spent on signals to other clients is excused.
+/// Returns the rest of a turn's user in nanoseconds; `None` for no rest. A thread that has not
+/// blocked has delayed others only for its processor time: the rest of the time another thread had
+/// its processor. A thread that has blocked has delayed others for the whole time, except while it
+/// was ready and had no processor. Time spent on signals to other clients is excused.
 fn rest_ns(took_ns: u64, excused_ns: u64, before: Spent, after: Spent) -> Option<u64> {
     let worked_ns = after.cpu_ns.saturating_sub(before.cpu_ns).min(took_ns);
     let queued_ns = before.queued_ns.zip(after.queued_ns);
@@ -101,7 +102,8 @@ fn rest_ns(took_ns: u64, excused_ns: u64, before: Spent, after: Spent) -> Option
     rest_for(own_ns.saturating_sub(excused_ns))
 }
 
-/// Returns how long a user rests that has held a thread up for `own_ns`.
+/// Returns the rest in nanoseconds of a user that has held a thread up for `own_ns`; `None` if that
+/// is less than [`LONG_TURN`].
 pub(super) fn rest_for(own_ns: u64) -> Option<u64> {
     (own_ns >= ns(LONG_TURN)).then(|| own_ns.saturating_mul(REST_FACTOR).min(ns(REST_MAX)))
 }
@@ -116,7 +118,7 @@ mod tests {
         Spent { cpu_ns: cpu_ms * MS, waits, queued_ns: None }
     }
 
-    /// The usage with a known time of waiting for a processor.
+    /// Returns the usage with a known time of waiting for a processor.
     fn queued(cpu_ms: u64, waits: i64, queued_ms: u64) -> Spent {
         Spent { queued_ns: Some(queued_ms * MS), ..spent(cpu_ms, waits) }
     }

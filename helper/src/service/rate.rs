@@ -26,7 +26,7 @@ impl Rate {
         Rate { each_ns: BURST_NS / u64::from(count.max(1)), paid_ns: 0 }
     }
 
-    /// Admits a request, or returns when it may come.
+    /// Admits a request, or returns the time from which it may come.
     pub(super) fn take(&mut self, now_ns: u64) -> Result<(), u64> {
         let paid_ns = self.paid_ns.max(now_ns).saturating_add(self.each_ns);
         if paid_ns - now_ns > BURST_NS.max(self.each_ns) {
@@ -55,7 +55,7 @@ impl SharedRate {
         SharedRate { each_ns: Rate::per_second(count).each_ns, paid_ns: AtomicU64::new(0) }
     }
 
-    /// Admits a request, or returns when it may come.
+    /// Admits a request, or returns the time from which it may come.
     pub(super) fn take(&self, now_ns: u64) -> Result<(), u64> {
         let mut later_ns = 0;
         let taken = self.paid_ns.fetch_update(Relaxed, Relaxed, |paid_ns| {

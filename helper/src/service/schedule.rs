@@ -82,7 +82,7 @@ impl UserKey {
 /// The users of one thread that have connections, and the order in which those with work are
 /// served.
 ///
-/// `K` names a user, `S` is the state of each user while it has connections.
+/// `S` is the state that the caller keeps of each user while it has connections.
 pub(super) struct Schedule<S> {
     keys: HashMap<UserId, UserKey, foldhash::fast::RandomState>,
     users: Vec<UserQueue<S>>,
@@ -105,7 +105,7 @@ struct UserQueue<S> {
     /// Units that it may still take in this round; a negative value is its debt.
     credit: isize,
     is_ready: bool,
-    /// It has no turns for now.
+    /// Set while the user gets no turns, also with work.
     suspended: bool,
 }
 
@@ -122,7 +122,7 @@ struct CurrentTurn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) user: UserKey,
-    /// The thread's name of it.
+    /// The thread's name of the connection.
     pub(super) connection: u64,
     pub(super) budget: usize,
 }

@@ -274,7 +274,7 @@ impl Worker {
         0
     }
 
-    /// Starts to poll the ring.
+    /// Starts to poll a client's ring.
     pub(super) fn wake(&mut self, slot: usize) {
         let Some(served) = self.clients.served(slot) else { return };
         if served.ring == RingState::Asleep {

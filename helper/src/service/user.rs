@@ -11,12 +11,12 @@ use super::{PARK_LEAST, Phase, UNPARK_BUDGET};
 use crate::accounts::UserId;
 use crate::service::client::{ClientState, RequestState};
 
-/// A user as a thread sees it.
+/// A thread's state of a user.
 #[derive(Default)]
 pub(super) struct User {
     /// The request rate of all its connections; `None` without a limit.
     pub(super) requests: Option<TryArc<SharedRate>>,
-    /// Connections whose requests wait until the user may make more, the first one first.
+    /// Names of connections whose requests wait until the user may make more, the first one first.
     parked: VecDeque<u64>,
 }
 
@@ -45,8 +45,8 @@ impl Worker {
         reserved.map(|()| key)
     }
 
-    /// Parks a client whose user has used up its request rate; its other clients follow when their
-    /// turn comes.
+    /// Parks a client whose user has used up its request rate. The user's other clients are parked
+    /// in their own turns.
     pub(super) fn park(&mut self, slot: usize, until_ns: u64) {
         let until_ns = until_ns.max(self.now_ns() + ns(PARK_LEAST));
         let name = self.clients.name(slot);
@@ -62,8 +62,8 @@ impl Worker {
         user.parked.push_back(name);
     }
 
-    /// Resumes reading for parked clients whose users may make requests again, at most
-    /// `UNPARK_BUDGET` of them.
+    /// Resumes reading for the parked clients of one user that may make requests again, at most
+    /// [`UNPARK_BUDGET`] of them; the others wait for [`PARK_LEAST`] more.
     pub(super) fn unpark_due(&mut self, now_ns: u64) {
         let Some(number) = self.parked.take_due(now_ns) else { return };
         let key = UserKey::of(number);

@@ -80,7 +80,7 @@ pub(super) struct Worker {
     pub(super) sweep_ns: u64,
     /// The next client of the sweep, while it goes on.
     pub(super) sweeping: Option<usize>,
-    /// The same for leftovers of departed clients.
+    /// The next departed client whose leftovers the sweep checks, while it goes on.
     pub(super) sweeping_leftovers: Option<usize>,
     /// The next client that is to be drained or stopped, until all are.
     pub(super) shutdown_at: Option<usize>,

@@ -31,10 +31,10 @@ pub(super) struct Arenas {
 
 struct Arena {
     region: Region,
-    /// The client has sealed it.
+    /// Set once the client has sealed the arena.
     sealed: Cell<bool>,
     bytes: u64,
-    /// Number of buffer segments in it.
+    /// Number of buffer segments in the arena.
     segments: u32,
     charges: ArenaCharges,
 }
@@ -122,7 +122,7 @@ impl Arenas {
         }
     }
 
-    /// Checks that no page of their memory was lost.
+    /// Checks that no page of the arenas' memory was lost.
     pub(super) fn check(&self) -> Result<(), Violation> {
         match self.table.iter().any(|arena| arena.region.has_faulted()) {
             true => Err(Violation::Fault { what: "an arena" }),

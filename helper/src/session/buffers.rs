@@ -16,7 +16,8 @@ use crate::costs::{BUFFER_HEAP_BYTES, HEAP_CHUNK_BYTES, PLACE_HEAP_BYTES, SEGMEN
 /// Unused slots that are freed in one unit of work.
 const PLACES_PER_UNIT: usize = 16;
 
-/// A table of buffers. The client chooses a buffer's index, and above it the slot's generation.
+/// A client's table of buffers. The client chooses each handle: its lower half is the index in the
+/// table, its upper half the generation of the slot.
 pub(super) struct Buffers {
     places: Vec<Option<Place>>,
     /// Number of buffers.

@@ -30,7 +30,7 @@ thread_local! {
     static LEFT: Cell<Option<usize>> = const { Cell::new(None) };
     /// Number of allocations that have failed.
     static FAILED: Cell<usize> = const { Cell::new(0) };
-    /// This is a thread of a service.
+    /// Set in the threads of a service.
     static SERVES: Cell<bool> = const { Cell::new(false) };
 }
 

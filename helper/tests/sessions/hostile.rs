@@ -65,7 +65,7 @@ impl Pair {
     }
 }
 
-/// It provisions less than its operations need: the queue is full, and an event is lost.
+/// A client that provisions less than its operations need: the queue is full, and an event is lost.
 // Covers: MT-219
 #[test]
 fn a_client_that_lies_about_its_room_is_cut_off() {
@@ -80,7 +80,7 @@ fn a_client_that_lies_about_its_room_is_cut_off() {
     pair.honest_goes_on();
 }
 
-/// It writes impossible counts into the event queue.
+/// A client that writes impossible counts into the event queue.
 // Covers: MT-219
 #[test]
 fn a_client_that_spoils_its_event_queue_is_cut_off() {

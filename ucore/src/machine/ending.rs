@@ -15,11 +15,12 @@ use crate::ucore::now_ns;
 /// cancelled.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Interval of requests whether LNet has released the last of them.
+/// Interval of requests whether LNet has released the last of these operations.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Machine {
-    /// See [`nlx_core::CoreTm::stop`].
+    /// Stops the transfer machine; see [`nlx_core::CoreTm::stop`]. Does nothing if it is stopped
+    /// already.
     pub(super) fn end(&self) -> Result<(), CoreError> {
         let mut open = self.open.lock();
         if !*open {
@@ -87,7 +88,7 @@ impl Machine {
             let Some(found) = slot.of_machine(self.number) else { continue };
             let (buffer, cookie) =
                 (found.handle(), found.operation().map_or(0, |operation| operation.cookie));
-            // Without a helper it ends, too.
+            // Without a helper the operation ends, too.
             let _ = self.link.push(&Entry::Cancel { tm: self.tm, buffer, cookie });
         }
         self.link.wake_helper();

@@ -195,7 +195,8 @@ impl Machine {
         self.has_events() || self.woken.take() || self.take_news() || self.link.has_ended()
     }
 
-    /// Returns whether messages were lost since the last call; for the waiter alone.
+    /// Returns whether messages were lost since the last call. Only a waiter may call it: a loss
+    /// ends one wait.
     pub(super) fn take_news(&self) -> bool {
         let count = told(&self.queue);
         self.noticed.load(Ordering::Relaxed) != count && self.noticed.swap(count, Ordering::Relaxed) != count

@@ -54,7 +54,7 @@ fn points() {
     say("");
 }
 
-/// Not by a macro, whose output the test harness captures.
+/// Prints a line. It does not use a macro, because the test harness captures the output of macros.
 fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap();
 }

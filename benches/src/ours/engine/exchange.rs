@@ -1,3 +1,5 @@
+//! Messages through one engine by one or two threads, with and without shared partitions.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 

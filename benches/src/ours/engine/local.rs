@@ -1,3 +1,5 @@
+//! Messages of a node to itself.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,3 +1,5 @@
+//! The engine's work for an arriving message, among large numbers of posted MDs.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,8 +26,8 @@ pub(crate) fn unique<const COUNT: usize, const SOURCES: usize>(round: &Round) ->
     arrivals(round, COUNT, SOURCES, |from| from)
 }
 
-/// The same on a wildcard portal, where the entries accept messages with certain bits from every
-/// sender.
+/// A PUT arrives as for [`unique`], but on a wildcard portal, where the entries accept messages
+/// with certain bits from every sender.
 pub(crate) fn wildcard_exact<const COUNT: usize, const SOURCES: usize>(round: &Round) -> Result<Sample> {
     arrivals(round, COUNT, SOURCES, |_| ProcessId::ANY)
 }
@@ -77,7 +79,7 @@ pub(crate) fn worst_post<const COUNT: usize>(_: &Round) -> Result<Sample> {
     Ok(Sample::of(stopwatch.longest_ms()))
 }
 
-/// Makes the node know its peers, like clients that it has answered.
+/// Sends to each peer once, so that the node has a record of it.
 fn introduce_peers(node: &Node, eq: EqHandle, sources: usize) -> Result<()> {
     let md = node.bind(node::own_md(IoVec::whole(node::memory(BUFFER)?), eq))?;
     (0..sources as u32).try_for_each(|number| {

@@ -1,3 +1,5 @@
+//! An engine with an NI on a network that does nothing, which the measurements of the engine share.
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -69,7 +71,7 @@ impl Node {
         self.engine.put(&self.put_of(md, target, bits)).map_err(BenchError::nlx("send a PUT"))
     }
 
-    /// The same from a descriptor that the call creates.
+    /// Sends a PUT without an ACK from a descriptor that the call creates.
     pub(crate) fn bind_put(&self, md: Md, target: ProcessId, bits: u64) -> Result<()> {
         self.engine.bind_put(self.put_of(md, target, bits)).map(drop).map_err(BenchError::nlx("send a PUT"))
     }

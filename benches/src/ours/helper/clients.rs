@@ -36,7 +36,8 @@ pub(crate) fn client<const COUNT: usize>(round: &Round) -> Result<Sample> {
     each(&helper, COUNT, |_| helper.domain()).inspect(|_| drop(first))
 }
 
-/// The same for each of `COUNT` transfer machines of one client without operations: bytes.
+/// Resident memory of the helper for each of `COUNT` transfer machines of one client without
+/// operations: bytes.
 pub(crate) fn machine<const COUNT: usize>(round: &Round) -> Result<Sample> {
     let (helper, address) = alone(round)?;
     let domain = helper.domain()?;
@@ -47,8 +48,8 @@ pub(crate) fn machine<const COUNT: usize>(round: &Round) -> Result<Sample> {
     })
 }
 
-/// The same for each of `COUNT` buffers that are registered and not used, without their memory:
-/// bytes.
+/// Resident memory of the helper for each of `COUNT` buffers that are registered and not used,
+/// without their memory: bytes.
 pub(crate) fn buffer<const COUNT: usize>(round: &Round) -> Result<Sample> {
     let (helper, address) = alone(round)?;
     let domain = helper.domain()?;

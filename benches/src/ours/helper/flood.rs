@@ -49,17 +49,17 @@ pub(crate) fn rate(round: &Round) -> Result<Sample> {
     beside_flood(round).map(|trips| trips.rate())
 }
 
-/// The 99th percentile of their times: microseconds.
+/// The 99th percentile of the round-trip times beside the flood: microseconds.
 pub(crate) fn p99(round: &Round) -> Result<Sample> {
     beside_flood(round).map(|trips| trips.p99())
 }
 
-/// As [`rate`], beside a process that spins and sends no requests.
+/// [`rate`] beside a process that spins and sends no requests.
 pub(crate) fn rate_beside_busy(round: &Round) -> Result<Sample> {
     beside_busy(round).map(|trips| trips.rate())
 }
 
-/// As [`p99`] there.
+/// [`p99`] beside a process that spins and sends no requests.
 pub(crate) fn p99_beside_busy(round: &Round) -> Result<Sample> {
     beside_busy(round).map(|trips| trips.p99())
 }

@@ -219,7 +219,7 @@ impl Attacker {
         self.client.start_tm(self.nid, PORTAL, 4 * WINDOW as u32)
     }
 
-    /// Sends from that one into all of them.
+    /// Sends from the source buffer into all holes.
     fn receive_round(&mut self, tm: &mut Tm, round: u64) -> Result<(), Errno> {
         let counters = (0..WINDOW).map(|number| 1 + round * WINDOW + number);
         for (number, counter) in (0..).zip(counters.clone()) {

@@ -25,12 +25,13 @@ pub(crate) fn client(round: &Round) -> Result<Sample> {
     count(round, NetworkPath::Helpers, |_| vec![Pid::this()])
 }
 
-/// The same of the client's helper.
+/// System calls of the client's helper per operation, under the load of [`client`].
 pub(crate) fn helper(round: &Round) -> Result<Sample> {
     count(round, NetworkPath::Helpers, |load| load.helper().into_iter().collect())
 }
 
-/// The same of a program with the whole stack inside.
+/// System calls per operation of a program with the whole stack inside, under the load of
+/// [`client`].
 pub(crate) fn in_process(round: &Round) -> Result<Sample> {
     count(round, NetworkPath::InProcess, |_| vec![Pid::this()])
 }
@@ -51,7 +52,7 @@ pub(crate) fn waits(round: &Round, path: NetworkPath) -> Result<Sample> {
     apart(round, path).map(|[_, _, waits]| waits)
 }
 
-/// The same load as above, with its parts counted separately.
+/// Counts the parts of the load of [`client`] separately.
 fn apart(round: &Round, path: NetworkPath) -> Result<[Sample; 3]> {
     let mut load = Loaded::start(round, path)?;
     let mut calls = Calls::counted()?;

@@ -1,3 +1,5 @@
+//! The cost of LNet's event callback.
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

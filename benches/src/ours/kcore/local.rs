@@ -1,3 +1,5 @@
+//! Operations of a transfer machine of the Core interface with itself.
+
 use std::sync::Arc;
 
 use lnet_region::{IoVec, Region};

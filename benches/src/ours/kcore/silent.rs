@@ -1,3 +1,5 @@
+//! An LNet that does nothing, and a node that needs no driving.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

@@ -30,7 +30,7 @@ pub(crate) fn computed_by_default(round: &Round) -> Result<Sample> {
     both(round, Wait::Default).map(|rates| Sample::of(rates.steps / 1e6))
 }
 
-/// The same with waits that sleep at once.
+/// [`computed_by_default`], with waits that sleep at once.
 pub(crate) fn computed_sleeping(round: &Round) -> Result<Sample> {
     both(round, Wait::Sleep).map(|rates| Sample::of(rates.steps / 1e6))
 }
@@ -41,14 +41,14 @@ pub(crate) fn messages_by_default(round: &Round) -> Result<Sample> {
     both(round, Wait::Default).map(|rates| Sample::of(rates.round_trips / 1e3))
 }
 
-/// The same with waits that sleep at once.
+/// [`messages_by_default`], with waits that sleep at once.
 pub(crate) fn messages_sleeping(round: &Round) -> Result<Sample> {
     both(round, Wait::Sleep).map(|rates| Sample::of(rates.round_trips / 1e3))
 }
 
 /// The rates of both activities, per second.
 struct Rates {
-    /// Of all threads that compute.
+    /// Steps of all threads that compute.
     steps: f64,
     round_trips: f64,
 }

@@ -20,7 +20,7 @@ pub(crate) fn get(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Default, 1, 1, Station::get)
 }
 
-/// The same with both sides polling: GB/s.
+/// GET, one at a time, both sides polling: GB/s.
 pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Poll(round.cores), 1, 1, Station::get)
 }
@@ -35,7 +35,7 @@ pub(crate) fn put(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Default, 1, 1, put_acknowledged)
 }
 
-/// The same with both sides polling: GB/s.
+/// PUT, one at a time, both sides polling: GB/s.
 pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
     transfer::<Nodes>(round, Wait::Poll(round.cores), 1, 1, put_acknowledged)
 }

@@ -30,7 +30,8 @@ pub(crate) fn connection_heap(round: &Round) -> Result<Sample> {
     connection(round, 0)
 }
 
-/// The same as resident memory of the process: pages, with the heap's overhead.
+/// Resident bytes of an idle connection with its third of the peer: pages, with the heap's
+/// overhead.
 pub(crate) fn connection_resident(round: &Round) -> Result<Sample> {
     connection(round, 1)
 }

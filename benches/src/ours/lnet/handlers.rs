@@ -30,12 +30,13 @@ pub(crate) fn one(round: &Round) -> Result<Sample> {
     handled(round, 1, 1)
 }
 
-/// As many threads as partitions, each with a transfer machine, and a peer that sends to it.
+/// One thread for each of `THREADS` partitions; each has a transfer machine, and a peer that sends
+/// to it.
 pub(crate) fn several<const THREADS: usize>(round: &Round) -> Result<Sample> {
     handled(round, THREADS, THREADS)
 }
 
-/// As many threads, on a node of one partition.
+/// `THREADS` threads on a node of one partition.
 pub(crate) fn unpartitioned<const THREADS: usize>(round: &Round) -> Result<Sample> {
     handled(round, THREADS, 1)
 }

@@ -1,3 +1,5 @@
+//! PUTs answered by PUTs.
+
 use lnet_api::AckRequest;
 
 use super::Network;
@@ -26,12 +28,12 @@ pub(crate) fn polling<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Poll(round.cores), LENGTH)
 }
 
-/// The same with default waits.
+/// PUTs of `LENGTH` bytes, with default waits: microseconds one way.
 pub(crate) fn default<const LENGTH: usize>(round: &Round) -> Result<Sample> {
     pingpong::<Nodes>(round, Wait::Default, LENGTH)
 }
 
-/// The same with nodes with `PARTITIONS` partitions, each with one thread, which waits.
+/// [`default`] between nodes with `PARTITIONS` partitions and one waiting thread each.
 pub(crate) fn one_waiter<const PARTITIONS: usize>(round: &Round) -> Result<Sample> {
     timed(round, Nodes::choose()?.partitioned(PARTITIONS), Wait::Default, 64)
 }
@@ -47,7 +49,7 @@ fn timed<N: Network>(round: &Round, nodes: N, wait: Wait, length: usize) -> Resu
     })
 }
 
-/// The same, sleeping: the system calls of the client per message in both directions.
+/// PUTs of `length` bytes in both directions, sleeping: system calls of the client per round trip.
 #[cfg(feature = "verbs")]
 pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> {
     /// Turns until all tables have their final size, and turns that are counted.
@@ -60,7 +62,8 @@ pub(crate) fn calls<N: Network>(round: &Round, length: usize) -> Result<Sample> 
     })
 }
 
-/// Runs the measuring side: `work` gets the turn, which sends a message and receives its answer.
+/// Runs the measuring side: calls `measure` with a function that sends a message and receives its
+/// answer.
 pub(super) fn client<N: Network, R>(
     round: &Round,
     nodes: N,

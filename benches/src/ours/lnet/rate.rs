@@ -1,3 +1,5 @@
+//! Small PUTs, acknowledged or answered, 64 in flight.
+
 use lnet_api::AckRequest;
 
 use super::station::{Station, Wait, buffer};

@@ -1,3 +1,5 @@
+//! A node with buffers, and the thread that drives it while it waits.
+
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -23,7 +25,7 @@ const SLOTS: usize = 16;
 /// The portal of all buffers; Motr's data portal.
 const PORTAL: u32 = 34;
 
-/// How a thread waits for an event.
+/// The way in which a thread waits for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// It drives the node, and sleeps at once when nothing arrives.
@@ -51,7 +53,7 @@ impl Wait {
         all.into_iter().find(|wait| name.is_some_and(|name| name == wait.name())).unwrap_or(Wait::Sleep)
     }
 
-    /// Returns how long it polls before it sleeps.
+    /// Returns the spin limit: the time that a thread polls before it sleeps.
     fn spin(self) -> Duration {
         if self == Wait::Sleep { Duration::ZERO } else { DEFAULT_SPIN }
     }
@@ -121,7 +123,7 @@ impl<N> Station<N> {
         self.post_for(self.eq, slot, memory)
     }
 
-    /// The same with another event queue.
+    /// Posts a buffer as [`Station::post`] does, with another event queue.
     pub(crate) fn post_for(&self, eq: EqHandle, slot: usize, memory: IoVec) -> Result<()> {
         let me = MeSpec {
             portal: self.portal,

@@ -81,12 +81,13 @@ pub(crate) fn pingpong_sleeping(round: &Round) -> Result<Sample> {
     pingpong::<Addresses>(round, Wait::Sleep, 64)
 }
 
-/// The same, sleeping: system calls of the client's thread per message in both directions.
+/// PUTs of 64 bytes in both directions, sleeping: system calls of the client's thread per round
+/// trip.
 pub(crate) fn calls(round: &Round) -> Result<Sample> {
     pingpong::calls::<Addresses>(round, 64)
 }
 
-/// The same, polling.
+/// PUTs of 64 bytes in both directions, polling: microseconds one way.
 pub(crate) fn pingpong_polling(round: &Round) -> Result<Sample> {
     pingpong::<Addresses>(round, Wait::Poll(round.cores), 64)
 }
@@ -96,7 +97,7 @@ pub(crate) fn put_polling(round: &Round) -> Result<Sample> {
     bulk(round, Wait::Poll(round.cores), put_acknowledged)
 }
 
-/// The same, sleeping.
+/// Acknowledged PUTs of 1 MiB, sleeping: GB/s.
 pub(crate) fn put_sleeping(round: &Round) -> Result<Sample> {
     bulk(round, Wait::Sleep, put_acknowledged)
 }
@@ -106,7 +107,7 @@ pub(crate) fn get_polling(round: &Round) -> Result<Sample> {
     bulk(round, Wait::Poll(round.cores), Station::get)
 }
 
-/// The same, sleeping.
+/// GETs of 1 MiB, sleeping: GB/s.
 pub(crate) fn get_sleeping(round: &Round) -> Result<Sample> {
     bulk(round, Wait::Sleep, Station::get)
 }

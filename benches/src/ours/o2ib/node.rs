@@ -1,3 +1,5 @@
+//! A node with an NI over RDMA.
+
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

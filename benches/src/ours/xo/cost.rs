@@ -30,7 +30,7 @@ pub(crate) fn with_timeouts<const PENDING: usize>(round: &Round) -> Result<Sampl
     letters(round, Letter::new(PENDING)?)
 }
 
-/// The same without a timeout, beside the same pending operations.
+/// A message as in [`with_timeouts`], but without a timeout, beside the same pending operations.
 pub(crate) fn without_timeouts<const PENDING: usize>(round: &Round) -> Result<Sample> {
     letters(round, Letter { timeouts: false, ..Letter::new(PENDING)? })
 }

@@ -1,3 +1,5 @@
+//! The two sides of a measurement, and their paths to the network.
+
 use std::net::Ipv4Addr;
 use std::path::Path;
 
@@ -12,15 +14,15 @@ use crate::ours::helper::process::{self, Helper};
 use crate::ours::nodes::Nodes;
 use crate::server::Server;
 
-/// How the two sides of a measurement reach the network.
+/// The path of the two sides of a measurement to the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NetworkPath {
     /// Each has the whole stack inside.
     InProcess,
     /// Each has a separate helper process, which runs on the same core.
     Helpers,
-    /// The same, and each helper has a core that nothing else of the measurement uses, so that all
-    /// can poll.
+    /// Each has a separate helper process, on a core that nothing else of the measurement uses, so
+    /// that all can poll.
     HelpersApart,
     /// Both are clients of one helper.
     OneHelper,
@@ -39,7 +41,7 @@ impl Pair {
         Pair::at(Nodes::choose()?, round, path, name)
     }
 
-    /// The same at these nodes.
+    /// Starts the pair at these nodes.
     pub(super) fn at(nodes: Nodes, round: &Round, path: NetworkPath, name: &str) -> Result<Pair> {
         let helpers = match path {
             NetworkPath::InProcess => Vec::new(),

@@ -1,3 +1,5 @@
+//! One side of a measurement: a domain with a transfer machine and its buffers.
+
 use std::time::{Duration, Instant};
 
 use nlx::{Batch, Buffer, Domain, EndPoint, Event, Offer, Op, Queue, TmOptions, TransferMachine};
@@ -179,7 +181,7 @@ impl Party {
         Ok(staged.offer)
     }
 
-    /// The same for buffers that are staged together.
+    /// Lets the peer read each of these buffers once; they are staged together.
     pub(super) fn offer_all(&mut self, buffers: impl IntoIterator<Item = Buffer>) -> Result<Vec<Offer>> {
         buffers.into_iter().for_each(|buffer| self.batch.push(Op::passive_send(buffer)));
         let outcomes = self.tm.submit(&mut self.batch);
@@ -211,5 +213,5 @@ impl Party {
     }
 }
 
-/// As in storage clients: an operation that the other side completes has a deadline.
+/// Timeout of operations that the other side completes; storage clients have one, too.
 const TIMEOUT: Option<Duration> = Some(STEP_TIMEOUT);

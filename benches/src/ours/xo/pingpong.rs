@@ -1,3 +1,5 @@
+//! Messages answered by messages, one at a time.
+
 use std::time::{Duration, Instant};
 
 use super::pair::{self, NetworkPath, Pair};
@@ -22,7 +24,7 @@ pub(crate) fn default(round: &Round) -> Result<Sample> {
     by(round, NetworkPath::InProcess)
 }
 
-/// The same by any path to the network.
+/// [`default`] by any path to the network.
 pub(crate) fn by(round: &Round, path: NetworkPath) -> Result<Sample> {
     let mut pair = Pair::start(round, path, NAME)?;
     let pids = pair.pids();

@@ -1,3 +1,5 @@
+//! Small messages, each answered, 64 in flight.
+
 use nix::unistd::Pid;
 use nlx::Event;
 
@@ -22,7 +24,7 @@ pub(crate) fn answered_messages(round: &Round) -> Result<Sample> {
     by(round, NetworkPath::InProcess)
 }
 
-/// The same by any path to the network.
+/// [`answered_messages`] by any path to the network.
 pub(crate) fn by(round: &Round, path: NetworkPath) -> Result<Sample> {
     let mut load = Loaded::start(round, path)?;
     let pids = load.pair.pids();
@@ -53,8 +55,8 @@ impl Loaded {
         Ok(answers)
     }
 
-    /// First part of a step, for separate counts. Fills the window; returns the number of
-    /// operations.
+    /// Fills the window; returns the number of operations. This is the first part of a step, which
+    /// can be counted separately.
     pub(crate) fn submit(&mut self) -> Result<u64> {
         let wanted = WINDOW - self.unanswered;
         self.pair.party.send_messages(wanted, MESSAGE)?;

@@ -53,7 +53,7 @@ impl Work {
     }
 }
 
-/// The same code for handlers and for their anchor, independent of the place of the call.
+/// Computes a handler's work. Never inlined, so that handlers and their anchor run the same code.
 #[inline(never)]
 fn compute() {
     black_box(steps(black_box(1), STEPS));
@@ -70,39 +70,39 @@ enum By {
     Helper,
 }
 
-/// Machines of a node with as many partitions, with one waiting thread each; handlers block.
-/// Thousands of messages a second.
+/// `MACHINES` machines of a node with one partition for each, with one waiting thread each;
+/// handlers block. Thousands of messages a second.
 pub(crate) fn waiting<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, MACHINES, By::Waiting, Work::Block)
 }
 
-/// The same on a node of one partition.
+/// [`waiting`] on a node of one partition.
 pub(crate) fn waiting_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, 1, By::Waiting, Work::Block)
 }
 
-/// The same as [`waiting`] with callbacks.
+/// [`waiting`] with callbacks.
 pub(crate) fn called<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, MACHINES, By::Callbacks, Work::Block)
 }
 
-/// The same on a node of one partition.
+/// [`called`] on a node of one partition.
 pub(crate) fn called_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, 1, By::Callbacks, Work::Block)
 }
 
-/// The same as [`waiting`], through a helper whose node has as many partitions.
+/// [`waiting`] through a helper whose node has `MACHINES` partitions.
 pub(crate) fn helped<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, MACHINES, By::Helper, Work::Block)
 }
 
-/// The same with a node of one partition.
+/// [`helped`] with a node of one partition.
 pub(crate) fn helped_unpartitioned<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     handled(round, MACHINES, 1, By::Helper, Work::Block)
 }
 
-/// The same as [`waiting`] with handlers that compute, on all cores: one more than machines, for
-/// the peers.
+/// [`waiting`] with handlers that compute, on all cores. Needs one core more than machines, for the
+/// peers.
 pub(crate) fn busy<const MACHINES: usize>(round: &Round) -> Result<Sample> {
     let count = cores::count()?;
     if count <= MACHINES {

@@ -1,3 +1,5 @@
+//! The state of one operation in flight, and its buffers.
+
 use std::time::Duration;
 
 use nlx::{Buffer, Domain};

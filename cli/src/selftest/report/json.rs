@@ -25,7 +25,7 @@ pub(super) struct Report<'a> {
     errors: u64,
     losses: u64,
     verified_bytes: u64,
-    /// The bytes that the servers verified and found wrong; not part of a phase.
+    /// The bytes that the servers verified. Not part of a phase.
     server_verified_bytes: u64,
     server_errors: u64,
     phases: Vec<Figures<'a>>,

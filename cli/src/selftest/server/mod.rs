@@ -54,7 +54,7 @@ struct Transfer {
     client: EndPoint,
     /// The client's passive buffers: one, or two of an exchange.
     offer: Vec<Descriptor>,
-    /// Whether bytes go to the client: those of a read, and those of an exchange once they have
+    /// Set if bytes go to the client: those of a read, and those of an exchange once they have
     /// arrived.
     returns: bool,
     /// Time of the request.

@@ -67,7 +67,8 @@ impl Client {
         self.ask_packet(&packet)
     }
 
-    /// The same with any packet. Returns None once the client is cut off.
+    /// Sends a packet as a request and records its result. Returns `None` once the client is cut
+    /// off.
     pub(super) fn ask_packet(&mut self, packet: &[u8]) -> Option<Reply> {
         // Entries in the ring change the state, even if the request is refused.
         self.drain(usize::MAX);
