@@ -7,7 +7,7 @@ use crate::ScriptedEvent;
 /// The result of a PUT ([`crate::FakeLnet::on_put`], without content on success) or of a GET
 /// ([`crate::FakeLnet::on_get`], with the bytes of the REPLY).
 ///
-/// Its events are delivered inside the call, SEND first.
+/// The events of the operation are delivered inside the call, SEND first.
 #[derive(Debug, Clone)]
 pub enum Answer<T> {
     /// It stays in flight until the test injects its events.

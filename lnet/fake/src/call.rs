@@ -3,7 +3,7 @@
 use lnet_api::{EqHandle, Get, Md, MdHandle, MeHandle, MeSpec, Put, Unlink};
 use lnet_nid::{Nid, Portal};
 
-/// The handle of no MD.
+/// The handle in a recorded call whose MD had no handle yet.
 const UNNAMED: MdHandle = MdHandle(0);
 
 /// The kinds of calls of [`lnet_api::LNet`].

@@ -145,7 +145,7 @@ impl LNet for FakeLnet {
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
         let attached = self.enter(Call::MeUnlink(me))?.1.tables.md_of(me)?;
         if let Some(md) = attached {
-            // It may have had its last event meanwhile.
+            // The MD may have had its last event in the meantime.
             let _ = self.unlink(md);
         }
         self.state.lock().tables.remove_me(me);

@@ -51,7 +51,7 @@ struct Progress {
 /// A PUT or GET of a bound MD with events still to come.
 #[derive(Clone)]
 struct Operation {
-    /// Its SEND event.
+    /// The SEND event of the operation.
     send: Event,
     /// Whether the SEND has been delivered.
     sent: bool,

@@ -48,7 +48,7 @@ impl Clock for FakeClock {
 ///
 /// [`lnet_api::wait_until`] on it returns at once if its condition is true. If not, a wait until a
 /// deadline takes no real time either: the clock advances to the deadline at once. So timeouts of
-/// any length can be tested, and a test with one thread runs the same way each time:
+/// any length can be tested, and a test with one thread runs identically each time:
 ///
 /// ```
 /// use std::sync::Arc;

@@ -149,7 +149,7 @@ impl FakeLnet {
         self.fail_with(kind, as_scripted(errno));
     }
 
-    /// As [`FakeLnet::fail`], with an error of LNet.
+    /// Does what [`FakeLnet::fail`] does, with an error of LNet.
     pub fn fail_with(&self, kind: CallKind, error: LNetError) {
         assert_fallible(kind);
         self.state.lock().script.refuse_next(kind, error);
@@ -211,7 +211,7 @@ impl FakeLnet {
         expect_possible(md, scripted_event, self.partitions.run(peer, || self.happen(md, scripted_event)))
     }
 
-    /// As [`FakeLnet::inject`], on this thread.
+    /// Delivers an event as [`FakeLnet::inject`] does, on this thread.
     #[track_caller]
     pub(crate) fn inject_here(&self, md: MdHandle, scripted_event: &ScriptedEvent) -> Event {
         assert_outside();
@@ -221,7 +221,7 @@ impl FakeLnet {
     /// Returns the event that [`FakeLnet::inject`] would deliver, without delivering it.
     ///
     /// # Errors
-    /// Why LNet would not give the event.
+    /// The reason why LNet would not deliver the event.
     pub fn could_happen(
         &self,
         md: MdHandle,
@@ -334,8 +334,8 @@ impl FakeLnet {
         Objects { eqs: tables.eqs.len(), mes: tables.me_count(), mds: tables.mds.len() }
     }
 
-    /// Checks that nothing is left: each queue was freed, each entry and MD unlinked, each planned
-    /// refusal and completion was used.
+    /// Checks that each queue was freed, each entry and MD was unlinked, and each planned refusal
+    /// and completion was used.
     ///
     /// # Panics
     /// With a list of the objects that are left, and the number of the call that made each.
@@ -425,7 +425,7 @@ fn gone(tables: &Tables, md: MdHandle) -> String {
     }
 }
 
-/// Runs a callback of the program, which must not call LNet meanwhile.
+/// Runs a callback of the program, which must not call LNet.
 pub(crate) fn inside(callback: impl FnOnce()) {
     /// Clears the flag, also when the handler panics.
     struct Mark;

@@ -101,8 +101,8 @@ impl Spy {
         self.script.lock().refuse_next(kind, as_scripted(errno));
     }
 
-    /// Returns the number of MDs whose last event has not been passed to a handler. MDs without a
-    /// handler count for ever.
+    /// Returns the number of MDs whose last event has not been passed to a handler. An MD without a
+    /// handler remains in the count.
     pub fn mds(&self) -> usize {
         let record = self.record.lock();
         record.mds_made.saturating_sub(record.mds_ended)

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::{SimNet, Step};
 
-/// How long nothing happens before time advances and the engines' timers run.
+/// The interval without events after which time advances and the engines' timers run.
 const TICK_NS: u64 = 1_000_000;
 
 /// The number of the network's timer for ticks.

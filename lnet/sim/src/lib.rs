@@ -5,7 +5,8 @@
 //! bytes on the wire. A [`LinkModel`] describes the defects of the network: delay, loss (which also
 //! breaks the connection, as with TCP), disconnects that both ends notice at different times,
 //! payloads cut off after their header, LNDs that hold on to messages, few credits, RDMA that
-//! answers GETs by itself. Nodes can crash ([`SimNet::crash`]) and be cut off ([`SimNet::cut`]).
+//! answers GETs without the engine. Nodes can crash ([`SimNet::crash`]) and be cut off
+//! ([`SimNet::cut`]).
 //!
 //! [`run`] makes a whole world from a seed: nodes whose programs do random operations, the network
 //! that a [`Scenario`] describes, and a plain model of LNet that shares no code with the engine.

@@ -15,7 +15,7 @@ pub(crate) const DEFAULT_STEPS: u64 = 500;
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// Steps before the world is brought to its end.
+    /// The number of steps before the world ends.
     pub steps: u64,
     /// The number of nodes.
     pub nodes: usize,
@@ -23,7 +23,7 @@ pub struct Scenario {
     pub partitions: usize,
     /// The behaviour of the network `tcp`.
     pub tcp: LinkModel,
-    /// The behaviour of the network `o2ib`, if there is one; it answers GETs by itself.
+    /// The behaviour of the network `o2ib`, if there is one; it answers GETs without the engine.
     pub o2ib: Option<LinkModel>,
     /// Whether addresses are IPv6.
     pub large_nids: bool,
@@ -44,7 +44,7 @@ pub struct Scenario {
     pub stealing: Stealing,
     /// Chances in 10,000 that an NI's peers belong to some of the partitions only.
     pub bound_nis: u32,
-    /// Chances in 10,000 that an event queue is polled beside its callback.
+    /// Chances in 10,000 that an event queue with a callback is polled, too.
     pub polled: u32,
     /// A wrong model, for testing the checks.
     pub mutant: Option<Mutant>,

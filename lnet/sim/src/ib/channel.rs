@@ -21,14 +21,14 @@ pub(super) struct ChannelState {
     pub(super) host: usize,
     pub(super) events: Queue<ChannelEvent>,
     pub(super) rung: bool,
-    /// For threads that sleep in real time.
+    /// The descriptor that wakes threads that sleep in real time.
     pub(super) bell: Arc<Bell>,
-    /// Whether a thread has asked for the descriptor: from then on it is written.
+    /// Whether a thread has requested the descriptor. Only then is it written.
     pub(super) watched: bool,
 }
 
 impl ChannelState {
-    /// Returns whether a thread that sleeps on it is to be woken.
+    /// Returns whether a thread that sleeps on the channel must be woken.
     pub(super) fn is_ready(&self) -> bool {
         self.rung || !self.events.is_empty()
     }
@@ -81,7 +81,8 @@ pub(super) struct SimChannel {
 }
 
 impl Channel for SimChannel {
-    /// For threads in real time, while another thread runs the network.
+    /// Returns the descriptor for threads that sleep in real time while another thread runs the
+    /// network.
     fn fd(&self) -> BorrowedFd<'_> {
         if let Some(channel_state) = self.fabric.net.lock().own.channels.get_mut(&self.id)
             && !std::mem::replace(&mut channel_state.watched, true)

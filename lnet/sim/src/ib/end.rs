@@ -13,16 +13,17 @@ use super::habits::IbFault;
 use super::requests::WITHOUT_REASON;
 use super::state::{Answer, Event, Queue, State, Status};
 
-/// How long a peer without an answer is retried: seven retries of half a second.
+/// The time after which a connection to a peer that does not answer breaks: seven retries, half a
+/// second apart.
 const SILENCE_NS: u64 = 4_000_000_000;
 
-/// How long an attempt to connect waits for an answer: the limit of Linux's connection manager.
+/// The time limit for the answer to an attempt to connect: that of Linux's connection manager.
 const ANSWER_NS: u64 = 20_000_000_000;
 
 /// The time after which a message that found no receive buffer is retried.
 const NOT_READY_NS: u64 = 1_000_000;
 
-/// The number of retries that means no limit.
+/// The number of retries that means "no limit".
 const FOR_EVER: u8 = 7;
 
 /// The state of an end.
@@ -46,7 +47,7 @@ struct Posted {
     inline: Option<Vec<u8>>,
     signalled: bool,
     arrives_ns: u64,
-    /// Whether it has arrived at the peer's device.
+    /// Whether the request has arrived at the peer's device.
     arrived: bool,
     status: Option<Status>,
 }
@@ -82,7 +83,8 @@ pub(super) struct End {
     next_sequence: u64,
     last_arrival_ns: u64,
     pumping: bool,
-    /// How long the first send has not arrived, and how often it found no receive buffer.
+    /// The time since which the first send has not arrived, and the number of times it found no
+    /// receive buffer.
     silent_since_ns: Option<u64>,
     not_ready: u8,
 }

@@ -50,14 +50,14 @@ impl Transport for Ib {
     /// A host has one device.
     const NIS: [usize; 3] = [1; 3];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [20 * S, 150 * S];
-    /// On either side of an IMMEDIATE message's payload and of memory that is worth registering,
-    /// and LNet's maximum.
+    /// Sizes just below and above the maximum payload of an IMMEDIATE message and the minimum of
+    /// memory that is registered, and LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 3_975, 3_976, 3_977, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = Self::SIZES.len();
     const FILLING: u32 = 0;
     const BURST_MAX: u32 = 40;
     const ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENOMEM, Errno::ESTALE, Errno::EMSGSIZE];
-    /// Its device may be gone, or its port down.
+    /// The NI's device may be gone, or its port down.
     const NI_ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENETDOWN];
     /// The time before the LND asks a device again for memory that it has refused.
     const REST_NS: u64 = 10 * S;

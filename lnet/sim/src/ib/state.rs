@@ -1,4 +1,4 @@
-//! The state of a simulated RDMA network, beside that of every simulated network.
+//! The state that only a simulated RDMA network has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -117,8 +117,8 @@ impl Wire for IbWire {
         *card = HostDevice { limits: card.limits, device, opened: None, port_up: true };
     }
 
-    /// Only an established connection can break: the connection manager reports failures of an
-    /// attempt in other ways.
+    /// Breaks a connection if it is established: the connection manager reports failed attempts to
+    /// connect in other ways.
     fn reset(state: &mut State, end: u64) {
         if state.own.ends.get(&end).is_none_or(|end| end.phase != Phase::Standing) {
             return;
@@ -150,7 +150,7 @@ impl State {
         self.own.wrong.get_or_insert_with(what);
     }
 
-    /// Returns whether messages of one host reach the other at the moment.
+    /// Returns whether messages of one host reach the other now.
     pub(super) fn reaches(&mut self, hosts: (usize, usize)) -> bool {
         let works = |host: &Host<HostDevice>| host.up && host.own.port_up && host.own.device.is_some();
         works(&self.hosts[hosts.0]) && works(&self.hosts[hosts.1]) && self.direction(hosts).cut.is_none()

@@ -213,8 +213,8 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is inside the simulated network at the moment: allocations there are
-/// not the driver's.
+/// Returns whether this thread is executing code of the simulated network: its allocations are not
+/// the driver's.
 #[must_use]
 pub fn is_inside() -> bool {
     INSIDE.get()

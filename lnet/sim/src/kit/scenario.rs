@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 pub struct NodeScenario<T> {
     /// The seed.
     pub seed: u64,
-    /// Steps before the world is brought to its end.
+    /// The number of steps before the world ends.
     pub steps: u64,
     /// The number of nodes: 2 to 4.
     pub nodes: usize,

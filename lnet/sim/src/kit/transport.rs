@@ -34,7 +34,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     type Wire: Wire<Habits: Clone>;
     /// The protocol of its LND.
     type Protocol: Protocol;
-    /// The additional state of a world, beside its nodes.
+    /// The state of a world other than its nodes.
     type OfWorld;
 
     /// The subcommand for such worlds, with a blank behind it.
@@ -55,21 +55,21 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     const FILLING: u32;
     /// The limit for operations that a program begins at once.
     const BURST_MAX: u32;
-    /// The errors of an operation that only such networks have: its device is gone, say, or there
-    /// is no memory for it.
+    /// The errors of operations that only this kind of network has: the device is gone, for
+    /// example, or there is no memory.
     const ERRNOS: &[Errno];
     /// The errors with which an NI may fail to start under trouble.
     const NI_ERRNOS: &[Errno];
-    /// How long some operations may still fail after all is healed.
+    /// The time during which operations may still fail after all trouble has ended.
     const REST_NS: u64;
     /// The time within which a driver that has found work polls again.
     const POLL_NS: u64;
-    /// The limit for consecutive polls of one shard that find work: more mean that it polls for
-    /// ever.
+    /// The limit for consecutive polls of one shard that find work: more mean that it polls without
+    /// end.
     const BUSY_POLLS_MAX: u32;
     /// Polls of one idle shard in a second: its timers, keepalives and their answers.
     const IDLE_POLLS_PER_S: u64;
-    /// Whether a message that could not be sent is never delivered, unless it was given up.
+    /// Whether a message that could not be sent is never delivered, unless its sender gave it up.
     const UNSENT_IS_LOST: bool;
     /// Whether a PUT that waits for its buffer has left its sender, whatever its size; else it may
     /// be refused.
@@ -84,7 +84,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// Returns the maximum payload of a world.
     fn longest(&self, rng: &mut Rng) -> usize;
 
-    /// Returns the maximum payload when nothing may fail any more.
+    /// Returns the maximum payload once operations must succeed.
     fn longest_at_end(&self) -> usize {
         usize::MAX
     }
@@ -141,7 +141,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
         0
     }
 
-    /// Causes trouble that only such networks have.
+    /// Causes trouble that only this kind of network has.
     ///
     /// # Errors
     /// A failed check, here and below.
@@ -159,21 +159,21 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// Called when time has passed.
     fn time_passed(_: &mut World<Self>, _now_ns: u64) {}
 
-    /// Checks that hold for a node at every moment.
+    /// Checks a node; called at any time.
     fn audit(_: &World<Self>, _node: usize) -> Result<(), String> {
         Ok(())
     }
 
-    /// Checks that hold for a node that has ended; `killed`: it was not shut down.
+    /// Checks a node that has ended; `killed`: it was not shut down.
     fn check_ended(world: &mut World<Self>, node: usize, killed: bool) -> Result<(), String>;
 
-    /// Checks that hold once all operations have ended.
+    /// Checks the world after all operations have ended.
     fn check_settled(world: &mut World<Self>) -> Result<(), String>;
 
-    /// Checks that hold for a node whose NIs were removed.
+    /// Checks a node after its NIs were removed.
     fn check_given_back(world: &World<Self>, node: usize) -> Result<(), String>;
 
-    /// Checks that hold when nodes, LNDs and buffers are gone.
+    /// Checks the network after nodes, LNDs and buffers were dropped.
     fn check_gone(_: &Net<Self::Wire>) -> Result<(), String> {
         Ok(())
     }

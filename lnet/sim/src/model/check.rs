@@ -10,7 +10,7 @@ use super::node::{Ni, Node, Out};
 const PEERS_PER_PARTITION: u64 = 8;
 
 impl Model {
-    /// Checks the state after a step: everything that was due has come.
+    /// Checks the state after a step: every event that was due has been delivered.
     pub(crate) fn check_step(&mut self) {
         for node in 0..self.nodes.len() {
             if let Err(what) = self.check_node(node) {
@@ -61,7 +61,7 @@ impl Model {
         }
     }
 
-    /// Checks that no operation is in flight any more.
+    /// Checks that no operation is in flight.
     pub(crate) fn check_quiet(&mut self, node: usize) {
         let node_ = &self.nodes[node];
         let left = format!("{:?}", (&node_.outs, &node_.ins));

@@ -133,7 +133,7 @@ pub(super) struct Waiting {
     pub(super) local: Option<Out>,
 }
 
-/// An ACK or REPLY to come.
+/// An expected ACK or REPLY.
 #[derive(Debug, Clone)]
 pub(super) struct Response {
     pub(super) id: u64,
@@ -146,7 +146,7 @@ pub(super) struct Response {
     pub(super) sent: bool,
 }
 
-/// An event that must come before the step is over.
+/// An event that must be delivered before the step ends.
 #[derive(Debug, Clone)]
 pub(super) struct Due {
     pub(super) md: u64,
@@ -179,7 +179,7 @@ pub(super) struct Ni {
 /// A portal's state for one partition.
 #[derive(Default, Clone)]
 pub(super) struct Table {
-    /// Whether messages search here, and when a buffer was last posted.
+    /// Whether messages search this table, and the time at which a buffer was last posted.
     pub(super) active: bool,
     pub(super) posted_ns: u64,
     /// Whether there are local entries, as far as messages have noticed.
@@ -335,7 +335,7 @@ impl Node {
         Some(gone)
     }
 
-    /// Clears the flag of local entries if a partition has none any more.
+    /// Clears the flag of local entries if a partition has none.
     pub(super) fn notice_local(&mut self, portal: usize, partition: usize) {
         let local = self.entries(portal).any(|(at, _, me)| at == partition && me.is_local());
         self.portals[portal].tables[partition].local &= local;

@@ -10,8 +10,7 @@ use lnet_proto::{Body, Header, MAX_PAYLOAD};
 use super::node::From;
 use super::{Model, Mutant};
 
-/// How long a partition must have had no new buffer before it is no longer searched, in
-/// nanoseconds.
+/// The time without a new buffer after which a partition is no longer searched, in nanoseconds.
 const REST_NS: u64 = 1_000_000_000;
 
 /// A buffer for a message.
@@ -162,8 +161,9 @@ impl Model {
         first.map_or(Search::Nothing, |(_, found)| found)
     }
 
-    /// Handles a search without a match in a partition: if there has been no buffer for long, the
-    /// partition is no longer searched; and messages notice if there are no local entries.
+    /// Handles a search without a match in a partition: if it has no buffer and none was posted for
+    /// a second, the partition is no longer searched; and messages notice if there are no local
+    /// entries.
     fn looked_in_vain(&mut self, node: usize, portal: usize, partition: usize) {
         let node = &mut self.nodes[node];
         node.notice_local(portal, partition);

@@ -6,7 +6,8 @@ use super::node::{Due, From, Handling, Out, OutKind};
 use super::search::{Search, Wanted};
 use super::{Model, Mutant};
 
-/// How much longer than an attempt to send a message may wait for credits (lnet-semantics 13).
+/// The time that a message may wait for credits beyond the limit of an attempt to send it
+/// (lnet-semantics 13).
 const SLACK_NS: u64 = 1_000_000_000;
 
 impl Model {

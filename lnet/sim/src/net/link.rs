@@ -26,9 +26,9 @@ pub struct LinkModel {
     pub lost: u32,
     /// Chance that a payload is cut off after its header, which also breaks its connection.
     pub payload_lost: u32,
-    /// How long a connection lives; `None` for as long as both ends.
+    /// The lifetime of a connection; `None`: it lives until an end is gone.
     pub life_ns: Option<(u64, u64)>,
-    /// How long an end takes to notice that a connection is gone.
+    /// The delay until an end notices that a connection is gone.
     pub notice_ns: (u64, u64),
     /// Chance that a message is lost silently, in a network without reliability.
     pub vanish: u32,
@@ -38,7 +38,7 @@ pub struct LinkModel {
     pub overtaking: bool,
     /// Whether headers are sent in their large form even where the small one would do.
     pub large_headers: bool,
-    /// Whether the network answers GETs by itself, as RDMA does.
+    /// Whether the network answers GETs without the engine, as RDMA does.
     pub direct_gets: bool,
     /// CPU partitions, each with a shard of the LND.
     pub shards: usize,
@@ -91,7 +91,7 @@ impl LinkModel {
         }
     }
 
-    /// Returns the network without faults and delays: nothing is lost or slow any more.
+    /// Returns the same network without faults and delays.
     #[must_use]
     pub fn calmed(&self) -> LinkModel {
         LinkModel {

@@ -56,7 +56,8 @@ impl SimNet {
             (is_get && state.link(tx.ni).direct_gets, state.ports.get(&tx.ni).cloned())
         };
         let Some(port) = port else { return Sent::Now(Err(Errno::ESHUTDOWN)) };
-        // A network that writes by itself needs the memory before it asks for the data.
+        // A network that writes the REPLY's data directly needs the memory before it asks for the
+        // data.
         let sink = if direct { self.sink(&port, tx.ni, tx.token) } else { None };
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -105,7 +106,7 @@ impl SimNet {
     }
 }
 
-/// Returns the encoded header, so that nothing is sent that the wire cannot carry.
+/// Encodes a header: the network transfers only what the wire format can express.
 fn emit(header: &Header, large: bool) -> Vec<u8> {
     let mut small = [0; Header::LEN];
     if !large && header.emit(&mut small).is_ok() {

@@ -60,7 +60,7 @@ pub(super) struct Packet {
     /// The encoded header.
     pub(super) header: Vec<u8>,
     pub(super) payload: Arc<[u8]>,
-    /// For a GET that is to be answered directly: its sender's id of it.
+    /// The sender's id of a GET that the network answers directly.
     pub(super) get: Option<u64>,
 }
 

@@ -9,7 +9,8 @@ use lnet_socklnd::sys::TcpFacts;
 use super::habits::{TcpFault, TcpHabits};
 use super::state::{Event, Packet, State};
 
-/// How long a pair of addresses is blocked after a connection, at the side that closed first.
+/// The time for which a pair of addresses is blocked after a connection, at the side that closed
+/// first.
 const REST_NS: u64 = 60_000_000_000;
 
 /// Data unacknowledged for this time has been retransmitted.
@@ -38,11 +39,11 @@ pub(super) struct End {
     pub(super) phase: Phase,
     /// The other end, once it exists.
     pub(super) peer: Option<u64>,
-    /// The listener into whose queue it will go.
+    /// The listener whose queue the connection will enter.
     pub(super) listener: Option<u64>,
-    /// Whether a program has it.
+    /// Whether a program has the socket.
     pub(super) held: bool,
-    /// Why it is broken; consumed by the program's next call.
+    /// The error that broke the connection; the program's next call consumes it.
     pub(super) error: Option<Errno>,
     pub(super) broken: bool,
     /// Whether the program has shut down both directions.
@@ -61,10 +62,10 @@ pub(super) struct End {
     /// Bytes that have arrived and have not been read.
     rx: VecDeque<u8>,
     fin_received: bool,
-    /// When the last packet that it has sent arrives.
+    /// The arrival time of the last packet that this end has sent.
     pub(super) last_arrival_ns: u64,
     acked: u64,
-    /// When it last sent data.
+    /// The time at which this end last sent data.
     sent_ns: u64,
     heard_ns: u64,
     timing: bool,

@@ -37,7 +37,7 @@ pub enum TcpFault {
     DropsByte,
     /// A byte of a segment is changed.
     ChangesByte,
-    /// A poller does not report that data has come.
+    /// A poller does not report that data has arrived.
     LosesReadable,
     /// A poller does not report that there is room again.
     LosesWritable,

@@ -8,10 +8,10 @@ use lnet_api::Errno;
 use super::end::{End, Phase};
 use super::state::{Event, Packet, SYN_RETRY_NS, State};
 
-/// How long an attempt to connect without an answer lasts: Linux's six repetitions.
+/// The duration of an attempt to connect without an answer: Linux's six repetitions.
 const CONNECT_MAX_NS: u64 = 127_000_000_000;
 
-/// How long a handshake without the initiator's last segment lasts: Linux's five repetitions.
+/// The duration of a handshake without the initiator's last segment: Linux's five repetitions.
 const HALF_OPEN_NS: u64 = 63_000_000_000;
 
 /// The time after which a missing host on an existing network is reported.
@@ -73,7 +73,7 @@ impl State {
         (from, to): (SocketAddr, SocketAddr),
         retry_ns: u64,
     ) {
-        // The end was closed meanwhile.
+        // The end was closed in the meantime.
         if !self.own.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
             return;
         }

@@ -18,7 +18,7 @@
 //! | outages | directions between hosts that are cut, links that are down, hosts without power, programs that were killed |
 //!
 //! [`run`] makes a world from a seed: two to four nodes with programs that do random operations,
-//! drivers that sleep until their poller is readable or their deadline has come (so that a lost
+//! drivers that sleep until their poller is readable or their deadline has passed (so that a lost
 //! wake-up shows), and trouble. It checks:
 //!
 //! - each operation ends once, with a status that it may have; each payload has the sent bytes, and
@@ -33,7 +33,7 @@
 //! - [`lnet::Engine::audit`] finds no inconsistency;
 //! - once everything has healed, everything ends within its timeouts, all nodes reach each other
 //!   within the longest back-off and the time to notice that a connection is dead, after that
-//!   nothing fails any more, both sides have the same connections of the same incarnations, and
+//!   operations must succeed, both sides have the same connections of the same incarnations, and
 //!   every byte sent has been received;
 //! - the LND's counters agree with the wire: bytes, messages, NOOPs, connections, refusals;
 //! - after that drivers poll only for timers and keepalives, all credits have been returned, and

@@ -1,8 +1,8 @@
 //! Edge-triggered readiness, as with epoll.
 //!
 //! A change of a watched object puts it on the poller's list. [`Poller::wait`] takes objects from
-//! the list and reports their *present* state, not the change: nothing, if there is nothing to
-//! report any more. An object that has not changed is not reported again, even if it is ready.
+//! the list and reports their *present* state, not the change: nothing, if the object is no longer
+//! ready. An object that has not changed is not reported again, even if it is ready.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;

@@ -15,13 +15,13 @@ use crate::kit::{NodeScenario, Transport, World};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
-/// The maximum payload when nothing may fail any more: enough for all types of connections.
+/// The maximum payload once operations must succeed: enough for all types of connections.
 const LONGEST_AT_END: usize = 5_000;
 
 /// The limit for a TCP buffer that is filled at the end.
 const SMALL_BUFFER: usize = 64 << 10;
 
-/// Which nodes may connect to which.
+/// The ports that nodes use, and the connections that they accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpPolicy {
     /// Port 988, privileged ports only, as with kernel nodes.
@@ -41,7 +41,7 @@ pub type TcpScenario = NodeScenario<Tcp>;
 pub struct Tcp {
     /// The network.
     pub habits: TcpHabits,
-    /// Which nodes may connect to which.
+    /// The policy for connections between nodes.
     pub policy: TcpPolicy,
     /// Whether addresses are IPv6.
     pub large_nids: bool,
@@ -58,7 +58,7 @@ pub enum TcpMutant {
     FewerConnections,
     /// Back-off is longer than documented.
     LongerBackoff,
-    /// No node restarts: one incarnation lasts for ever.
+    /// No node restarts: its incarnation never changes.
     OneIncarnation,
 }
 
@@ -146,8 +146,8 @@ impl Transport for Tcp {
         by_segment.min(if self.buffer() < 8 << 10 { 100_000 } else { 1 << 20 })
     }
 
-    /// Twice the size of a small TCP buffer, so that senders must wait for room; a large one takes
-    /// too long to fill.
+    /// Returns twice the size of a small TCP buffer, so that senders must wait for room; a large
+    /// one takes too long to fill.
     fn longest_at_end(&self) -> usize {
         let buffer = self.buffer();
         if buffer <= SMALL_BUFFER { (2 * buffer).max(LONGEST_AT_END) } else { LONGEST_AT_END }

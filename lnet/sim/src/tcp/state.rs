@@ -1,4 +1,4 @@
-//! The state of a simulated TCP network, beside that of every simulated network.
+//! The state that only a simulated TCP network has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,7 @@
-//! An observer of the wire: handshakes and connections of the nodes, read from their bytes
-//! (lnet-wire 20 to 24) without code of the LND.
+//! An observer of the simulated wire. It decodes the handshakes (lnet-wire 20 to 24) from the bytes
+//! that the nodes send, without code of the LND, and knows from them the connections that each host
+//! should have. It checks that a node that failed to connect waits for its back-off, and counts
+//! handshakes, refusals, races and each program's traffic.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +36,7 @@ struct Side {
     end: u64,
     host: usize,
     address: Option<SocketAddr>,
-    /// Its first bytes.
+    /// The first bytes that this side has sent, which contain its hello.
     head: Vec<u8>,
     sent: u64,
     received: u64,
@@ -50,7 +52,7 @@ struct Wire {
     sides: [Side; 2],
     hello: Option<Hello>,
     reply: Option<Hello>,
-    /// The length of the opening side's bytes up to the end of its hello.
+    /// The number of bytes that the opening side has sent up to the end of its hello.
     greeting: usize,
     settled: bool,
 }
@@ -73,14 +75,14 @@ pub(super) struct HeldConn {
 struct Attempts {
     failures: u32,
     not_before_ns: Option<u64>,
-    /// When a socket without an answer was closed. Another one that begins to connect at that very
-    /// moment continues the same attempt.
+    /// The time at which a socket without an answer was closed. A socket that begins to connect at
+    /// exactly this time continues the same attempt.
     unanswered_ns: Option<u64>,
 }
 
 #[derive(Default)]
 pub(super) struct Tap {
-    /// By the end that opened it.
+    /// The connections, by the end that opened them.
     wires: BTreeMap<u64, Wire>,
     /// The active end of each passive end.
     passive: BTreeMap<u64, u64>,
@@ -90,7 +92,7 @@ pub(super) struct Tap {
     pub(super) handshakes: u64,
     pub(super) refusals: u64,
     pub(super) races: u64,
-    /// By host, in its current incarnation.
+    /// The traffic of each host in its current incarnation.
     traffic: BTreeMap<usize, Traffic>,
     /// Violations of the rules.
     pub(super) wrong: Vec<String>,
@@ -248,8 +250,8 @@ impl Tap {
         held
     }
 
-    /// Returns an open connection with bytes sent in one direction that have not been received, and
-    /// their number.
+    /// Returns the addresses of an open connection with bytes that were sent and not received, in
+    /// the direction of these bytes, and their number.
     pub(super) fn on_their_way(&self) -> Option<(IpAddr, IpAddr, u64)> {
         self.wires.values().filter(|wire| wire.sides.iter().all(|side| !side.closed)).find_map(|wire| {
             let (from, to) = wire.pair()?;

@@ -18,7 +18,7 @@ const S: u64 = 1_000 * MS;
 /// The address of misbehaving peers.
 pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
 
-/// How often a connection is requested that the other side refuses (lnet-wire 24), and once more.
+/// The number of attempts of a connection that the other side refuses (lnet-wire 24), plus one.
 const REFUSALS: u32 = 4;
 
 /// The time after which TCP's keepalive has found a dead peer: 30 s, and five probes of 5 s.

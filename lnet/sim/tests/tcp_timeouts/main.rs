@@ -1,4 +1,4 @@
-//! When the timers of the TCP LND fire (lnet-wire 24 and 28), to the nanosecond of virtual time: a
+//! The timers of the TCP LND (lnet-wire 24 and 28), measured to the nanosecond of virtual time: a
 //! real engine and a real LND on one host, and on the other a script that sends plain bytes. Each
 //! timer must fire within 1 and 1.25 times its value, and not before, with LNet's default and with
 //! another value.

@@ -54,7 +54,8 @@ fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
     }
 }
 
-/// The same for an outage that ends connections in use, with messages in flight.
+/// After an outage that ends connections in use, with messages in flight, traffic resumes soon,
+/// too.
 // Covers: S-205
 #[test]
 fn connections_that_an_outage_has_ended_are_there_again_soon() {

@@ -88,8 +88,9 @@ fn a_message_trickles_in() {
 /// The timeout and the keepalive time, in seconds.
 const TIMES_S: [(u32, u32); 3] = [(50, 30), (12, 30), (30, 29)];
 
-/// Small buffers, so that a message neither fits in nor moves by itself. The keepalive time
-/// determines when the node checks its connections: a quarter of it may not divide the timeout.
+/// Returns a stage with TCP buffers so small that a message does not fit into them, and the timeout
+/// in nanoseconds. The keepalive time determines when the node checks its connections: a quarter of
+/// it may not divide the timeout.
 fn narrow((seconds, keepalive_s): (u32, u32)) -> (Stage, u64) {
     let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
     let config = SockConfig { timeout_s: seconds, keepalive_s, ..SockConfig::default() };
@@ -239,8 +240,8 @@ fn a_peer_holds_what_it_was_sent() {
     }
 }
 
-/// The same when all has left, from the system's view: the data waits in a socket, and TCP would
-/// give up data that finds no room for this time (tcp(7)).
+/// The same holds when all data is in the socket: there TCP would give up data that finds no room
+/// for this time (tcp(7)).
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_is_in_the_socket() {

@@ -124,7 +124,7 @@ impl Wire {
         0
     }
 
-    /// Reads, and returns whether `count` bytes have arrived.
+    /// Reads what has arrived, and returns whether `count` bytes have arrived.
     fn has(&mut self, count: usize) -> bool {
         self.read(count - self.bytes.len());
         self.bytes.len() >= count

@@ -22,7 +22,7 @@ pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
 /// The time after which a driver that has found work polls again.
 const POLL_NS: u64 = 20_000;
 
-/// The limit for polls within one wait: more mean that it polls for ever.
+/// The limit for polls within one wait: more mean that it polls without end.
 const POLLS_MAX: usize = 200_000;
 
 /// LNDs of earlier stages. They are kept so that no two have the same address, by which threads

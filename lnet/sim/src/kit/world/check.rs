@@ -1,4 +1,4 @@
-//! The checks at every moment.
+//! The checks of a world that run between its steps.
 
 use lnet_api::{Errno, LNet};
 
@@ -7,14 +7,14 @@ use super::ledger::Operation;
 use crate::kit::Transport;
 use crate::kit::transport::COMMON_ERRNOS;
 
-/// One check in this number audits the tables.
+/// The number of checks per audit of the internal tables of a node.
 const AUDIT_EVERY: usize = 8;
 
 /// Further errors for operations of a dead node: its descriptors are closed.
 const DEAD_ERRNOS: &[Errno] = &[Errno::EBADF];
 
 impl<T: Transport> World<T> {
-    /// Compares the world with the expected state.
+    /// Takes all events, checks them against the ledger, and occasionally audits one node.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             self.take_events(node)?;
@@ -61,8 +61,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Unlinks the buffers of operations that ended some time ago; until then late messages are
-    /// noticed.
+    /// Unlinks the buffers of the oldest operations that have ended. Until then their events would
+    /// reveal late messages.
     fn forget_finished(&mut self, node: usize) {
         const KEPT: usize = 200;
         let excess = self.ledger.operations.len().saturating_sub(KEPT);

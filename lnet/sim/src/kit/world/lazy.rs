@@ -17,13 +17,14 @@ const MS: u64 = 1_000_000;
 /// timeout.
 const COMES_NS: u64 = 1_000 * MS;
 
-/// Chances in 10,000 that the messages are cut with their connections.
+/// Chances in 10,000 that the waiting messages are lost with their connections.
 const CUT: u32 = 3_000;
 
-/// Chances in 10,000 that the messages wait longer than any timeout, with others behind them.
+/// Chances in 10,000 that the waiting messages wait longer than any timeout, with other messages
+/// behind them.
 const LONG: u32 = 3_000;
 
-/// The number of timeouts that they wait then.
+/// The length of such a long wait, in timeouts.
 const LONG_TIMEOUTS: u64 = 4;
 
 /// The number of messages from each node to each other that must wait.

@@ -69,7 +69,7 @@ pub(super) struct Ledger {
     pub(super) last: u64,
     pub(super) seen: NodeSeen,
     pub(super) transaction_timeout_ns: u64,
-    /// Whether a message that could not be sent is never delivered, unless it was given up.
+    /// Whether a message that could not be sent is never delivered, unless its sender gave it up.
     pub(super) unsent_is_lost: bool,
     /// Whether payloads are expected to have a wrong pattern.
     pub(super) wrong_pattern: bool,

@@ -221,7 +221,7 @@ impl<T: Transport> World<T> {
         let again_ns = match (busy, poll.deadline_ns) {
             (true, _) => Some(now_ns + self.rng.between((0, T::POLL_NS))),
             (false, Some(deadline_ns)) if deadline_ns <= now_ns => {
-                // Nothing was done, and the deadline has passed: it would poll for ever.
+                // Nothing was done, and the deadline has passed: it would poll without end.
                 return Err(format!(
                     "node {node} asks to be polled at {deadline_ns}, which is over at {now_ns}, and does nothing"
                 ));

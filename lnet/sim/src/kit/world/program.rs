@@ -257,7 +257,7 @@ impl<T: Transport> World<T> {
             Ok(Some(md)) => {
                 operation.md = Some(md);
                 if operation.unlinked && operation.from.life == self.nodes[operation.from.node].life {
-                    // ENOENT: the MD is just ending by itself.
+                    // ENOENT: the MD is just being unlinked automatically.
                     let _ = self.nodes[operation.from.node].engine.md_unlink(md);
                 }
                 return Ok(());
@@ -304,7 +304,7 @@ impl<T: Transport> World<T> {
         operation.unlinked = true;
         let (node, md) = (operation.from.node, operation.md);
         if let Some(md) = md {
-            // ENOENT: the MD is just ending by itself.
+            // ENOENT: the MD is just being unlinked automatically.
             let _ = self.nodes[node].engine.md_unlink(md);
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::kit::Transport;
 
 const S: u64 = 1_000_000_000;
 
-/// Operations of each kind that each NI begins with each node, when nothing may fail any more.
+/// Operations of each kind that each NI begins with each node, once operations must succeed.
 const OPERATIONS_AT_END: usize = 4;
 
 /// The length of the idle period.

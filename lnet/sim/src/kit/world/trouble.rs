@@ -53,7 +53,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Kills a node: its program alone, or its host. It comes back at once or later.
+    /// Kills a node, either only its program or its host, and plans its restart, at once or later.
     fn die(&mut self, node: usize, host: bool) -> Result<(), String> {
         if !self.nodes[node].alive {
             return Ok(());
