@@ -210,7 +210,7 @@ impl<'a, T, G> ExclusiveGuard<'a, T, G> {
         &mut self.parts[cpt]
     }
 
-    /// Returns the data of each partition in turn.
+    /// Returns the data of each partition, in ascending order.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut T> + use<'_, 'a, T, G> {
         self.parts.iter_mut().map(|part| &mut **part)
     }

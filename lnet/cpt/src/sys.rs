@@ -44,7 +44,7 @@ impl ThreadPolicy {
         ThreadPolicy { mode: policy.mode(), nodes: node_mask(nodes) }
     }
 
-    /// Sets it for the calling thread; returns the thread's previous one.
+    /// Sets this policy for the calling thread; returns the thread's previous one.
     pub(crate) fn replace(&self) -> Result<ThreadPolicy, Errno> {
         let before = ThreadPolicy::current()?;
         self.set().map(|()| before)
@@ -56,7 +56,7 @@ impl ThreadPolicy {
         matches!(self.mode, libc::MPOL_DEFAULT | libc::MPOL_LOCAL)
     }
 
-    /// Returns that of the calling thread.
+    /// Returns the policy of the calling thread.
     pub(crate) fn current() -> Result<ThreadPolicy, Errno> {
         let mut before = ThreadPolicy { mode: libc::MPOL_DEFAULT, nodes: [0; MAX_NODES / LONG_BITS] };
         // SAFETY: without flags the kernel writes one int to `mode` and at most MAX_NODES bits to
@@ -74,7 +74,7 @@ impl ThreadPolicy {
         Errno::result(rc).map(|_| before)
     }
 
-    /// Sets it for the calling thread.
+    /// Sets this policy for the calling thread.
     pub(crate) fn set(&self) -> Result<(), Errno> {
         // SAFETY: the kernel reads the MAX_NODES bits of `nodes`, which live through the call, and
         // changes only this thread's policy: no existing page moves.

@@ -73,7 +73,7 @@ impl CptTable {
         CptTable::virtual_parts(1).unwrap_or_else(|_| unreachable!("one is a valid number of partitions"))
     }
 
-    /// Creates partitions without CPUs: each thread belongs to one, in turn, unless
+    /// Creates partitions without CPUs: threads are assigned to them round robin, unless
     /// [`set_current`](crate::set_current) overrides it. So a program runs with any number of
     /// partitions on any machine, as tests need.
     ///
@@ -336,7 +336,8 @@ impl CptTable {
         distances.max().unwrap_or(LOCAL_DISTANCE)
     }
 
-    /// Returns the nodes of a partition in turn, so that memory placed by it spreads evenly.
+    /// Returns the next node of a partition, round robin, so that memory placed by it spreads
+    /// evenly.
     pub fn spread_node(&self, cpt: impl Into<Option<usize>>) -> Option<usize> {
         let cpt = cpt.into();
         let rotor = match cpt {

@@ -95,7 +95,7 @@ impl Topology {
         if cpus.is_empty() {
             return Err(CptError::NoCpus);
         }
-        // Sockets in the order of their first nodes, whatever their own numbers are.
+        // The rank of each socket: by its first node, not by its own number.
         let mut rank: BTreeMap<i32, (usize, usize)> = BTreeMap::new();
         for cpu in &cpus {
             let first = rank.entry(cpu.socket).or_insert((cpu.node, cpu.number));

@@ -62,7 +62,8 @@ impl NodeDrive {
     }
 
     /// Adds the shards that LNDs have created since the last call, and drives them from now on. One
-    /// LND keeps to [`MAX_SHARDS`]; of several together, shards beyond that are left out.
+    /// LND creates at most [`MAX_SHARDS`]; shards of several LNDs beyond that number are not
+    /// driven.
     pub(crate) fn take_shards(&self) {
         let mut lnds = self.lnds.lock();
         let mut count = self.tokens.count();

@@ -88,7 +88,7 @@ fn a_ping_asks_again_for_a_list_that_does_not_fit() {
 #[test]
 fn a_list_that_never_ends_is_given_up() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 3, last));
-    // The peer claims a longer list than it sends, whatever the requested length.
+    // The peer claims a longer list than it sends, for every requested length.
     raw::start(PORT, Manners { claims_more: 1, ..Manners::of(there) });
     let failure = node(here).discover(nid(there), &long_options(false)).unwrap_err();
     assert_eq!((failure.step, failure.errno), (PingStep::Content, Errno::EPROTO), "{failure}");

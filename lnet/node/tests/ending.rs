@@ -47,7 +47,7 @@ impl Deaf {
         let address = SocketAddrV4::new(address, PORT);
         bind(listener.as_raw_fd(), &SockaddrIn::from(address)).unwrap();
         listen(&listener, Backlog::new(0).unwrap()).unwrap();
-        // A queue of length 0 has room for one.
+        // A queue of length 0 takes one connection.
         Deaf { _listener: listener, _waiting: TcpStream::connect(address).unwrap() }
     }
 }

@@ -22,8 +22,8 @@ fn free_port(address: Ipv4Addr) -> u16 {
     TcpListener::bind(SocketAddr::from((address, 0))).unwrap().local_addr().unwrap().port()
 }
 
-/// Two nodes with partitions from `partitions`, each with the networks that `networks` returns for
-/// its address.
+/// Starts two nodes with partitions from `partitions`, each with the networks that `networks`
+/// returns for its address.
 fn two_nodes(
     subnet: u8,
     partitions: impl Fn(NodeConfig) -> NodeConfig,

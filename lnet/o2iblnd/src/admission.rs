@@ -9,7 +9,8 @@ use lnet_lnd::admission::Bounds;
 
 use crate::links::LINKS_MAX;
 
-/// The bounds of an NI. Each NI has one door, and each address is one peer.
+/// The bounds of an NI. Each NI has one `Admission` with a single listener index ([`DOOR`]); each
+/// address is one peer.
 pub(crate) const BOUNDS: Bounds = Bounds {
     all: usize::MAX,
     // An attempt ends when it is established, or after a quarter of `timeout`. After a restart a
@@ -20,5 +21,5 @@ pub(crate) const BOUNDS: Bounds = Bounds {
     modest: LINKS_MAX,
 };
 
-/// The index of an NI's only door.
+/// The index of an NI's only listener in its `Admission`.
 pub(crate) const DOOR: usize = 0;

@@ -94,8 +94,8 @@ pub struct Conn<T> {
     waiting: VecDeque<Key>,
     /// NOOPs that are posted and have not completed.
     noops: u8,
-    /// Set when a NOOP is to show that this side lives, whatever the rules say, unless another
-    /// message is sent.
+    /// Set when a NOOP must show that this side lives, also if no other rule asks for one; sending
+    /// any message clears it.
     shows_life: bool,
     /// NOOPs sent since a message was last received. A peer that has stopped has buffers for two:
     /// one may show that this side lives; the other one is for credits, without which the peer may

@@ -20,7 +20,8 @@ struct Depth {
 }
 
 impl Depths {
-    /// Returns the depth that is worth a try.
+    /// Returns the depth to ask the device for: `asked`, or the largest depth that the device has
+    /// not refused lately.
     pub(crate) fn at_most(&self, asked: u16, now_ns: u64) -> u16 {
         let depth = self.0.lock();
         if now_ns < depth.until_ns { asked.min(depth.most) } else { asked }

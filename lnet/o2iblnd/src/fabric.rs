@@ -93,8 +93,8 @@ pub struct DeviceLimits {
     pub memory_bytes: u64,
 }
 
-/// The event channel of one shard. The shard's driver, one thread at a time, calls `next` and all
-/// that begins a connection or listener; any thread calls `ring` and `fd`.
+/// The event channel of one shard. Only the shard's driver, one thread at a time, calls `next` and
+/// the functions that begin a connection or listener; any thread calls `ring` and `fd`.
 pub trait Channel: Send + Sync {
     /// Returns a descriptor that is readable after an event or a call of [`ring`](Channel::ring).
     /// Completions make it readable only for an armed endpoint ([`Endpoint::arm`]).
@@ -186,9 +186,9 @@ pub enum CmEvent {
     Rejected(Token, Rejected),
     /// The connection cannot be made: no such address, no route, no answer.
     Failed(Token, Errno),
-    /// The peer has disconnected, the device has given up the queues, or the device is gone.
-    /// Remaining work requests complete with errors, except with broken queues and removed devices:
-    /// with these, completions may be missing.
+    /// The peer has disconnected, the device has stopped the queues after an error, or the device
+    /// is gone. Remaining work requests complete with errors, except with broken queues and removed
+    /// devices: with these, completions may be missing.
     Disconnected(Token),
     /// An armed endpoint has completions. It is no longer armed.
     Ready(Token),
@@ -265,7 +265,7 @@ pub struct ConnectOptions {
     pub rnr_retry_count: u8,
 }
 
-/// One connection, or the beginning of one. Dropping it destroys its queues; memory that its work
+/// A connection, or one that is being opened. Dropping it destroys its queues; memory that its work
 /// requests name must stay alive until then, or until they have completed.
 pub trait Endpoint: Send + Sync {
     /// Returns its device.

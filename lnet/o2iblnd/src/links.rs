@@ -108,8 +108,8 @@ impl lnet_lnd::protocol::Links for Links {
 }
 
 impl Links {
-    /// Creates the state of a peer without connections. `configured` is what the NI asks for: its
-    /// `peer_credits`, 257 fragments, 4096 bytes.
+    /// Creates the state of a peer without connections. `configured` are the parameters that the NI
+    /// asks for: its `peer_credits`, 257 fragments, 4096 bytes.
     #[must_use]
     pub fn new(own: End, peer: Nid, configured: ConnParams, bounds: Bounds) -> Links {
         Links {
@@ -160,9 +160,9 @@ impl Links {
         self.params
     }
 
-    /// Returns the CONNREQ of an own attempt. `made` is what the device could make of
-    /// [`Links::params`]. The device may have room for more another time, so `made` is not
-    /// remembered.
+    /// Returns the CONNREQ of an own attempt. `made` are the parameters of the queues that the
+    /// device could make for [`Links::params`]. They are not remembered: at another time the device
+    /// may make larger ones.
     ///
     /// # Errors
     /// Those of [`Connector::new`]; the caller must give up the attempt.
@@ -250,7 +250,7 @@ impl Links {
         }
     }
 
-    /// Notes that an attempt of either side has failed or is given up.
+    /// Notes that an attempt of either side has failed, or that the caller has ended it.
     pub fn failed(&mut self, id: LinkId, now_ns: u64) -> Outcome {
         let Some(pending) = self.take(id) else { return Outcome::GoOn };
         if pending.own {
@@ -295,8 +295,8 @@ impl Links {
         Answer::Accept { id, deadline_ns }
     }
 
-    /// Returns the connection for the next message: the first for which `is_usable` holds, in turn
-    /// after the last one.
+    /// Returns the connection for the next message: the first usable one behind the last one used,
+    /// round robin.
     pub fn pick(&mut self, mut is_usable: impl FnMut(LinkId) -> bool) -> Option<LinkId> {
         let count = self.live.len();
         let turn =

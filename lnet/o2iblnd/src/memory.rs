@@ -346,9 +346,9 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Returns whether a peer may have another buffer: it never has more than it leaves to others,
-    /// and only a peer that has none gets the last. So a peer that returns none takes half of them,
-    /// and as many such peers as there are buffers take one each.
+    /// Returns whether a peer may have another buffer: only if it holds fewer buffers than are
+    /// free. So a peer that returns none gets at most half of the buffers, and the last free buffer
+    /// goes only to a peer that holds none.
     fn has_one_for(&self, nid: Nid) -> bool {
         self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
     }
@@ -460,8 +460,8 @@ impl Pool {
         let queued = buffers.waiting.iter().position(|waiting| waiting.id == id);
         let index = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(index) = index else {
-            // Half of the timeout: the connection, whose timeout is the whole of it, is not closed
-            // for this wait.
+            // The wait takes at most half of the connection's timeout, so that it does not close
+            // the connection.
             let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns / 2);
             match queued.and_then(|at| buffers.waiting.get_mut(at)) {
                 Some(waiting) => waiting.waiter = Some(waiter),
@@ -541,8 +541,8 @@ impl Pool {
 }
 
 impl Made {
-    /// Allocates 8, 2 or 1 buffers, the most that the device accepts. If it does not accept 8,
-    /// memory is scarce, and 2 buffers leave some for other pools.
+    /// Allocates 8, 2 or 1 buffers: the largest of these numbers that the device accepts. If it
+    /// does not accept 8, memory is scarce, and 2 buffers leave some for other pools.
     fn new(device: &Arc<dyn Device>, by: Accessor) -> Option<Made> {
         let mut count = COUNT;
         loop {

@@ -74,7 +74,7 @@ impl OfNi {
         SocketAddrV4::new(self.ip, port)
     }
 
-    /// Returns the parameters that the NI asks for, which are also the most that it grants.
+    /// Returns the parameters that the NI asks for; it grants no larger ones.
     pub(crate) fn params(&self) -> ConnParams {
         ConnParams {
             queue_depth: self.adjusted.peer_credits,
@@ -106,7 +106,7 @@ pub(crate) fn can_connect(ni: &Ni) -> bool {
     up || update_port(ni)
 }
 
-/// Returns the destination that a NID means in a request to this address.
+/// Returns the meaning of a NID in a request to this address.
 pub(crate) fn destination(nis: &NiTable<O2ib>, nid: Nid, at: Ipv4Addr) -> Destination {
     match nis.get(nid) {
         Some(ni) if ni.own.ip == at => {

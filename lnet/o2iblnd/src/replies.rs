@@ -1,4 +1,4 @@
-//! Short replies to a GET_REQ: whether the bytes that a GET_DONE counts have been written
+//! Short replies to a GET_REQ: the check that the bytes counted by a GET_DONE have been written
 //! (lnet-measured, "Short replies over o2ib").
 //!
 //! A kernel node collects up to `wrq_sge` pieces of its memory (2 by default) for one RDMA

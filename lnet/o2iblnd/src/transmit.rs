@@ -76,7 +76,7 @@ impl Connection {
         }
     }
 
-    /// Counts the writes of a transfer, and decides which memory is written from. `None` if a
+    /// Counts the writes of a transfer, and decides from which memory they are made. `None` if a
     /// bounce buffer is needed and none is free.
     fn count_writes(
         self: &Arc<Connection>,
@@ -283,8 +283,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether a payload is sent from its own memory, behind the message's own bytes; adds its
-    /// pieces if so. Not with checksums: a checksum is computed over contiguous bytes.
+    /// Adds the pieces of a payload's own memory to `pieces` if the payload is sent from there,
+    /// behind the message's own bytes; returns whether it is. Not with checksums: a checksum is
+    /// computed over contiguous bytes.
     fn gathers(&self, payload: &ReadVec, pieces: &mut SmallVec<[Piece; GATHERED_PIECES]>) -> bool {
         let most = self.limits.pieces.min(GATHERED_PIECES) - 1;
         !self.cksum && payload.len() >= GATHERED_MIN && gather(self.device(), payload, most, pieces)

@@ -193,7 +193,8 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     breach(receive(&mut own, 0, Body::GetDone(done(cookie, 30))));
 }
 
-/// Otherwise the driver would count memory as written that no peer has the address of.
+/// An answer to a message that has not been sent is refused: its cookie may be right, but the peer
+/// cannot have written to memory whose address it does not know.
 #[test]
 fn a_peer_cannot_answer_what_has_not_been_sent() {
     let mut own = conn();
@@ -271,8 +272,8 @@ fn a_handshake_has_no_place_on_a_connection() {
     }
 }
 
-/// lnet-wire 36: a NOOP after 100 s; and at most two NOOPs are posted, whatever happens to their
-/// sends.
+/// lnet-wire 36: a NOOP after 100 s; and at most two NOOPs are posted, even if their sends do not
+/// complete.
 #[test]
 fn a_connection_that_is_idle_says_that_it_lives() {
     let mut conn = conn();
@@ -344,7 +345,7 @@ fn what_is_late_is_told_by_how_far_it_is() {
     assert_eq!((conn.late(NEVER - 1), conn.deadline_ns()), (None, 100 * S));
 }
 
-/// A chain is posted whole, or waits; and one that never fits is refused.
+/// A chain is posted whole or waits; a chain that never fits is refused.
 // Covers: S-504
 #[test]
 fn chains_wait_for_room_and_are_never_split() {

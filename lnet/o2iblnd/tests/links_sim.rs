@@ -21,9 +21,9 @@ fn config(rng: &mut Rng) -> NodeConfig {
     }
 }
 
-/// In whatever order their requests cross, both are connected, by connections that both know, with
-/// the smaller parameters of both. One may be a kernel node, which rejects requests while it
-/// connects itself.
+/// For every order in which their requests cross, both are connected, by connections that both
+/// know, with the smaller parameters of both. One may be a kernel node, which rejects requests
+/// while it connects itself.
 #[test]
 fn two_nodes_agree() {
     let (mut raced, mut crossed) = (0, 0);

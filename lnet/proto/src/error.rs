@@ -84,7 +84,7 @@ pub enum ProtoError {
         message: MessageType,
         /// The payload length in bytes.
         value: u32,
-        /// The most this type may carry, in bytes.
+        /// The maximum for this type, in bytes.
         limit: u32,
     },
     /// An unknown type of message prefix (lnet-wire 25.2).
@@ -352,7 +352,7 @@ pub enum ProtoError {
         /// The highest privileged port.
         limit: u16,
     },
-    /// The peer rejects the connection again and again.
+    /// The peer has rejected each retry of the connection, up to the limit.
     #[error("{nid} has rejected the connection {limit} times in a row")]
     RetriesExhausted {
         /// The peer.

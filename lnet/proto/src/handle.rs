@@ -28,7 +28,8 @@ const REFUSAL: u64 = 6 << 61;
 /// echo the handle of a request unchanged, do not answer requests that they drop, and drop an ACK
 /// whose handle is not theirs: refusals do not affect them.
 impl WireHandle {
-    /// Returns an interface cookie without the bits of marks. Every cookie of an nlx node is such.
+    /// Returns an interface cookie with the bits of the marks cleared. Every nlx node has such a
+    /// cookie.
     #[must_use]
     pub const fn unmarked(interface_cookie: u64) -> u64 {
         interface_cookie & !MARK

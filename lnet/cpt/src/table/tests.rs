@@ -184,7 +184,7 @@ fn tables_and_distances_print_a_line_per_partition() {
     assert_eq!((table.weight(9), table.online(9), table.distance(0, 9)), (0, false, None));
 }
 
-/// Nodes are used in turn.
+/// Nodes are used round robin.
 // Covers: S-305
 #[test]
 fn nodes_are_spread_evenly() {

@@ -212,7 +212,7 @@ fn errors_name_the_line_and_the_key() {
     }
 }
 
-/// A network with one NI, whose keys begin in line 4.
+/// Returns the text of a network with one NI, whose keys begin in line 4.
 fn ni(keys: &str) -> String {
     format!("net:\n  - net type: tcp\n    local NI(s):\n      - {keys}\n")
 }

@@ -172,7 +172,7 @@ impl fmt::Debug for Effect {
     }
 }
 
-/// No other node needs the same value.
+/// The value of `agree` for a tunable that may differ between nodes.
 const ALONE: &str = "–";
 
 impl Tunable {

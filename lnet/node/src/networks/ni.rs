@@ -18,7 +18,7 @@ pub(crate) struct NiTunables {
     pub(crate) concurrent_sends: Option<u32>,
 }
 
-/// The name of a tunable of an NI, and its name in the LND's module.
+/// A tunable of an NI: its name in `lnetctl`, and its name in the LND's module.
 pub(crate) type Name = (&'static str, &'static str);
 
 const fn same(name: &'static str) -> Name {

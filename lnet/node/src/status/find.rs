@@ -37,7 +37,7 @@ pub(super) const SUFFIX: &str = ".sock";
 /// The prefix of a socket's name before it listens.
 pub(super) const HIDDEN: &str = ".";
 
-/// A socket that does not listen at this age never will.
+/// The age from which a socket that does not listen is taken for dead.
 const STILLBORN: Duration = Duration::from_secs(60);
 
 /// The maximum number of queried sockets in all folders together: one of each folder in turn, so

@@ -6,8 +6,8 @@
 //! descriptor: the list of names, the sockets, their removal. Later changes of the path do not
 //! matter.
 //!
-//! Each of these calls can take as long as a user wants who holds the lock of a directory that they
-//! can read. So a child process (`asker`) makes them for folders of other users.
+//! A user who holds the lock of a directory, which reading it is enough for, can delay each of
+//! these calls without limit. So a child process (`asker`) makes them for folders of other users.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -272,9 +272,9 @@ fn open_beneath(
     }
 }
 
-/// [`open_beneath`] without `openat2`: systemd denies it to services with `RestrictSUIDSGID=`,
-/// whose filter cannot check its arguments. For a single name, `openat` without following a link
-/// resolves the same way.
+/// Does the work of [`open_beneath`] without `openat2`: systemd denies that call to services with
+/// `RestrictSUIDSGID=`, whose filter cannot check its arguments. For a single name, `openat`
+/// without following a link resolves the same way.
 fn open_one_name(
     folder: &OwnedFd,
     name: &OsStr,

@@ -47,7 +47,7 @@ impl Driver {
 
 impl RxConn {
     /// Polls the connection once, and adds the events for the engine to `events`. Returns the
-    /// number of completions, and why the connection must be closed, if it must.
+    /// number of completions, and the reason for closing the connection, if there is one.
     fn poll_completions(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<Miss>) {
         let conn = self.conn.clone();
         let mut guard = conn.state.lock();

@@ -93,8 +93,8 @@ impl Driver {
         }
     }
 
-    /// Posts buffers again whose payloads have been copied, and sends the messages that were left
-    /// for this moment.
+    /// Posts buffers again whose payloads have been copied, and sends the messages that were queued
+    /// during the upcalls.
     fn repost_buffers(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
         let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
         let mut guard = rx.conn.state.lock();
@@ -289,7 +289,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
             return Err(errno);
         }
         Verdict::Discard => {}
-        // A GET has no payload, and waits for nothing.
+        // A GET has no payload to receive: it is finished.
         Verdict::Deliver(Delivery { token, sink }) => {
             drop(sink);
             conn.ni().upcalls.finalize_rx(token, Ok(()));

@@ -40,8 +40,8 @@ use opening::Opening;
 use rx_conn::RxConn;
 use source::{Source, Sources, key};
 
-/// The most connection manager events handled in one poll: some for each connection of a busy
-/// shard. Further ones are left to the next poll.
+/// The maximum number of connection manager events handled in one poll: some for each connection of
+/// a busy shard. Further ones are left to the next poll.
 const CM_EVENTS_PER_POLL: usize = 64;
 
 /// The maximum number of requests to connect handled in one poll. Queues and buffers are made for
@@ -241,7 +241,8 @@ impl Driver {
         }
     }
 
-    /// Polls the busy connections in turn, until no completions are left or the budget is used up.
+    /// Polls the busy connections one after the other, until no completions are left or the budget
+    /// is used up.
     fn work_off_busy(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let mut left = budget;
         loop {
@@ -338,8 +339,8 @@ impl Driver {
         }
     }
 
-    /// Handles a change of a device. Established connections are left to the device, which gives
-    /// them up after its retries: a link that is down for a moment loses nothing.
+    /// Handles a change of a device. Established connections are left to the device, which resends
+    /// for a while before it breaks them: a short outage of the link loses nothing.
     fn device_changed(&mut self, turn: Turn<'_>, name: &str, change: DeviceChange) {
         for ni in turn.shared.nis.matching(None) {
             if ni.own.device.name() != name {

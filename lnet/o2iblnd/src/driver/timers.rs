@@ -109,12 +109,12 @@ impl Driver {
         doubtful.into_iter().filter_map(judge).collect()
     }
 
-    /// Returns why to close a connection whose own operations are under way, if it must be closed:
-    /// it makes no progress, or an operation is overdue. A peer that sends signs of life may hold
-    /// back earlier messages ([`lnet_lnd::life`]). PUTs that it has not answered then wait on.
-    /// Messages that have not been posted end when they are overdue; if messages to other peers
-    /// wait for credits, those and the PUTs end at once. GETs are not held back: a missing answer
-    /// ends the connection.
+    /// Returns the reason for closing a connection whose own operations are under way: it makes no
+    /// progress, or an operation is overdue. `None` if it stays open. A peer that sends signs of
+    /// life may hold back earlier messages ([`lnet_lnd::life`]). PUTs that it has not answered then
+    /// wait on. Messages that have not been posted end when they are overdue; if messages to other
+    /// peers wait for credits, those and the PUTs end at once. GETs are not held back: a missing
+    /// answer ends the connection.
     fn judge(
         &mut self,
         turn: Turn<'_>,

@@ -11,7 +11,7 @@ pub struct LinkId(pub u32);
 pub enum Next {
     /// Nothing: the set is complete, or attempts are under way.
     Nothing,
-    /// [`super::Links::begin`] an attempt, and ask again.
+    /// Call [`super::Links::begin`] for an attempt, and ask again.
     Connect,
     /// Ask again at this time.
     Wait {

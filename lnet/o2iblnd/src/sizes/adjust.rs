@@ -20,8 +20,8 @@ pub const CONNS_PER_PEER_MAX: u32 = 127;
 /// The fewest fragments that a node with `map_on_demand` asks for (lnet-wire 34).
 pub const MAP_ON_DEMAND_MIN: u32 = 2;
 
-/// The maximum number of pieces of memory in a work request of nlx, whatever its device supports:
-/// the pieces of one call are kept on the stack.
+/// The maximum number of pieces of memory in a work request of nlx, on every device: the pieces of
+/// one call are kept on the stack.
 pub const PIECES_MAX: u32 = 64;
 
 /// One side of a connection, as it is configured.
@@ -47,13 +47,14 @@ pub struct Adjusted {
     pub registration: Registration,
     /// Messages in flight over an NI.
     pub credits: u32,
-    /// The queue depth asked for, and the most that is granted: 1 to [`PEER_CREDITS_MAX`].
+    /// The queue depth asked for, which is also the largest that is granted: 1 to
+    /// [`PEER_CREDITS_MAX`].
     pub peer_credits: u16,
     /// The number of owed credits at which they are returned, for a connection of that depth.
     pub high_water: u16,
     /// Sends posted at a time.
     pub concurrent_sends: u16,
-    /// The fragments asked for, and the most that are granted.
+    /// The number of fragments asked for, which is also the largest that is granted.
     pub fragments: u16,
     /// Connections to a peer.
     pub conns_per_peer: u32,

@@ -30,14 +30,14 @@ pub const DEPTH_TRIED_MIN: u16 = 2;
 pub struct ConnSizes {
     /// The queue depth: credits in each direction. At most the depth asked for.
     pub depth: u16,
-    /// The maximum number of fragments, hence the most writes of one transfer.
+    /// The maximum number of fragments of one transfer, and so of its writes.
     pub fragments: u16,
     /// Send work requests.
     pub sends: u32,
     /// Receive work requests: two for each entry, and two.
     pub receives: u32,
-    /// Completion queue entries, for both directions. For a kernel node that reduces its depth, the
-    /// most it may ask for.
+    /// Completion queue entries, for both directions. For a kernel node that reduces its depth: the
+    /// largest number that it may ask for.
     pub completions: u32,
     /// The fewest completion queue entries that a kernel node may ask for; the document does not
     /// specify with which depth it counts the receives (lnet-semantics 32). Otherwise the same as

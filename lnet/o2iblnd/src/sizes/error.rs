@@ -41,7 +41,7 @@ pub enum SizesError {
         /// `ntx`.
         ntx: u32,
     },
-    /// The device does not support such a connection, whatever its depth.
+    /// The device does not support such a connection at any depth.
     #[error(
         "{object}: {needed} entries for a connection of depth {depth} with {fragments} fragments; the device has {limit}: {hint}"
     )]

@@ -48,7 +48,8 @@ impl Release {
         }
     }
 
-    /// Returns the most fragments that it asks for and grants without tuning (lnet-wire 34).
+    /// Returns the number of fragments that it asks for and grants at most, without tuning
+    /// (lnet-wire 34).
     #[must_use]
     pub const fn fragments_max(self) -> u16 {
         match self {

@@ -39,7 +39,7 @@ impl Means {
         }
     }
 
-    /// Returns the work requests besides the writes: to map and to invalidate.
+    /// Returns the number of work requests in addition to the writes: to map and to invalidate.
     #[must_use]
     pub const fn beside_writes(self) -> u32 {
         match self {

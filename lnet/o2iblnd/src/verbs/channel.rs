@@ -38,9 +38,9 @@ const FIRST_DEVICE: u64 = 2;
 /// others.
 const SOURCES: usize = 16;
 
-/// A spinning thread makes a system call only in one of this number of calls, as it costs more than
-/// polling a completion queue. In the same proportion, wake-ups look for events other than
-/// completions.
+/// A spinning thread makes a system call in one of this number of calls only, as it costs more than
+/// polling a completion queue. While completion events arrive, the other sources are polled in the
+/// same proportion.
 const ASK_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
@@ -228,7 +228,8 @@ impl EventHub {
         self.ring();
     }
 
-    /// Ends the connections whose queues the device has given up, selected by `is_it`.
+    /// Ends the connections whose queues the device has stopped after an error, selected by
+    /// `is_it`.
     pub(super) fn end_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
         // While this is locked, queue pairs in it are not destroyed.
         let known = self.ids.lock();

@@ -245,7 +245,7 @@ impl Test {
         }
     }
 
-    /// The peer sends a message, if it may.
+    /// Sends a message of the peer's, if the model allows it.
     fn peer_sends(&mut self, kind: MessageKind) {
         let transfer = kind != MessageKind::Immediate;
         if self.model.granted == 0 || (transfer && self.model.peer_reserved == 0) {

@@ -52,7 +52,7 @@ pub(crate) struct Node {
     pub(crate) ops: Vec<WorldOp>,
     /// Sends that the driver has not seen complete, the oldest first.
     pub(crate) posted: VecDeque<(u64, What, Option<usize>)>,
-    /// The number of the newest of them that have not been delivered.
+    /// The number of sends in `posted` that have not been delivered: the newest ones.
     pub(crate) undelivered: usize,
     /// Messages in flight to the peer.
     pub(crate) wire: VecDeque<Vec<u8>>,
@@ -64,7 +64,8 @@ pub(crate) struct Node {
     pub(crate) receipts: Vec<Receipt>,
     /// The peer's requests that wait for an answer, with the peer's operation.
     pub(crate) requests: Vec<(Key, MessageKind, usize)>,
-    /// PUT_REQs that were refused before their buffer was posted again, and the other way round.
+    /// PUT_REQs that were refused and whose buffer is not posted again yet; `reposted` has those
+    /// whose buffer was posted again before they were answered.
     pub(crate) refused: Vec<Key>,
     pub(crate) reposted: Vec<Key>,
     /// Own PUTs whose writes are not prepared yet.
@@ -74,7 +75,8 @@ pub(crate) struct Node {
     /// Credits in this node's messages that the peer has not received.
     pub(crate) credits_on_wire: u32,
     pub(crate) noops: u32,
-    /// Messages sent that needed a credit, and received ones.
+    /// The number of sent messages that needed a credit; `credit_messages_in` counts the received
+    /// ones.
     pub(crate) credit_messages: u32,
     pub(crate) credit_messages_in: u32,
 }

@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// Carries out a node's own actions: send waiting messages, begin due attempts, give up overdue
+    /// Carries out a node's own actions: sends waiting messages, begins due attempts, ends overdue
     /// ones.
     pub(crate) fn act(&mut self, at: usize) -> bool {
         let node = &mut self.nodes[at];
@@ -261,7 +261,7 @@ impl World {
         let node = &mut self.nodes[at];
         let granted = (life == node.end.stamp).then(|| node.links.granted(id, bytes)).and_then(Result::ok);
         let Some(established) = granted else {
-            // The attempt was given up: notify the peer.
+            // The attempt has ended meanwhile: notify the peer.
             return self.events.push(Event::Closed { to: 1 - at, pair });
         };
         node.dialling.remove(&id);
@@ -270,7 +270,7 @@ impl World {
         node.live.insert(id, EstablishedLink { pair, own: true, life: known, params: established.params });
         let life = established.link.peer.stamp;
         if life != self.nodes[1 - at].end.stamp || self.dead.contains(&pair) {
-            // The peer has accepted, and restarted or given up.
+            // The peer has accepted, and then restarted or ended the attempt.
             self.events.push(Event::Closed { to: at, pair });
         }
         self.events.push(Event::Confirmed { to: 1 - at, id: accepted, life, pair });

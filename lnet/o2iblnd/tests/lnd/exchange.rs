@@ -101,8 +101,8 @@ fn what_nobody_wants_is_dropped() {
     });
 }
 
-/// Between nodes of nlx that ask for it: the engine refuses a PUT, and a GET that fits a message; a
-/// GET_REQ is refused by GET_DONE; and each once.
+/// Refusals between nodes of nlx, for senders that ask for them: the engine refuses a PUT, and a
+/// GET that fits a message; GET_DONE refuses a GET_REQ. Each refusal is reported once.
 #[test]
 fn what_nobody_wants_is_refused() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {

@@ -51,8 +51,8 @@ fn without_its_port_an_ni_is_down() {
     });
 }
 
-/// A link that is down for a moment loses nothing: devices resend lost packets. (Soft-RoCE does
-/// not: a send that fails because its netdev is down breaks the connection.)
+/// A short outage of the link loses nothing: devices resend lost packets. (Soft-RoCE does not: a
+/// send that fails because its netdev is down breaks the connection.)
 #[test]
 fn a_connection_outlasts_a_moment() {
     let bed = Bed::simulated();
@@ -85,8 +85,8 @@ fn the_link_goes_down_under_load() {
             bed.set_port(1, false);
             bed.until(&[a, b], || load.has_ended(a));
             bed.set_port(1, true);
-            // Operations that either side still waits for are given up, and after a failure a node
-            // does not retry a peer for a while.
+            // Operations that either side still waits for end with an error, and after a failure a
+            // node does not retry a peer for a while.
             bed.later(&[a, b], 60 * S);
             bed.later(&[a, b], 60 * S);
             bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));

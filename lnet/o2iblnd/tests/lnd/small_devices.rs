@@ -44,8 +44,8 @@ fn scattered_memory_on_small_devices() {
     }
 }
 
-/// A megabyte is more than 257 requests of 2048 bytes, wherever it lies: it fails at both sides,
-/// with a warning. Shorter payloads still work, over the same connection.
+/// A megabyte is more than 257 requests of 2048 bytes, for any memory: it fails at both sides, with
+/// a warning. Shorter payloads still work, over the same connection.
 // Covers: S-504
 #[test]
 fn what_a_device_cannot_write_is_refused_with_advice() {

@@ -118,7 +118,7 @@ fn the_queues_of_nlx() {
     // 2·(sends + receives) entries of 64 bytes: a completion for each.
     assert_eq!(made.queue_bytes_least(), 64 * 2 * u64::from(made.sends + made.receives));
     assert_eq!(made.transmit_bytes, 8 * 4096);
-    // At most two send buffers for each entry, whatever concurrent_sends is.
+    // At most two send buffers for each entry, for every value of concurrent_sends.
     let many =
         sizes::adjust(&O2ibConfig { peer_credits: 128, concurrent_sends: 256, ..O2ibConfig::default() });
     let sends = |depth| connection(&many, depth, 256, &device(32_768)).map(|made| made.transmit_bytes / 4096);

@@ -57,7 +57,8 @@ fn each_rule_moves_its_tunable() {
     assert_eq!(of(&|tuned| tuned.conns_per_peer = 0), [("conns_per_peer", 0, 1, Rule::ConnsPerPeerMin)]);
 }
 
-/// `map_on_demand` is a number of fragments in 2.8 and 2.10, and not since (S-502).
+/// `map_on_demand` is a number of fragments in 2.8 and 2.10, and only a flag in later releases
+/// (S-502).
 // Covers: S-502
 #[test]
 fn map_on_demand_limits_fragments_in_old_releases() {

@@ -66,7 +66,8 @@ impl<'a> Descriptor<'a> {
         })
     }
 
-    /// Returns the total length of all fragments in bytes: how much the source writes.
+    /// Returns the total length of all fragments in bytes, which is the length of the source's
+    /// write.
     #[must_use]
     pub fn total_len(&self) -> u64 {
         self.fragments().map(|fragment| u64::from(fragment.length)).sum()

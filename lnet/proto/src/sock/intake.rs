@@ -46,7 +46,7 @@ impl fmt::Debug for WireBytes {
 /// Collects one object at a time from a stream that may be cut at any byte.
 ///
 /// It consumes only the bytes that the object's decoder asked for, so none behind the object; its
-/// buffer has the length of the largest object, whatever length a peer claims.
+/// buffer has the length of the largest object, independently of the length that a peer claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake {
     bytes: [u8; HELLO_MAX],

@@ -14,8 +14,7 @@ const CONNS_MAX: u8 = 127;
 /// Above the limit of any device.
 const PIECES_MAX: u8 = u8::MAX;
 
-/// The needs of a connection at both sides depend on the depth of its queues: the smaller one
-/// counts.
+/// Both sides of a connection are sized for the depth of its queues: the smaller depth applies.
 const NEGOTIATED: &str = "the smaller of both sides counts";
 const ONCE_REGISTERED: &str = "nlx registers memory once, not for each transfer";
 

@@ -6,7 +6,7 @@ fn spec(rows: &str) -> HashSet<&str> {
     rows.split_whitespace().collect()
 }
 
-/// lnet-semantics 27 to 29: every name of LNet's is known.
+/// lnet-semantics 27 to 29: the table has every tunable of LNet.
 #[test]
 fn every_tunable_of_lnet_is_known() {
     let lnet = spec(

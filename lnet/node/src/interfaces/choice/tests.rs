@@ -13,7 +13,7 @@ fn interface(name: &str, flags: &str, addresses: &[&str]) -> Interface {
     }
 }
 
-/// A host with every kind of interface.
+/// Returns a host with every kind of interface.
 fn host() -> Vec<Interface> {
     vec![
         interface("lo", "l", &["127.0.0.1", "::1"]),

@@ -40,7 +40,7 @@ fn device(name: &str, ports: &[(LinkLayer, &str, &[&str])]) -> RdmaDevice {
     }
 }
 
-/// A host with every kind of device, and every fault.
+/// Returns a host with every kind of device, and every fault.
 fn host() -> Host {
     const IB: LinkLayer = LinkLayer::InfiniBand;
     const ETHERNET: LinkLayer = LinkLayer::Ethernet;
@@ -186,7 +186,7 @@ fn each_address_and_each_port_is_explained() {
     assert!(refused.starts_with("- - -: interface 'eth0': no RDMA device lies on eth0"), "{refused}");
 }
 
-/// Two devices of different kinds on one interface: the active one.
+/// Of two devices of different kinds on one interface, the active one is used.
 #[test]
 fn of_two_devices_on_one_interface_the_active_one_counts() {
     let mut host = host();

@@ -71,8 +71,8 @@ impl Sender<'_> {
     }
 
     /// Sends a PUT with ACK, and waits for its end: one last event, and at most one error of each
-    /// kind. There may be two: a message that was already decided on when its NI went fails after
-    /// the wait for its ACK has been given up.
+    /// kind. There may be two: a message that was already decided on when its NI was removed fails
+    /// after the wait for its ACK has ended.
     fn put(&self, source: Nid, target: Nid) -> Result<(), Errno> {
         let lnet = self.node.lnet();
         let memory = IoVec::whole(Region::heap(BYTES).unwrap());
@@ -329,7 +329,7 @@ fn an_interface_that_carries_traffic_goes_and_comes_back() {
     }
 }
 
-/// A real message that another thread reads ends the wait for its event.
+/// A message that another thread reads ends the wait for its event.
 // Covers: S-311
 #[test]
 fn a_message_that_another_thread_reads_ends_a_wait() {

@@ -41,7 +41,7 @@ fn a_soft_device_has_the_addresses_of_its_interfaces() {
     assert!(port.is_active() && port.link == LinkLayer::Ethernet);
     assert_eq!(port.netdevs, ["eth0", "eth0.7"]);
     assert_eq!(port.gids.iter().map(|gid| gid.index).collect::<Vec<_>>(), [0, 1, 10], "in their order");
-    // Of two forms of one address the newer is used.
+    // If an address has two GIDs, the newer form is used.
     let gid = port.gid_of(Ipv4Addr::new(10, 77, 0, 1)).unwrap();
     assert!(gid.index == 10 && gid.is_routable());
     assert_eq!(port.gid_of(Ipv4Addr::new(10, 77, 0, 2)), None);

@@ -51,9 +51,9 @@ fn one_address_has_no_others_nid() {
     scene.end();
 }
 
-/// Requests that are accepted and never established: one address has at most those of one peer,
-/// and no state is kept of the others. They are given up, and honest peers are served all the
-/// while.
+/// Requests that are accepted and never established: one address has at most the number that one
+/// peer may have, and no state is kept of the others. The node ends them at their deadline, and
+/// serves honest peers meanwhile.
 #[test]
 fn one_address_with_too_many() {
     const BEYOND: usize = 100;

@@ -11,7 +11,7 @@ use super::bytes::*;
 use super::stranger::{Line, Scene};
 use crate::Node;
 
-/// Returns the message for the node with this incarnation.
+/// A function that makes the message for the node with this incarnation.
 type Saying<'a> = &'a dyn Fn(End) -> Vec<u8>;
 
 /// Sends the message on a line, and waits for the end of the line.
@@ -289,8 +289,8 @@ fn deafness() {
     scene.end();
 }
 
-/// A peer that receives everything and answers nothing is given up after the timeout, and so are
-/// the messages sent to it.
+/// A peer that receives everything and answers nothing: its connection is closed after the timeout,
+/// and the messages sent to it fail.
 #[test]
 fn silence() {
     let scene = Scene::new();

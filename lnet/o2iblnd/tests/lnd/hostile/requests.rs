@@ -119,7 +119,7 @@ fn leaving_at_each_step() {
         drop(line);
         scene.until(|| scene.victim().lnd.conn_stats().connections == 1);
     }
-    // The abandoned attempts are given up.
+    // The node ends the abandoned attempts at their deadline.
     scene.later(60 * S);
     scene.end();
 }

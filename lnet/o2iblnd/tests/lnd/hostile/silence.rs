@@ -56,8 +56,8 @@ fn wait_for_a_credit(scene: &Scene) -> MdHandle {
     put
 }
 
-/// Returns the time until the node gives the stranger up, calling `at_each` every fifth of the
-/// timeout; `None` if that takes more than `fifths` of them.
+/// Returns the time until the node closes the stranger's connection, calling `at_each` every fifth
+/// of the timeout; `None` if that takes more than `fifths` of them.
 fn given_up_after(scene: &Scene, fifths: u64, mut at_each: impl FnMut()) -> Option<u64> {
     let begun_ns = scene.bed.now_ns();
     let connections = || scene.victim().lnd.conn_stats().connections;
@@ -87,9 +87,9 @@ fn end(scene: Scene, line: Line, waiting: MdHandle) {
     scene.end();
 }
 
-/// Checks that the peer was given up in the short time: a quarter of the timeout (one check
-/// interval) after the first check that found it stuck. The range also covers the wait for that
-/// check and the time until all is sent.
+/// Checks that the connection was closed early: a quarter of the timeout (one check interval) after
+/// the first check that found it stuck. The range also covers the wait for that check and the time
+/// until all is sent.
 #[track_caller]
 fn assert_short(ended_ns: Option<u64>) {
     let short_ns = TIMEOUT_S * S / LOOKS;
@@ -118,8 +118,8 @@ fn silence_while_nobody_waits() {
         hold_all(&scene, length);
         assert_eq!(given_up_after(&scene, 4, || {}), None, "nobody wants its credits");
         let waiting = wait_for_a_credit(&scene);
-        // The peer has made no progress for a long time: it is given up at the next check, if not
-        // by its own timeout before.
+        // The peer has made no progress for a long time: its connection is closed at the next
+        // check, if its own timeout has not closed it before.
         let victim = scene.victim();
         assert!(given_up_after(&scene, 2, || {}).is_some());
         scene.until(|| victim.outcome(EventKind::Send, waiting) == Some(Ok(())));
@@ -179,7 +179,7 @@ fn who_lives_keeps_its_connection_and_no_credits() {
 
 /// If no message waits for the credits, PUTs that the peer has not answered wait while it lives,
 /// and messages that have not been sent keep their own deadlines. A device answers for a program
-/// that is stopped: when the program sends nothing any more, the peer is given up.
+/// that is stopped: when the program sends nothing any more, the connection is closed.
 // Covers: S-109
 #[test]
 fn who_lives_is_waited_for_until_it_falls_silent() {
