@@ -97,9 +97,9 @@ pub(crate) struct Identity {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
     pub(crate) max_slots: AtomicU32,
-    /// Not zero once a producer has been created.
+    /// Nonzero once a producer has been created.
     pub(crate) producer_taken: AtomicU32,
-    /// Not zero once a consumer has been created.
+    /// Nonzero once a consumer has been created.
     pub(crate) consumer_taken: AtomicU32,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct ConsumerLine {
     pub(crate) nr: AtomicU32,
 }
 
-/// The producer's word for the consumer, beside the events.
+/// The producer's word for the consumer, separate from the events.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]

@@ -164,7 +164,7 @@ fn tell_all(side: &mut Peer, command: &str, values: impl Fn(usize) -> String) ->
     (0..side.addresses.len()).map(|node| side.tell(node, command, &values(node))).collect()
 }
 
-/// Each node runs a list with its partner, the node with the same index on the other side.
+/// Makes each node run a list with its partner, the node with the same index on the other side.
 fn exchange_at_once(sides: &mut [Peer; 2], seed: u64) {
     let nids = [0, 1].map(|side: usize| {
         (0..sides[side].addresses.len()).map(|node| sides[side].nid_of(node)).collect::<Vec<_>>()

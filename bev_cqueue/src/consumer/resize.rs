@@ -112,7 +112,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     {
         let Some(cut) = self.find_cut(slots, self.needed >= slots)? else { return Ok(()) };
         let mut producer = hold();
-        // Checked again: an event may have arrived meanwhile.
+        // Checked again: an event may have arrived since the first check.
         self.check_nothing_waits(false)?;
         self.close(&cut)?;
         producer.accept_shrink()?;

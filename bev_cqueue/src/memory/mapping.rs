@@ -131,7 +131,7 @@ impl Mapping {
         if let Some(pages) = whole_pages(at(slots.start)..at(slots.end)) {
             // SAFETY: these pages hold only slots. They read as zeros afterwards, and the system
             // provides them again when they are written; a slot consists of atomics, for which
-            // every value is valid, even if another thread reads them meanwhile.
+            // every value is valid, even if another thread reads them at the same time.
             let discarded = unsafe { self.map.map.unchecked_advise_range(advice, pages.start, pages.len()) };
             // On failure ignored: the pages remain.
             drop(discarded);

@@ -78,7 +78,7 @@ impl SharedMemory {
     pub(crate) fn map_all(fd: &OwnedFd) -> Result<Self, Error> {
         check_seals(fd)?;
         let bytes = fstat(fd).map_err(Error::system("fstat"))?.st_size;
-        // The size seals were checked: the size does not change any more.
+        // The size seals were checked: the size cannot change.
         let smallest = Offsets::of(crate::MIN_SLOTS as usize).end;
         if bytes < smallest as i64 {
             return Err(Error::Size { bytes, expected: smallest });

@@ -119,7 +119,7 @@ pub(crate) enum Word {
     Shrinks,
     /// The number of these shrinks that the producer has accepted.
     Accepted,
-    /// Not zero when the other process should end.
+    /// Nonzero when the other process should end.
     Finish,
 }
 

@@ -191,8 +191,8 @@ impl FakeLnet {
     }
 
     /// Sets whether every MD has a message in flight when it is unlinked: it gets no UNLINK, and
-    /// ends with the last event that the test injects. Otherwise only MDs have one that have a PUT
-    /// or GET whose SEND has not come.
+    /// ends with the last event that the test injects. Otherwise only MDs with a PUT or GET whose
+    /// SEND has not been delivered have one.
     pub fn set_busy(&self, busy: bool) {
         self.state.lock().tables.busy = busy;
     }

@@ -45,7 +45,7 @@ impl PortalType {
     }
 }
 
-/// Checks an entry that is inserted beside another one.
+/// Checks an entry that is inserted directly before or after another one.
 pub(crate) fn check_beside(beside: &MeSpec, me: &MeSpec) -> Result<(), LNetError> {
     let invalid = |field, value, rule| Err(LNetError::Invalid { field, value, rule });
     if me.portal != beside.portal {

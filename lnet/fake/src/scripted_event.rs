@@ -111,7 +111,7 @@ impl ScriptedEvent {
         self
     }
 
-    /// Sets the header data: 64 bits beside a PUT's payload.
+    /// Sets the header data: 64 bits that a PUT carries in its header.
     #[must_use]
     pub fn hdr_data(mut self, hdr_data: u64) -> ScriptedEvent {
         self.hdr_data = Some(hdr_data);

@@ -105,7 +105,7 @@ impl Drive for SimDrive {
         }
         if let Some(Step::Timer(_)) = self.net.step() {
             self.tick();
-            // In flowing time there may be nothing to do for long.
+            // While time flows, there may be no work for a long time.
             let work = usize::from(!self.flows.load(Ordering::Relaxed));
             return Poll { work, deadline_ns: self.net.next_ns() };
         }

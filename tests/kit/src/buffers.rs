@@ -12,21 +12,23 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Shorter regions are not registered.
+/// The minimum length of a region that is registered.
 const PAGE: usize = 4096;
 
-/// Memory that is a whole region, large enough to be registered; it may have no bytes.
+/// Returns the first `length` bytes of a new region that is large enough to be registered; `length`
+/// may be 0.
 pub fn whole(length: usize) -> IoVec {
     IoVec::whole(Region::heap(length.max(PAGE)).unwrap()).trimmed(length).unwrap()
 }
 
-/// The same, from this offset of the region on.
+/// Returns `length` bytes of a new region that is large enough to be registered, from this offset
+/// on.
 pub fn at(offset: usize, length: usize) -> IoVec {
     let region = Region::heap((offset + length).max(PAGE)).unwrap();
     IoVec::new(vec![Fragment::new(region, offset, length).unwrap()]).unwrap()
 }
 
-/// Fragments of these lengths in one region, with gaps between them: one registration.
+/// Returns fragments of these lengths in one region, with gaps between them: one registration.
 pub fn gapped(lengths: &[usize]) -> IoVec {
     let region = Region::heap(lengths.iter().map(|length| length + GAP).sum()).unwrap();
     let mut at = 0;
@@ -38,7 +40,7 @@ pub fn gapped(lengths: &[usize]) -> IoVec {
     IoVec::new(fragments.collect::<Vec<_>>()).unwrap()
 }
 
-/// Each fragment in a separate region, and so a separate registration.
+/// Returns fragments of these lengths, each in a separate region, and so a separate registration.
 pub fn apart(lengths: &[usize]) -> IoVec {
     let fragments =
         lengths.iter().map(|&length| Fragment::new(Region::heap(length).unwrap(), 0, length).unwrap());

@@ -80,7 +80,7 @@ fn is_counted() -> bool {
 /// Returns the number of this thread's allocations during `work`, including reallocations.
 ///
 /// # Panics
-/// If the program's heap does not count.
+/// If the program's allocator does not count.
 pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, usize) {
     assert!(is_counted(), "the program has another heap");
     let before = ALLOCATIONS.get();
@@ -88,7 +88,8 @@ pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, usize) {
     (value, ALLOCATIONS.get() - before)
 }
 
-/// Returns the maximum of bytes that `work` holds at once, counting only this thread's allocations.
+/// Returns the result of `work` and the maximum number of bytes that it holds at once, counting
+/// only this thread's allocations.
 ///
 /// # Panics
 /// If the program's heap does not count.

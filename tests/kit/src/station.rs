@@ -21,7 +21,7 @@ const ROUNDS: u64 = 12;
 pub struct Station {
     /// The node.
     pub node: Node,
-    /// Its LNet.
+    /// The LNet of the node.
     pub lnet: Arc<dyn LNet>,
     /// The events of its queue.
     pub log: Arc<EventLog>,
@@ -118,8 +118,8 @@ impl Station {
     }
 }
 
-/// PUTs with ACK, GETs of `length` bytes, and pings both ways, with entries for one peer and for
-/// all.
+/// Exchanges PUTs with ACK, GETs of `length` bytes, and pings both ways, with entries for one peer
+/// and for all.
 pub fn exchange(one: &Station, other: &Station, length: usize) {
     let portals = [(Portal::new(50).unwrap(), one.id()), (Portal::new(51).unwrap(), ProcessId::ANY)];
     for round in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Reports reach the file that `./test` reads.
+//! Tests that reports of skipped tests reach the file that `./test` reads.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ fn each_skip_is_a_line_of_the_file_of_reports() {
     assert!(!child().env(nlx_skip::REPORTS, folder.path()).output().unwrap().status.success());
 }
 
-/// Not a test by itself: the test above runs it.
+/// Not a separate test: the test above runs it.
 #[test]
 #[ignore = "run by each_skip_is_a_line_of_the_file_of_reports"]
 fn a_skipped_test() {

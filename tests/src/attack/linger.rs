@@ -11,7 +11,7 @@ use nix::sys::socket::{
     send, setsockopt, socket, sockopt,
 };
 
-/// How long `close` blocks, in seconds.
+/// The time for which `close` blocks, in seconds.
 const LINGER_S: i32 = 3600;
 /// Connections per listener: below the system's usual limit of a backlog, 4096.
 const BACKLOG: usize = 2000;

@@ -29,7 +29,7 @@ pub struct Client {
     pub points: Points,
     /// The body of the welcome.
     pub welcome: Vec<u8>,
-    /// How long the client waits for any reply or event.
+    /// The time limit for each reply or event.
     pub patience: Duration,
     last_id: u64,
 }
@@ -39,11 +39,11 @@ pub struct Client {
 pub struct Arena {
     /// The arena's number.
     pub number: u32,
-    /// Whether it lies on huge pages.
+    /// Whether the memory is on huge pages.
     pub huge: bool,
     /// The memory.
     pub memory: Memory,
-    /// Its descriptor.
+    /// The descriptor of the memory.
     pub fd: OwnedFd,
 }
 
@@ -52,9 +52,9 @@ pub struct Arena {
 pub struct Tm {
     /// The helper's handle for it.
     pub handle: u64,
-    /// Its end point.
+    /// The machine's end point.
     pub address: Address,
-    /// Its event queue.
+    /// The machine's event queue.
     pub events: Events,
 }
 
@@ -68,7 +68,7 @@ impl Client {
         Client::connect_with(path, name, Points::harmless())
     }
 
-    /// The same for a client that is killed at a point.
+    /// Does what [`Client::connect`] does, for a client that is killed at one of the points.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl Client {
         self.request_with(kind, body, &[])
     }
 
-    /// The same with descriptors.
+    /// Makes a request with descriptors and waits for the reply.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Client {
         self.submit_bytes(&entry.bytes())
     }
 
-    /// The same with arbitrary bytes.
+    /// Puts arbitrary bytes into the ring as [`Client::submit`] puts an entry.
     ///
     /// # Errors
     ///

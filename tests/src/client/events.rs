@@ -10,7 +10,7 @@ use super::wire::{u32_at, u64_at};
 
 /// The size of an event in bytes.
 const EVENT: usize = 88;
-/// How long to sleep before checking again without a wake-up.
+/// The maximum length of a sleep without a wake-up.
 const NAP: Duration = Duration::from_millis(200);
 
 /// An event of the helper.
@@ -22,7 +22,7 @@ pub struct Event {
     pub length: u64,
     pub offset: u64,
     pub status: i32,
-    /// Whether it is the operation's last event.
+    /// Whether this is the operation's last event.
     pub last: bool,
     /// NID, portal, id.
     pub sender: Option<([u8; 20], u32, u32)>,

@@ -32,7 +32,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// The same at an address that is a multiple of `alignment`.
+    /// Maps and seals all memory of a descriptor at an address that is a multiple of `alignment`.
     ///
     /// # Errors
     ///

@@ -41,7 +41,7 @@ pub struct Side {
     pub client: Client,
     /// The arena with its buffers.
     pub arena: Arena,
-    /// Its transfer machine.
+    /// The client's transfer machine.
     pub tm: Tm,
     counter: u64,
 }

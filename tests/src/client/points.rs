@@ -35,14 +35,14 @@ pub const POINTS: [&str; 27] = [
     "stop asked for",
 ];
 
-/// What happens to a client at the points it reaches.
+/// The point, if any, at which a client kills itself.
 #[derive(Debug, Default)]
 pub struct Points {
     trap: Option<(String, u32)>,
 }
 
 impl Points {
-    /// Points without effect.
+    /// Returns points without effect.
     pub fn harmless() -> Points {
         Points::default()
     }

@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::dial::{accept, dial};
 use super::wire::{self, BadHello, Hello, Nid, Order, PID, PRIVILEGED_MAX, USERSPACE, kind};
 
-/// The time limit for an expected answer. A node that takes longer has hung.
+/// The default time limit for an expected answer. A node that takes longer has hung.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The connections that the judged node accepts (lnet-wire 20).
+/// The connections that the node under test accepts (lnet-wire 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
     /// Those from privileged ports.
@@ -35,12 +35,12 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// The judged node, and the parameters of its judgement.
+/// The node under test, and the parameters of the test.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// The address at which the node listens.
     pub to: SocketAddr,
-    /// Its NID.
+    /// The node's NID.
     pub nid: Nid,
     /// The judge's NID.
     pub own: Nid,
@@ -65,7 +65,8 @@ impl Target {
         Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: PATIENCE }
     }
 
-    /// Returns the version that peers first use with the node's form of address (lnet-wire 22.4).
+    /// Returns the hello version that peers use first with an address of the node's family
+    /// (lnet-wire 22.4).
     pub fn version(&self) -> u32 {
         self.nid.version()
     }
@@ -89,7 +90,7 @@ impl Target {
         Ok(Incoming { listener, patience: self.patience })
     }
 
-    /// Connects, and sends these bytes.
+    /// Connects and sends these bytes.
     pub fn say(&self, bytes: &[u8]) -> Result<TcpStream, String> {
         let mut stream = self.dial()?;
         // A node may close before it has read everything.
@@ -112,7 +113,7 @@ impl Target {
         }
     }
 
-    /// Sends request and hello as a kernel node does.
+    /// Sends request and hello as a kernel node does, and returns the checked answer.
     pub fn offer(&self, hello: &Hello) -> Result<Answer, String> {
         self.offer_bytes(
             hello,
@@ -120,7 +121,8 @@ impl Target {
         )
     }
 
-    /// Sends arbitrary bytes that encode `hello`.
+    /// Sends arbitrary bytes instead of the usual encoding of `hello`, and returns the checked
+    /// answer.
     pub fn offer_bytes(&self, hello: &Hello, bytes: &[u8]) -> Result<Answer, String> {
         let mut stream = self.say(bytes)?;
         let (reply, order) = match Hello::read(&mut stream) {
@@ -145,7 +147,7 @@ impl Target {
         Ok((self.nid.with_address(self.from), USERSPACE | u32::from(local.port())))
     }
 
-    /// lnet-wire 22 and 24: checks a hello that answers another one.
+    /// Checks the reply to a hello (lnet-wire 22 and 24).
     fn judge_reply(
         &self,
         stream: &TcpStream,
@@ -193,7 +195,7 @@ impl Incoming {
         accept(&self.listener, self.patience).map_err(|error| format!("it does not connect: {error}"))
     }
 
-    /// Returns whether the node has made no connection.
+    /// Returns whether no connection from the node is waiting.
     pub fn none(&self) -> bool {
         accept(&self.listener, Duration::ZERO).is_err()
     }

@@ -240,7 +240,7 @@ pub enum Frame {
     Lnet(Box<Message>),
 }
 
-/// Why no frame was read.
+/// The reason why no frame was read.
 #[derive(Debug)]
 pub enum NoFrame {
     /// The connection ended between two frames.

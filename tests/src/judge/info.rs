@@ -31,9 +31,9 @@ pub mod feature {
 pub struct PingInfo {
     /// Feature bits.
     pub features: u32,
-    /// The sequence number of its list of NIDs.
+    /// The sequence number of the node's list of NIDs.
     pub sequence: u32,
-    /// Its NIDs after `0@lo`, with their status, the primary one first.
+    /// The node's NIDs after `0@lo`, with their status, the primary one first.
     pub nis: Vec<(Nid, u32)>,
 }
 

@@ -45,12 +45,12 @@ impl Nid {
         if self.is_large() { 4 } else { 3 }
     }
 
-    /// Another NID of the same network.
+    /// Returns the NID with this address on the same network.
     pub fn with_address(self, address: impl Into<IpAddr>) -> Nid {
         Nid { address: address.into(), ..self }
     }
 
-    /// Another NID of the same network: flips some of the last 32 bits of the address.
+    /// Returns another NID of the same network: flips some of the last 32 bits of the address.
     pub fn turned(self, bits: u32) -> Nid {
         match self.address {
             IpAddr::V4(address) => self.with_address(Ipv4Addr::from_bits(address.to_bits() ^ bits)),
@@ -60,7 +60,8 @@ impl Nid {
         }
     }
 
-    /// The same address on another network: flips some bits of the network number.
+    /// Returns the NID with the same address on another network: flips some bits of the network
+    /// number.
     pub fn elsewhere(self, bits: u16) -> Nid {
         Nid { network: self.network ^ bits, ..self }
     }

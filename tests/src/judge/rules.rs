@@ -117,7 +117,7 @@ impl Record {
         good
     }
 
-    /// One line per rule.
+    /// Returns the report, one line per rule.
     pub(crate) fn report(&self) -> Report {
         let mut report = Report::default();
         for &(name, enforces) in RULES {

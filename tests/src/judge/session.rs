@@ -271,8 +271,8 @@ impl<'t> Session<'t> {
         Ok(reply)
     }
 
-    /// lnet-wire 25.4: small messages on CONTROL, large ones on the bulk connection, if there is
-    /// one.
+    /// Checks the connection of a message (lnet-wire 25.4): small messages are on CONTROL, large
+    /// ones on the bulk connection, if there is one.
     pub fn judge_choice(&self, link: usize, message: &Message) -> Result<(), String> {
         let size = message.wire_bytes(self.version);
         // The judge's BULK_IN is the node's BULK_OUT.

@@ -3,7 +3,8 @@
 use super::frame::{ACK, GET, Message, Prefix, REPLY};
 use super::wire::Nid;
 
-/// lnet-wire 25.3: V3 and V4 have no checksum, and V2 none by default.
+/// Checks that a message has no checksum (lnet-wire 25.3): V3 and V4 have none, and V2 none by
+/// default.
 pub(crate) fn no_checksum(prefix: &Prefix) -> Result<(), String> {
     if prefix.csum != 0 {
         return Err(format!("a checksum of {:#x}", prefix.csum));

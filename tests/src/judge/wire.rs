@@ -194,7 +194,7 @@ impl Hello {
     }
 }
 
-/// Why no hello was read.
+/// The reason why no hello was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadHello {
     /// An unknown version.

@@ -4,20 +4,20 @@ use crate::people::User;
 use crate::stage::Stage;
 use crate::support::peer::hung_unless;
 
-/// Runs this attack beside honest work. A user that delays a thread rests: it is not served for a
-/// time.
+/// Runs an attack during honest work, and checks that the helper pauses the attacker, because it
+/// delays a thread: it is not served for a time.
 fn rests(name: &'static str, attack: &[&str]) {
     let Some(mut stage) = Stage::new(name).open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), attack)]);
     hung_unless("the attacker rests", || stage.helper.number("/door/rested") > 0);
     stage.honest_work_goes_on();
-    // It is still served, but seldom.
+    // The attacker is still served, but rarely.
     attackers[0].did();
     stage.everybody_is_served();
     stage.close(attackers);
 }
 
-/// Runs this attack beside honest work; both continue.
+/// Runs an attack during honest work, and checks that both continue.
 fn goes_on(name: &'static str, attack: &[&str]) {
     let Some(mut stage) = Stage::new(name).open() else { return };
     let attackers = stage.attack(&[(User::Attacker(0), attack)]);

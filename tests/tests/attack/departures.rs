@@ -6,7 +6,7 @@ use crate::stage::Stage;
 /// The number of departures to wait for.
 const DEPARTURES: u32 = 5;
 
-/// Clients with full quotas leave, again and again: honest work continues meanwhile.
+/// Clients with full quotas leave, again and again: honest work continues.
 #[test]
 #[ignore = "./test attack"]
 fn clients_with_full_quotas_leave() {

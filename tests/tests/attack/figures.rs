@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Once;
 
-/// The times of honest rounds, in microseconds.
+/// The durations of honest rounds, in microseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Figures {
     rounds: u64,

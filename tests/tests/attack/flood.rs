@@ -15,7 +15,7 @@ fn syncs_over_hundreds_of_connections() {
 }
 
 /// Clients that connect during endless connections: half of them must not wait longer than the
-/// limit below. (A client that the system has not scheduled meanwhile says nothing about the
+/// limit below. (A client that the system has not scheduled during that time says nothing about the
 /// helper.)
 const COMING: u32 = 32;
 

@@ -59,7 +59,7 @@ fn signals_received_in_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// The same with a helper that is killed.
+/// A helper that is killed during such an attack ends, and its successor serves.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_signals_ends() {
@@ -77,7 +77,7 @@ fn shared_descriptors_watched_from_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// The same with a helper that is killed.
+/// A helper that is killed during such an attack ends, and its successor serves.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_watches_ends() {
@@ -106,8 +106,8 @@ fn answers_with_such_descriptors() {
     }
 }
 
-/// The helper is killed beside attackers: another one serves in its place, and nothing is left when
-/// they end.
+/// Kills the helper during the attack, and checks that its successor serves, and that nothing is
+/// left when the attackers end.
 fn the_next_one_serves(stage: Stage, attackers: Vec<Attacker>) {
     let helper = stage.kill_helper();
     helper.client("of the next one").sync().unwrap();
@@ -123,7 +123,7 @@ fn pending_closes(stage: &Stage, user: User) -> u64 {
     pending.map(|user| user["held"]["pending_closes"].as_u64().unwrap_or(0)).sum()
 }
 
-/// Starts the attack; all users are served beside it.
+/// Starts the attack, and checks that all users are served during it.
 fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     let attack = beside_memory_that_never_comes("fuse, watches", "fuse-watch", &["500", "leave"])?;
     hung_unless("closes that do not return are the attacker's", || {
@@ -132,12 +132,12 @@ fn watches_from_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     Some(attack)
 }
 
-/// Starts the attack; all users are served beside it.
+/// Starts the attack, and checks that all users are served during it.
 fn signals_in_memory_that_never_comes() -> Option<(Stage, Vec<Attacker>)> {
     beside_memory_that_never_comes("fuse, under signals", "fuse-bell", &[])
 }
 
-/// Starts an attack with a FUSE mount; all users are served beside it.
+/// Starts an attack with a FUSE mount, and checks that all users are served during it.
 fn beside_memory_that_never_comes(
     name: &'static str,
     attack: &str,
@@ -172,15 +172,15 @@ fn carriers_of_many_users() {
         (0..CARRIER_USERS).map(|number| (User::Attacker(number), &args[..])).collect();
     let attackers = stage.attack(&attacks);
     stage.everybody_is_served();
-    // The descriptors of honest users are closed meanwhile.
+    // The descriptors of honest users are closed during the attack.
     for user in [User::Newcomer, User::Honest] {
         hung_unless("what they shared is closed", || pending_closes(&stage, user) == 0);
     }
     stage.close(attackers);
 }
 
-/// Killed beside both kinds of descriptors, the helper ends, and another one gets its port, its
-/// lock and its socket at once.
+/// A helper that is killed during both descriptor attacks ends, and its successor gets its port,
+/// its lock and its socket at once.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_leaves_its_place() {
@@ -197,8 +197,8 @@ fn a_helper_that_is_killed_leaves_its_place() {
     the_next_one_serves(stage, attackers);
 }
 
-/// The porter is killed beside descriptors whose close never returns, in carriers or in the porter:
-/// another one accepts clients.
+/// A porter that is killed while closes of descriptors never return, in carriers or in the porter,
+/// is replaced: the new porter accepts clients.
 #[test]
 #[ignore = "./test attack"]
 fn a_porter_that_is_killed_beside_descriptors_is_replaced() {

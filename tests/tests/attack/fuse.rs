@@ -18,7 +18,7 @@ pub(crate) struct Fuse {
 }
 
 impl Fuse {
-    /// Makes both in this folder.
+    /// Creates the device node and the mount folder in this folder.
     ///
     /// # Errors
     ///

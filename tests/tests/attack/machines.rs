@@ -12,8 +12,8 @@ const MACHINES: &str = "[helper.capacity]\nmachines = 1_000_000\n";
 /// A configuration in which memory is the first limit of machines.
 const MAPPINGS: &str = "[helper.capacity]\nmachines = 1_000_000\nmappings = 1_000_000\n";
 
-/// Two users take the maximum of machines, until the helper could have no further mapping: others
-/// still get theirs.
+/// Two users take the maximum number of machines, until the helper could have no further mapping:
+/// other users still get theirs.
 #[test]
 #[ignore = "./test attack"]
 fn machines_until_mappings_run_out() {
@@ -23,8 +23,8 @@ fn machines_until_mappings_run_out() {
     stage.close(attackers);
 }
 
-/// The same with a small address space of the helper: others still get theirs, and the helper keeps
-/// running.
+/// Two users take machines until the helper's small address space is used up: other users still get
+/// theirs, and the helper keeps running.
 // Covers: MT-237
 #[test]
 #[ignore = "./test attack"]

@@ -1,6 +1,6 @@
-//! `nlxd` against attackers that are ordinary users of its host, or peers on its network: honest
-//! clients beside each attack make progress, newcomers are served, and after the attackers are gone
-//! nothing of theirs is left. `./test attack` runs it.
+//! `nlxd` against attackers that are ordinary users of its host, or peers on its network: during
+//! each attack, honest clients make progress and new clients are served; after it, everything of
+//! the attackers is released. `./test attack` runs it.
 //!
 //! The helper, the honest clients and the attackers are processes of different users. Only root can
 //! start these; without root all have one user, and tests that need several are skipped.
@@ -32,7 +32,7 @@
 //!
 //! | variable | default | |
 //! | --- | --- | --- |
-//! | `NLX_ATTACK_ROUNDS` | 1000 | honest rounds beside each attack, and before it |
+//! | `NLX_ATTACK_ROUNDS` | 1000 | honest rounds before and during each attack |
 //! | `NLX_ATTACK_THREADS` | 1 | serving threads of the helper |
 //! | `NLX_ATTACK_NET` | `tcp` | `o2ib`: the honest clients work over RDMA, at the guest's two addresses |
 //! | `NLX_ATTACK_UNIT` | – | set under `tests/systemd/run`: the helper is the packaged unit, with its limits and its sandbox |

@@ -100,7 +100,7 @@ impl Honest {
     }
 }
 
-/// Lets a newcomer connect, work and leave; returns its error.
+/// Lets a new client connect, work and leave; returns its error.
 pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result<(), String> {
     let mut command = user.command(program);
     command.arg("visit").args(ends(helpers)).stdin(Stdio::null());
@@ -115,7 +115,7 @@ pub(crate) fn visit(program: &Path, user: User, helpers: [&Helper; 2]) -> Result
 pub(crate) struct Attacker {
     process: Other,
     input: ChildStdin,
-    /// Its result at full strength.
+    /// The attacker's line when it reached its full strength.
     pub(crate) words: String,
 }
 
@@ -125,7 +125,7 @@ impl Attacker {
         Attacker::start_at(program, user, &helper.socket(), &helper.nid_text(), args)
     }
 
-    /// The same against another target than a helper.
+    /// Starts the attacker against a target that is not a helper, without waiting.
     pub(crate) fn start_at(program: &Path, user: User, socket: &Path, nid: &str, args: &[&str]) -> Attacker {
         let [name, rest @ ..] = args else { panic!("an attack without a name") };
         let mut command = user.command(program);

@@ -10,7 +10,8 @@ use crate::figures::{self, Figures};
 use crate::people::{Attacker, Honest, User, can_be_others, visit};
 use crate::scene::{Helper, Launch, install, machine_to_itself};
 
-/// Honest rounds beside an attack that suffice to see its effect: some seconds on a busy machine.
+/// The number of honest rounds during an attack that shows its effect: some seconds on a busy
+/// machine.
 const ROUNDS: u64 = 1000;
 
 /// The settings of an attack test.
@@ -25,7 +26,8 @@ pub(crate) struct Setup {
 pub(crate) struct Stage {
     name: &'static str,
     pub(crate) helper: Helper,
-    /// Another helper, whose clients work over the network with those of the attacked one.
+    /// A second helper: its clients and those of the attacked helper work for each other over the
+    /// network.
     peer: Option<Helper>,
     pub(crate) honest: Honest,
     programs: Programs,
@@ -143,7 +145,8 @@ impl Stage {
         Attacker::start(&self.programs.attacker, user, &self.helper, args)
     }
 
-    /// The same at the second helper of honest clients that work over the network.
+    /// Starts an attacker at the second helper, which the honest clients use over the network,
+    /// without waiting.
     #[track_caller]
     pub(crate) fn start_afar(&self, user: User, args: &[&str]) -> Attacker {
         let peer = self.peer.as_ref().expect("the stage has another helper");
@@ -165,7 +168,7 @@ impl Stage {
         self.beside = Some(self.honest.figures());
     }
 
-    /// A new client can do everything.
+    /// Runs a new client, which attaches, works a round and releases everything.
     ///
     /// # Errors
     ///
@@ -174,8 +177,8 @@ impl Stage {
         visit(&self.programs.client, user, [&self.helper, self.peer.as_ref().unwrap_or(&self.helper)])
     }
 
-    /// A client of the attacked helper and one of a new helper can work for each other: the node
-    /// still accepts connections of peers.
+    /// Runs a client of the attacked helper and one of a new helper that work for each other: the
+    /// node must still accept connections of peers.
     ///
     /// # Errors
     ///
@@ -187,8 +190,8 @@ impl Stage {
         visit(&self.programs.client, User::Newcomer, [&self.helper, &far])
     }
 
-    /// Honest work continues, and newcomers of each kind are served: of the honest user, of a new
-    /// one, of root.
+    /// Checks that honest work continues, and that new clients of the honest user, of a new user
+    /// and of root are served.
     #[track_caller]
     pub(crate) fn everybody_is_served(&mut self) {
         if self.beside.is_none() {
@@ -199,8 +202,8 @@ impl Stage {
         assert!(failed.is_empty(), "not served: {failed:?}");
     }
 
-    /// The attackers are killed: nothing of theirs is left, the honest clients succeed, and the
-    /// helper ends on request.
+    /// Kills the attackers and checks that everything of theirs is released, that the honest
+    /// clients succeed, and that the helper ends on request.
     #[track_caller]
     pub(crate) fn close(self, attackers: Vec<Attacker>) {
         attackers.into_iter().for_each(Attacker::kill);
@@ -209,14 +212,14 @@ impl Stage {
         self.end();
     }
 
-    /// The helper ends on request during the attack.
+    /// Checks that the helper ends on request during the attack.
     #[track_caller]
     pub(crate) fn close_beside(self, attackers: Vec<Attacker>) {
         self.end();
         attackers.into_iter().for_each(Attacker::kill);
     }
 
-    /// The helper is killed during the attack, and another one starts in its place.
+    /// Kills the helper during the attack, and starts another one in its place.
     #[track_caller]
     pub(crate) fn kill_helper(self) -> Helper {
         self.helper.signal(Signal::SIGKILL);

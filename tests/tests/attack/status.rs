@@ -43,7 +43,8 @@ fn an_answer_with_sockets_that_linger() {
     attacker.kill();
 }
 
-/// The same when the kernel lets them pass: they end in a process that is left behind.
+/// If the kernel delivers the sockets, a separate process receives them, and `nlx status` leaves it
+/// behind.
 #[test]
 #[ignore = "./test attack"]
 fn an_answer_with_sockets_that_linger_read_by_a_process_of_its_own() {
@@ -53,7 +54,8 @@ fn an_answer_with_sockets_that_linger_read_by_a_process_of_its_own() {
     attacker.kill();
 }
 
-/// `nlx status` ends at its deadline, and names the node that has not answered.
+/// Runs the attack, and checks that `nlx status` ends at its deadline, and names the node that has
+/// not answered.
 fn beside_sockets_that_linger(options: &[&str]) -> Option<(Attacker, Folder)> {
     let _machine = machine_to_itself();
     if !can_be_others() {

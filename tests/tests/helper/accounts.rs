@@ -81,7 +81,7 @@ fn mappings_do_not_run_out() {
     // Portals that ordinary users may use: none of them has ids for all machines.
     let mut portals = (35..64).cycle();
     for client in &mut clients {
-        // Requests beyond the share are all refused alike.
+        // All requests beyond the share are refused with the same error.
         for _ in 0..if refused > 1_000 { 1 } else { 256 } {
             match start_tm(&helper, client, portals.next().unwrap()) {
                 Ok(_) => started += 1,

@@ -10,8 +10,8 @@ use nlx_tests::client::wire::{self, Entry, Reply, kind};
 use crate::scene::{Helper, Other, Random, Silence, Work};
 
 /// A client sends requests as fast as it can and reads no reply. The helper stops reading requests
-/// that it cannot answer, serves others meanwhile, and answers everything, in order, once the
-/// client reads.
+/// that it cannot answer, serves other clients, and answers everything, in order, once the client
+/// reads.
 // Covers: MT-219
 #[test]
 fn replies_that_nobody_reads() {

@@ -10,7 +10,7 @@ use crate::ucore::Ucore;
 const VISITS: [u32; 2] = [1, 7];
 
 /// A client is killed at each named point, and each is proven to be hit. Another client is not
-/// affected, and after all of them nothing is left.
+/// affected, and at the end all resources are released.
 // Covers: S-6, MT-234
 #[test]
 fn at_each_named_point() {
@@ -35,7 +35,7 @@ fn at_each_named_point() {
 }
 
 /// A client as programs link it, the code of `nlx-ucore`, is killed at each of its named points,
-/// and each is proven to be hit. After each of them nothing of it is left, and another client is
+/// and each is proven to be hit. After each kill its resources are released, and another client is
 /// not affected.
 // Covers: S-6, MT-234
 #[test]
@@ -69,7 +69,7 @@ const BATCH: usize = 10;
 const BATCHES: usize = 100;
 
 /// A thousand clients are killed at any moment of their traffic, ten at a time; after each ten
-/// nothing is left.
+/// their resources are released.
 // Covers: S-6, MT-234
 #[test]
 fn at_a_thousand_moments() {

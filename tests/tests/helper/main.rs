@@ -1,7 +1,7 @@
 //! The helper process `nlxd` against clients that send false data, overwrite shared memory, hang
-//! and die: it keeps running, an honest client beside them is not affected, and nothing of theirs
-//! is left. The clients are made of raw bytes ([`nlx_tests::client`]), except those that die at the
-//! points of real ones ([`ucore`]).
+//! and die: it keeps running, an honest client is not affected, and all resources of the other
+//! clients are released. The clients are made of raw bytes ([`nlx_tests::client`]), except those
+//! that die at the points of real ones ([`ucore`]).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

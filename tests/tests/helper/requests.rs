@@ -87,7 +87,7 @@ impl Outfit {
         assert_eq!(reply.id, wire::u64_at(packet, 8));
     }
 
-    /// The same with some bytes of the body overwritten.
+    /// Checks that a request is refused with some bytes of its body overwritten.
     #[track_caller]
     fn refused_with(&mut self, kind: u16, body: &[u8], at: usize, bytes: &[u8], errnos: &[Errno]) {
         let mut wrong = body.to_vec();

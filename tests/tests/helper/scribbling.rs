@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use crate::scene::{Helper, Other, Work, machine_to_itself};
 
 /// While a client writes arbitrary values into its arenas, rings and event queues, the data of
-/// another one remains correct; the helper cuts off clients that break their queues, and nothing of
-/// them is left.
+/// other clients remains correct. The helper cuts off clients that corrupt their queues, and
+/// releases everything of theirs.
 // Covers: MT-219
 #[test]
 fn a_client_that_scribbles_harms_itself_alone() {
@@ -37,8 +37,9 @@ const TIMES: usize = 7;
 /// other load of the machine makes them vary.
 const SLOWER: u32 = 2;
 
-/// An honest client is as fast beside one that scribbles over all shared memory as beside an
-/// equally busy harmless one: measured in turns, in the same minute, on the same helper.
+/// A client that scribbles over all shared memory slows an honest client down no more than an
+/// equally busy harmless one does, by the factor [`SLOWER`] at most. Both are measured in turns, in
+/// the same minute, on the same helper.
 // Covers: MT-219
 #[test]
 fn scribbling_slows_nobody_down() {

@@ -23,7 +23,7 @@ const TURN_UNITS_MAX: u64 = 64 + 32;
 const CONNECTIONS: usize = 200;
 const WAITING: u64 = 12;
 
-/// Requests of the honest user that wait meanwhile: two turns.
+/// The number of requests of the honest user that wait at the same time: two turns.
 const HONEST: u64 = 16;
 
 /// Any uid but root's.

@@ -45,8 +45,8 @@ pub(crate) const NOT_OVER_IPV4: &[&str] = &["hello-large", "ping-large"];
 const ONLY_OVER_IPV4: &[&str] =
     &["hello-v3", "hello-v2", "hello-v4", "request-v2", "addresses", "version-change", "checksum"];
 
-/// The same, and checks for which the judge needs an address that its node lacks: there is one,
-/// ::1.
+/// Checks of features that large NIDs lack, and checks for which the judge needs a second address:
+/// over IPv6 the host has only ::1.
 pub(crate) const NOT_OVER_IPV6: &[&str] = &[
     "hello-v3",
     "hello-v2",

@@ -20,8 +20,8 @@ fn fails(name: &str, target: &Target, words: &str) {
     }
 }
 
-/// A node that accepts connections by `takes`, from request and hello, and then sends only its
-/// hello.
+/// Runs a node that accepts a connection if `takes` agrees to its request and hello, and then sends
+/// only its hello.
 fn with_node(place: &Place, takes: impl Fn(&[u8], &Hello) -> bool + Sync, judge: impl FnOnce(&Target)) {
     let target = Target { patience: SHORT, ..place.target() };
     let listener = TcpListener::bind(target.to).unwrap();
@@ -39,7 +39,7 @@ fn with_node(place: &Place, takes: impl Fn(&[u8], &Hello) -> bool + Sync, judge:
     });
 }
 
-/// Serves one connection; `None` if no byte has come.
+/// Serves one connection; returns `None` if no byte has arrived.
 fn greet(place: &Place, mut stream: TcpStream, takes: &impl Fn(&[u8], &Hello) -> bool) -> Option<()> {
     let mut named = request(place.to, Order::Little);
     if stream.read(&mut named[..1]).ok()? == 0 {

@@ -86,7 +86,7 @@ impl Nlx {
         Target { privileged, policy, buffer: Some((PORTAL, BITS)), ..target }
     }
 
-    /// Its NID, in the judge's type.
+    /// The node's NID, in the judge's type.
     pub(crate) fn nid(&self) -> wire::Nid {
         wire::Nid::new(self.address, 0)
     }
@@ -130,7 +130,7 @@ impl Nlx {
     }
 }
 
-/// Memory of `length` bytes, which may be 0.
+/// Returns memory of `length` bytes, which may be 0.
 fn memory(length: usize) -> IoVec {
     IoVec::whole(Region::heap(length.max(1)).unwrap()).trimmed(length).unwrap()
 }

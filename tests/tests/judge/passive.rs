@@ -32,25 +32,25 @@ struct Meeting {
 }
 
 impl Meeting {
-    /// On ports that need no privileges.
+    /// Creates a meeting on ports that need no privileges.
     fn new(address: impl Into<IpAddr>, judge: impl Into<IpAddr>) -> Meeting {
         let (address, judge) = (address.into(), judge.into());
         Meeting { address, judge, port: None, policy: Policy::Hello, race: false }
     }
 
-    /// As on a real site: port 988, privileged source ports.
+    /// Uses port 988 and privileged source ports, as real sites do.
     fn privileged(self) -> Meeting {
         Meeting { port: Some(988), policy: Policy::Secure, ..self }
     }
 
-    /// The judge connects as soon as nlx does.
+    /// Makes the judge connect as soon as nlx does.
     fn race(self) -> Meeting {
         Meeting { race: true, ..self }
     }
 }
 
-/// nlx connects: it pings, discovers, writes and reads; then the judge does the same over the same
-/// connections. Exactly the rules in `silent` do not apply.
+/// Makes nlx connect, ping, discover, write and read; then the judge does the same over the same
+/// connections. Checks that exactly the rules in `silent` were not applied.
 fn exchange(meeting: Meeting, silent: &[&str]) {
     let Meeting { address, judge, port, policy, race } = meeting;
     let accept = if policy == Policy::Secure { AcceptPolicy::Secure } else { AcceptPolicy::Hello };

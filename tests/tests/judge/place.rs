@@ -93,8 +93,8 @@ pub(crate) fn has_ipv6() -> bool {
     there.is_ok()
 }
 
-/// IPv6 addresses, in rising order, on a loopback device of a new network namespace: of this
-/// thread, and of those that it starts. Needs root.
+/// Moves this thread, and those that it starts, into a new network namespace, and returns IPv6
+/// addresses of its loopback device, in rising order. Needs root.
 pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
@@ -106,7 +106,7 @@ pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
     })
 }
 
-/// The system adds an address first, and its route a little later.
+/// Waits until the route of an address exists: the system adds it a little later than the address.
 fn wait_for_route(address: Ipv6Addr) {
     /// The port of tcpmux, which has no listener.
     const UNUSED_PORT: u16 = 1;

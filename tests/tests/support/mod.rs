@@ -161,7 +161,8 @@ pub fn join(own: Ipv4Addr, to: Ipv4Addr, port: u16) -> TcpStream {
     peer
 }
 
-/// Request and hello of a node that connects as the type CONTROL (lnet-wire 21, 22.2).
+/// Returns the request and hello of a node that connects with the type CONTROL (lnet-wire 21,
+/// 22.2).
 pub fn greeting(own: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(0xacce_7100u32.to_le_bytes());
@@ -180,7 +181,8 @@ pub fn greeting(own: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
     bytes
 }
 
-/// Prefix and header of a message (lnet-wire 6, 25): `rest` is the union, from its first byte on.
+/// Returns the prefix and header of a message (lnet-wire 6, 25): `rest` is the union, from its
+/// first byte on.
 pub fn lnet_message(from: Ipv4Addr, to: Ipv4Addr, message_type: u32, payload: u32, rest: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(0xc1u32.to_le_bytes());

@@ -189,7 +189,8 @@ impl Helper {
         Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
     }
 
-    /// The same with further lines in its configuration.
+    /// Starts a helper from a shell that executes these commands first, with further lines in its
+    /// configuration.
     pub(crate) fn limited_with(limits: &str, more: &str) -> Helper {
         let (limits, config) = (limits.to_string(), more.to_string());
         Helper::launch(Launch { limits, config, ..Launch::new() }, Some(machine()))
@@ -210,7 +211,8 @@ impl Helper {
         Helper::launch(Launch::new(), None)
     }
 
-    /// As [`another`](Helper::another), with the configuration of this one.
+    /// Starts a second helper, as [`another`](Helper::another) does, with the configuration of this
+    /// one.
     pub(crate) fn another_alike(&self) -> Helper {
         Helper::launch(Launch { config: self.launch.config.clone(), ..Launch::new() }, None)
     }
@@ -262,7 +264,7 @@ impl Helper {
         wire::nid_on(self.launch.net, self.address)
     }
 
-    /// Its NID in the form of these tests' programs.
+    /// Returns the helper's NID in the form that the test programs use.
     pub(crate) fn nid_text(&self) -> String {
         format!("{}@{}", self.address, self.launch.net)
     }
@@ -280,7 +282,7 @@ impl Helper {
         kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
     }
 
-    /// Waits for its end; returns whether it succeeded.
+    /// Waits until the helper ends; returns whether it succeeded.
     pub(crate) fn ends(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
@@ -377,7 +379,7 @@ impl Helper {
         }
     }
 
-    /// Its resident memory in bytes.
+    /// Returns the resident memory of the helper in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -390,7 +392,7 @@ impl Helper {
         self.is_clean_but_for(0);
     }
 
-    /// The same with `clients` connected clients.
+    /// Checks what [`is_clean`](Helper::is_clean) checks, with `clients` connected clients.
     #[track_caller]
     pub(crate) fn is_clean_but_for(&self, clients: u64) {
         let begun = Instant::now();
@@ -532,7 +534,7 @@ impl Other {
         Other::spawn(Command::new(env!("CARGO_BIN_EXE_helper-client")), role, helper, more)
     }
 
-    /// The same with a program that starts the client.
+    /// Starts the client through `program`, and waits until it is ready.
     pub(crate) fn spawn(mut program: Command, role: &str, helper: &Helper, more: &[&str]) -> Other {
         program.arg(role).arg(helper.socket()).arg(helper.address.to_string()).args(more);
         let mut child = program.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -577,7 +579,7 @@ impl Other {
         self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("no line from the client: {error}"))
     }
 
-    /// Returns the rest of its output, until it ends.
+    /// Returns the rest of the client's output, until it ends.
     pub(crate) fn last_words(&self) -> Vec<String> {
         self.lines.iter().collect()
     }
@@ -586,7 +588,7 @@ impl Other {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// Fails the test if it has ended: it has found a fault.
+    /// Fails the test if the client has ended, which it does only after it has found a fault.
     #[track_caller]
     pub(crate) fn lives(&mut self) {
         if self.child.try_wait().unwrap().is_some() {
@@ -594,7 +596,7 @@ impl Other {
         }
     }
 
-    /// Kills it; it must have run until then.
+    /// Kills the client, which must still be running.
     #[track_caller]
     pub(crate) fn kill(mut self) {
         self.lives();

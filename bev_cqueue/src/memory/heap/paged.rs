@@ -1,7 +1,7 @@
 //! Memory mapped from the system, page by page.
 //!
-//! Not from the allocator: it zeroes memory itself that is aligned to more than 16 bytes, and each
-//! queue would occupy all of its memory at once.
+//! The allocator is not used: it writes the zeros of memory that is aligned to more than 16 bytes,
+//! so each queue would occupy all of its memory at once.
 
 use core::ops::Range;
 

@@ -110,8 +110,8 @@ fn a_peer_never_reads() {
     }
 }
 
-/// A message to another peer waits for the credit that the silent peer holds: the silent peer is
-/// given up sooner.
+/// A message to another peer waits for the credit that the silent peer holds: the connections to
+/// the silent peer are closed sooner.
 #[test]
 fn a_peer_never_reads_while_others_wait_for_its_credits() {
     for (seconds, keepalive_s) in TIMES_S {
@@ -218,7 +218,7 @@ fn lives(scripted: &mut ScriptedPeer) -> impl FnMut(&mut Stage) + '_ {
 /// A peer that reads nothing and sends keepalives on another connection may be holding a message
 /// back: its connections stay, and a message that has begun to leave waits. One that has not begun
 /// ends in its own time. When the peer falls silent, like a stopped program whose system still
-/// answers, it is given up.
+/// answers, its connections are closed.
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_it_was_sent() {

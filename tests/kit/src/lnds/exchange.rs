@@ -6,13 +6,14 @@ use lnet_region::IoVec;
 use super::{Node, TestBed};
 use crate::buffers::{bytes, fill};
 
-/// A PUT and a GET of all of `source` into the beginning of `sink`.
+/// Transfers all of `source` into the beginning of `sink`, by a PUT and by a GET, and compares the
+/// bytes.
 pub fn exchange<B: TestBed>(bed: &B, [a, b]: [&Node<B::Kind>; 2], source: &IoVec, sink: &IoVec) {
     put(bed, [a, b], source, sink);
     get(bed, [a, b], source, sink);
 }
 
-/// A PUT of all of `source` into the beginning of `sink`.
+/// Transfers all of `source` into the beginning of `sink` by a PUT, and compares the bytes.
 pub fn put<B: TestBed>(bed: &B, [a, b]: [&Node<B::Kind>; 2], source: &IoVec, sink: &IoVec) {
     let sent = bytes(source);
     fill(sink, &vec![0; sink.len()]);
@@ -23,7 +24,7 @@ pub fn put<B: TestBed>(bed: &B, [a, b]: [&Node<B::Kind>; 2], source: &IoVec, sin
     [a, b].into_iter().for_each(Node::clear);
 }
 
-/// A GET of all of `source` into the beginning of `sink`.
+/// Transfers all of `source` into the beginning of `sink` by a GET, and compares the bytes.
 pub fn get<B: TestBed>(bed: &B, [a, b]: [&Node<B::Kind>; 2], source: &IoVec, sink: &IoVec) {
     let sent = bytes(source);
     fill(sink, &vec![0; sink.len()]);

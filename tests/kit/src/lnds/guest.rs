@@ -1,4 +1,4 @@
-//! The guest's devices.
+//! The RDMA devices of the virtual machine in which some tests run (the guest).
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -87,7 +87,7 @@ fn ip(arguments: &[&str]) {
 }
 
 impl Place {
-    /// `None` outside of the guest.
+    /// Returns the devices of the guest, `None` outside of it.
     pub fn of_guest() -> Option<Place> {
         std::env::var_os("NLX_GUEST")?;
         let addresses: Vec<Ipv4Addr> =

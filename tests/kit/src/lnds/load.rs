@@ -1,4 +1,4 @@
-//! Messages under way.
+//! Messages in flight.
 
 use lnet_api::{EventKind, MdOptions};
 use lnet_nid::ProcessId;
@@ -16,7 +16,7 @@ pub const PUTS: u64 = 1000;
 /// Match bits of a server's buffers for GETs.
 pub const GETS: u64 = 2000;
 
-/// PUTs and GETs under way from one node to another.
+/// PUTs and GETs in flight from one node to another.
 #[derive(Debug)]
 pub struct Load {
     puts: usize,
@@ -37,7 +37,8 @@ impl Load {
         Load { puts: count, gets: count }
     }
 
-    /// Starts PUTs and GETs to a node that serves both under these match bits.
+    /// Starts `count` PUTs and `count` GETs to a server that has buffers with the match bits
+    /// [`PUTS`] and [`GETS`].
     pub fn at_server<K: Kind>(a: &Node<K>, server: ProcessId, count: usize) -> Load {
         for number in 0..count {
             a.put_unasked(server, &whole(LENGTHS[number % LENGTHS.len()]), PUTS);

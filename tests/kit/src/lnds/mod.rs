@@ -75,7 +75,7 @@ pub trait TestBed: Sized {
     /// Returns whether everything that a node has started has ended.
     fn is_at_rest(node: &Node<Self::Kind>) -> bool;
 
-    /// Ends the bed: everything that nodes have started must end, and they leave nothing behind.
+    /// Ends the bed, and checks that everything that the nodes have started ends and is released.
     fn end<const N: usize>(self, nodes: [Node<Self::Kind>; N]);
 
     /// Creates two nodes with these tunables.
@@ -83,7 +83,7 @@ pub trait TestBed: Sized {
         [1, 2].map(|number| self.node(number, config.clone()))
     }
 
-    /// Runs a test on two nodes with these tunables, which leave nothing behind.
+    /// Runs a test on two nodes with these tunables, and checks that they release everything.
     fn on_pair(config: &<Self::Kind as Protocol>::Config, test: impl FnOnce(&Self, [&Node<Self::Kind>; 2])) {
         let bed = Self::new();
         let nodes = bed.pair(config);

@@ -24,7 +24,7 @@ pub const PORTAL: u32 = 34;
 /// A thread that has not finished after this time hangs.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// [`PORTAL`] as a portal.
+/// Returns [`PORTAL`] as a portal.
 pub fn portal() -> Portal {
     Portal::new(PORTAL).unwrap()
 }
@@ -44,7 +44,7 @@ pub fn states<K: Kind>(nodes: &[&Node<K>]) -> String {
 }
 
 impl<K: Kind> Drop for Node<K> {
-    /// After a failed test the NI is still up, and holds its address.
+    /// Removes the NI: after a failed test it is still up, and occupies its address.
     fn drop(&mut self) {
         let _ = self.engine.remove_ni(self.id.nid);
     }

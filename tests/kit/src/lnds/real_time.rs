@@ -22,7 +22,7 @@ pub struct RealTime {
 }
 
 impl RealTime {
-    /// Starts a clock.
+    /// Creates a clock that shows the time since its creation.
     #[allow(clippy::new_without_default, reason = "it begins at a moment")]
     pub fn new() -> RealTime {
         RealTime { begin: Instant::now(), ahead_ns: AtomicU64::new(0), nap_ms: AtomicU16::new(HUNG_MS) }

@@ -92,7 +92,7 @@ impl VerbsBed {
 impl TestBed for VerbsBed {
     type Kind = O2ib;
 
-    /// In the guest its devices; elsewhere a simulated network.
+    /// Uses the devices of the guest inside of it, and a simulated network outside.
     fn new() -> VerbsBed {
         VerbsBed::with(IbHabits::reliable())
     }

@@ -19,7 +19,7 @@ pub type Change = fn(&mut DeviceLimits);
 /// The requests made to a fabric.
 pub struct Seen {
     registrations: Mutex<usize>,
-    /// The bytes registered at the moment.
+    /// The number of registered bytes.
     bytes: AtomicU64,
     /// Set while all registrations are refused.
     refuses: AtomicBool,
@@ -38,12 +38,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Returns the bytes registered at the moment.
+    /// Returns the number of registered bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Refuses all further registrations, or none.
+    /// Makes the device refuse all further registrations, or none.
     pub fn refuse_memory(&self, refuses: bool) {
         self.refuses.store(refuses, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
 //! The honest client during an attack: it works all the time, and records how long each round
-//! takes. Also newcomers.
+//! takes. It also plays new clients, which attach, work a round and leave.
 
 use std::io::BufRead;
 use std::os::fd::AsRawFd;
@@ -79,8 +79,8 @@ fn questions() -> Receiver<String> {
     questions
 }
 
-/// A newcomer: it attaches, works a round, and releases everything; the helper then closes the
-/// socket.
+/// Runs a new client: it attaches, works a round, and releases everything; the helper then closes
+/// the socket.
 pub(crate) fn visit(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), String> {
     let nids = [nid(addresses[0])?, nid(addresses[1])?];
     say("ready");

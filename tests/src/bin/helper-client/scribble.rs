@@ -1,5 +1,5 @@
-//! A client that overwrites all memory that it shares with the helper, and one that causes the same
-//! load without harm.
+//! A client that overwrites all memory that it shares with the helper, and a harmless one that
+//! causes the same load.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -16,11 +16,11 @@ use crate::say;
 /// shares.
 const SHARED: usize = 3 << 20;
 
-/// Words written between two checks whether the work is over.
+/// The number of words written between two checks whether the work has ended.
 const BURST: u64 = 4096;
 
-/// A client that corrupts the memory it uses often waits in vain; so it gives up soon, and starts
-/// again.
+/// The time limit of a wait. A client that corrupts the memory it uses often waits for an event
+/// that never comes; it gives up soon and reconnects.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Rounds of a connection, if it lasts that long.
@@ -34,13 +34,13 @@ pub(crate) fn scribble(socket: &str, address: &str) -> Result<(), String> {
     say("ready");
     let mut seed = u64::from(std::process::id());
     for life in 0_usize.. {
-        // Until the helper has cleared the previous connection, there may be no place for the next.
+        // Until the helper has closed the previous connection, it may refuse the next.
         let Ok(pair) = Pair::connect([path; 2], [nid; 2], "scribble", Points::harmless()) else { continue };
         let shared = pair.sides.each_ref().map(|side| {
             [&side.arena.memory, &side.client.ring.queue.memory, &side.tm.events.queue.memory]
                 .map(Clone::clone)
         });
-        // Each kind of memory by itself, and all together.
+        // Each kind of memory separately, and all together.
         let corrupted: Vec<Memory> = match life % 4 {
             3 => shared.into_iter().flatten().collect(),
             kind => {
@@ -64,7 +64,7 @@ pub(crate) fn busy(socket: &str, address: &str) -> Result<(), String> {
     }
 }
 
-/// Two clients work for each other until an error, while a thread overwrites memory.
+/// Runs two clients that work for each other until an error, while a thread overwrites memory.
 fn work_beside(mut pair: Pair, memories: &[Memory], mut seed: u64) -> u64 {
     pair.sides.iter_mut().for_each(|side| side.client.patience = PATIENCE);
     let over = AtomicBool::new(false);

@@ -41,7 +41,7 @@ impl<'t> Sender<'t> {
         self.unanswered >= UNANSWERED_MAX
     }
 
-    /// Sends descriptors beside requests, `each` at a time. Closes them here before the helper
+    /// Sends descriptors with requests, `each` at a time. Closes them here before the helper
     /// receives them, so that the helper's `close` is the last.
     pub(crate) fn send<F: AsRawFd + Send + 'static>(&mut self, fds: Vec<F>, each: usize) {
         let connected = Socket::connect(&self.target.socket);

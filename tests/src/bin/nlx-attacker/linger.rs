@@ -1,4 +1,4 @@
-//! Sends sockets whose `close` blocks for an hour, beside requests: `linger COUNT`.
+//! Sends sockets whose `close` blocks for an hour, with requests: `linger COUNT`.
 
 use std::convert::Infallible;
 

@@ -138,7 +138,7 @@ pub(crate) fn hold(words: &str) -> ! {
     }
 }
 
-/// A process that does nothing, for comparison.
+/// Does nothing, for comparison.
 fn idle(_: &Target, _: &[&str]) -> Result<Infallible, String> {
     hold("nothing")
 }

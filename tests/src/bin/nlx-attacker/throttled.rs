@@ -1,5 +1,5 @@
 //! More requests than a client may make, and among them packets with descriptors, some of which
-//! block in `close`; connections end and start anew meanwhile: `throttled CONNECTIONS SOCKETS`.
+//! block in `close`; connections end and start anew during this: `throttled CONNECTIONS SOCKETS`.
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ use nlx_tests::client::wire::{self, kind};
 
 use crate::{Target, hold, number};
 
-/// Requests of a connection in each turn, more than the helper executes meanwhile.
+/// Requests of a connection in each turn, more than the helper executes in a turn.
 const TURN: u64 = 32;
 /// Turns of all connections between two packets with a descriptor of the same connection.
 const QUIET_TURNS: usize = 4;

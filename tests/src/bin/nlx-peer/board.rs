@@ -1,5 +1,4 @@
-//! Memory that peers write and read back, for as long as a test needs and whatever happens to the
-//! network meanwhile.
+//! Memory that peers write and read back until the test ends, also during outages of the network.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +78,7 @@ struct Lane {
     seed: u64,
     memory: Option<Scattered>,
     step: Step,
-    /// Whether the ACK or REPLY has come.
+    /// Whether the ACK or REPLY has arrived.
     answered: bool,
 }
 
@@ -122,7 +121,7 @@ impl Stream {
 
     /// Moves a lane to a place that no message of its past can still reach.
     fn move_on(&mut self, lane: u32) -> Result<(), String> {
-        // A message that was given up may still arrive, but soon: long before the places are
+        // A message whose operation has failed may still arrive, but long before the place is
         // reused.
         self.lanes[lane as usize].place = self.next_place % self.places;
         self.next_place += 1;

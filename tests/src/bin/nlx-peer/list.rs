@@ -1,4 +1,6 @@
-//! A seeded list of operations, at either end: every event and every byte must match the list.
+//! The commands that run a list of operations, which both ends derive from one seed: `Expect` posts
+//! the buffers at the target, `Run` starts the operations at the initiator. Every event and every
+//! byte must match the list.
 
 use lnet_api::{AckRequest, Event, EventKind, Get, MdOptions, MeSpec, Position, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
@@ -30,7 +32,7 @@ impl List {
         Ok(List { seed, max, count, peer, open, ended: 0, failed: Vec::new() })
     }
 
-    /// Ends an operation at this end after its event: its memory must have the expected content.
+    /// Ends an operation after its last event at this end, and checks it with `judge`.
     fn end(&mut self, number: u32, judge: impl FnOnce(&PeerOp, &Scattered) -> Result<(), String>) -> Outcome {
         let Some((op, memory)) = self.open.get_mut(number as usize).and_then(Option::take) else {
             return Outcome::Wrong(format!("operation {number} has ended already"));
@@ -47,7 +49,8 @@ impl List {
     }
 }
 
-/// Answers `posted` once every buffer is posted, `done` when all of them have been used.
+/// The target's end: posts a buffer per operation and prints `posted`, then `done` when all have
+/// been used.
 pub(crate) struct Expect(List);
 
 impl Expect {
@@ -99,14 +102,14 @@ impl Job for Expect {
     }
 }
 
-/// Answers `done` when every operation has ended; counts failures of the network; any other fault
-/// is `wrong`.
+/// The initiator's end: runs the operations and prints `done` when all have ended. Failures of the
+/// network are counted; any other fault is `wrong`.
 pub(crate) struct Run {
     list: List,
     begun: u32,
     in_flight: u32,
-    /// Answers to operations that have not ended: the operation, the bytes that the target took or
-    /// gave, the offset.
+    /// ACKs and REPLYs of operations that have not ended: the operation, the number of bytes
+    /// transferred, the offset.
     answers: Vec<(u32, usize, u64)>,
 }
 
@@ -159,7 +162,7 @@ impl Job for Run {
         if !event.unlinked {
             return Outcome::GoesOn;
         }
-        // The answer may come before the event that the message was sent.
+        // The ACK or REPLY may come before the SEND event.
         let answer =
             self.answers.iter().position(|(of, ..)| *of == number).map(|at| self.answers.swap_remove(at));
         let outcome = self.list.end(number, |op, memory| {

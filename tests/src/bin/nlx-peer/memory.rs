@@ -16,7 +16,7 @@ pub(crate) struct Scattered {
 }
 
 impl Scattered {
-    /// Memory that holds `content`, in up to `fragments` fragments.
+    /// Creates memory that holds `content`, in up to `fragments` fragments.
     pub(crate) fn new(content: &[u8], fragments: usize, seed: u64) -> Result<Scattered, String> {
         let fragments = fragments.clamp(1, MAX_FRAGMENTS).min(content.len().max(1));
         let mut random = Random::new(seed);

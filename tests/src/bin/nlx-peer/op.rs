@@ -4,8 +4,8 @@ use lnet_nid::{MatchBits, Portal};
 
 use crate::random::{Random, mix, pattern};
 
-/// Sizes in bytes: 0, small, odd, either side of `min_bulk` with prefix and header (1024 bytes) and
-/// of a page, LNet's maximum.
+/// Sizes in bytes: 0, small and odd ones, those around `min_bulk` (1024 bytes, with and without
+/// prefix and header) and around a page, and LNet's maximum.
 const SIZES: [usize; 18] = [
     0,
     1,
@@ -64,8 +64,8 @@ pub(crate) struct PeerOp {
 }
 
 impl PeerOp {
-    /// Returns the operation of this number in the list of a seed: first each size in each kind,
-    /// then any. At most `max` bytes.
+    /// Returns the operation with this number in the list of a seed: first each size with each
+    /// kind, then random sizes. The length is at most `max` bytes.
     pub(crate) fn nth(seed: u64, number: u32, max: usize) -> PeerOp {
         let own = mix(seed ^ mix(u64::from(number)));
         let mut random = Random::new(own);

@@ -13,7 +13,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// From 0 to `most`, inclusive.
+    /// Returns a number from 0 to `most`, inclusive.
     pub(crate) fn up_to(&mut self, most: usize) -> usize {
         (self.next() % (most as u64 + 1)) as usize
     }

@@ -22,8 +22,8 @@ pub(super) fn stray_ack(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// Bulk on the judge's BULK_OUT, also if no buffer takes it: each cookie is acknowledged once, on
-/// that connection.
+/// Checks that each cookie of bulk messages on the judge's BULK_OUT is acknowledged once, on that
+/// connection, although no buffer matches the messages.
 pub(super) fn zc_ack(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
@@ -57,8 +57,8 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
     Ok(())
 }
 
-/// A peer's only connection carries all messages, and the node makes none: after a ping it has not
-/// connected.
+/// Checks that the only connection of a peer carries all messages, and that the node makes no
+/// other: after a ping it has not connected.
 pub(super) fn zc_control(target: &Target) -> Verdict {
     let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
@@ -75,8 +75,8 @@ pub(super) fn zc_control(target: &Target) -> Verdict {
     }
 }
 
-/// PUT, ACK, GET, REPLY with the node's buffer: the same bytes come back, over the right
-/// connections.
+/// Checks PUT, ACK, GET and REPLY with the node's buffer: the GET returns the bytes of the PUT, and
+/// each message is on the right connection.
 pub(super) fn bulk(target: &Target) -> Verdict {
     let Some((portal, bits)) = target.buffer else { return Ok(()) };
     let mut session = Session::full(target)?;

@@ -20,13 +20,14 @@ pub(super) fn v4(target: &Target) -> Verdict {
     version(target, 4)
 }
 
-/// `Hello::read` reads exactly the bytes of the version; with one more or less, the next frame
-/// could not be read.
+/// Checks the length of a large hello: `Hello::read` reads exactly the bytes of the version, and
+/// with one more or less the next frame could not be read.
 pub(super) fn large(target: &Target) -> Verdict {
     version(target, 4)
 }
 
-/// The hello is accepted, and the version used: the answer to a ping has its header.
+/// Checks that the node accepts a hello of this version and uses it: the answer to a ping has a
+/// header of the version.
 fn version(target: &Target, version: u32) -> Verdict {
     let mut session = Session::new(target);
     session.version = version;
@@ -72,8 +73,8 @@ pub(super) fn unchecked(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// `Target::offer` compares each answer with the expected one; the incarnation is compared as
-/// connections are added.
+/// Checks that each connection type is accepted. `Target::offer` compares each answer with the
+/// expected one; the session compares the incarnation when it adds a connection.
 pub(super) fn types(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     session.ping(0)?;
@@ -85,8 +86,8 @@ pub(super) fn types(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// V4 has no numbers that kernels forget to swap. Prefixes are in the sender's byte order, LNet's
-/// headers never.
+/// Checks that big-endian peers are served. V4 has no numbers that kernels forget to swap. Prefixes
+/// are in the sender's byte order, LNet's headers never.
 pub(super) fn swapped(target: &Target) -> Verdict {
     let mut session = Session::new(target);
     session.version = 4;
@@ -106,7 +107,7 @@ pub(super) fn addresses(target: &Target) -> Verdict {
     accept_bytes(&mut session, target, &hello, &bytes)
 }
 
-/// Every byte in a separate segment.
+/// Checks that a handshake and a message are accepted with every byte in a separate segment.
 pub(super) fn pieces(target: &Target) -> Verdict {
     let mut session = Session::new(target);
     let hello = session.hello(kind::CONTROL);
@@ -135,8 +136,8 @@ pub(super) fn foreign_source(target: &Target) -> Verdict {
     session.ping(control).map(drop)
 }
 
-/// With ANY alone the node has no connection for answers; it answers requests from there on
-/// CONTROL.
+/// Checks a connection of type ANY beside CONTROL. With ANY alone the node has no connection for
+/// answers; it answers requests from ANY on CONTROL.
 pub(super) fn type_any(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::ANY, kind::CONTROL])?;
     session.ping(0)?;

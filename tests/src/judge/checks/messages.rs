@@ -9,7 +9,8 @@ use crate::judge::wire::{Nid, Order, kind};
 /// A portal without buffers for these match bits.
 pub(super) const NOWHERE: (u32, u64) = (62, 0x6a75_6467_6500_0000);
 
-/// A PUT or GET that matches no buffer has no effect: no answer, and the connection remains.
+/// Checks that a PUT or GET that matches no buffer has no effect: no answer, and the connection
+/// remains.
 pub(super) fn no_buffer(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
@@ -48,7 +49,7 @@ pub(super) fn keepalive(target: &Target) -> Verdict {
     session.ping(0).map(drop)
 }
 
-/// The end of any one connection closes all of them.
+/// Checks that the end of one connection makes the node close all connections of the peer.
 pub(super) fn close_all(target: &Target) -> Verdict {
     for link in 0..3 {
         let mut session = Session::full(target)?;
@@ -59,7 +60,7 @@ pub(super) fn close_all(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// The node closes the connections of a peer that sends one of these.
+/// Checks that the node closes the connections of a peer that sends an invalid frame.
 pub(super) fn bad_frame(target: &Target) -> Verdict {
     let little = Order::Little;
     let put = |own| Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, b"");
@@ -109,7 +110,7 @@ pub(super) fn checksum(target: &Target) -> Verdict {
     session.expect_ends()
 }
 
-/// The message is dropped, and the connection remains.
+/// Checks that the node drops a message for another node, and that the connection remains.
 pub(super) fn not_a_router(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, _) = session.identity(0);

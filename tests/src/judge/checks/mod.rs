@@ -17,7 +17,7 @@ pub type Verdict = Result<(), String>;
 /// One check of the active side.
 #[derive(Clone, Copy)]
 pub struct Check {
-    /// Its name.
+    /// The check's name.
     pub name: &'static str,
     /// The line that it enforces: of `lnet-measured`, or a section of `lnet-wire`.
     pub enforces: &'static str,

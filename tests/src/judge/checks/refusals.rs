@@ -1,4 +1,4 @@
-//! What a node refuses, and how.
+//! Checks of the connections that a node must refuse, and of the form of the refusal.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -160,7 +160,7 @@ fn refused_and_dropped(before: &mut Session<'_>, mut after: Session<'_>) -> Verd
     after.ping(control).map(drop)
 }
 
-/// A connection without bytes, and one that stops after the request.
+/// Checks that the node closes a connection without bytes, and one that stops after the request.
 pub(super) fn silence(target: &Target) -> Verdict {
     let mut silent = target.say(&[])?;
     let mut half = target.say(&request(target.nid, Order::Little))?;
@@ -171,8 +171,8 @@ pub(super) fn silence(target: &Target) -> Verdict {
     }
 }
 
-/// Any address of 127.0.0.0/8 leads to this host; IPv6 has one, but a node that listens on all
-/// addresses listens there too.
+/// Checks that the node listens only at its own address. Any address of 127.0.0.0/8 leads to this
+/// host; IPv6 has one such address, but a node that listens on all addresses listens there, too.
 pub(super) fn address(target: &Target) -> Verdict {
     let other = match target.nid.is_large() {
         true => IpAddr::V4(Ipv4Addr::new(127, 0xaa, 0, 1)),

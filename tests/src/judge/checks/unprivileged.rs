@@ -5,15 +5,15 @@ use crate::judge::active::{Answer, Target, expect_end};
 use crate::judge::session::Session;
 use crate::judge::wire::{Order, kind, request};
 
-/// The node closes the connection without an answer, for any bytes.
+/// Checks that the node closes a connection without an answer, whatever bytes it receives.
 pub(super) fn secure(target: &Target) -> Verdict {
     expect_end(&mut target.say(&[])?)?;
     let hello = target.hello(target.version(), kind::CONTROL, 1).bytes(Order::Little);
     expect_end(&mut target.say(&[request(target.nid, Order::Little), hello].concat())?)
 }
 
-/// Hello and answers are compared with the identity of the port, here as everywhere; the hello
-/// claims another one.
+/// Checks that the node identifies the judge by its port, although the hello claims another
+/// identity: hello and answers are compared with the identity of the port.
 pub(super) fn identity(target: &Target) -> Verdict {
     for own in [(target.own.turned(0x0100), 12345), (target.own, 4242), (target.nid, 12345)] {
         let mut session = Session::new(target);
@@ -24,7 +24,8 @@ pub(super) fn identity(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// The second CONTROL with the same claimed identity is not a duplicate.
+/// Checks that a second CONTROL from another port with the same claimed identity is not a
+/// duplicate.
 pub(super) fn ports(target: &Target) -> Verdict {
     let mut first = Session::with(target, &[kind::CONTROL])?;
     let mut second = Session::new(target);

@@ -155,7 +155,7 @@ fn judge_keepalive(state: &mut PassiveState, nid: Nid, prefix: &Prefix, on: u32)
     record.note(rules::KEEPALIVE, verdict);
 }
 
-/// The handles of a peer's PUTs and GETs begin with the same bytes.
+/// Checks that the handles of a peer's PUTs and GETs begin with the same bytes.
 fn judge_handle(record: &mut rules::Record, peer: &mut Peer, message: &Message) {
     let handle = message.handle();
     if !matches!(message.kind, PUT | GET) || message.kind == PUT && handle == NO_HANDLE {
@@ -169,7 +169,7 @@ fn judge_handle(record: &mut rules::Record, peer: &mut Peer, message: &Message) 
     record.note(rules::HANDLES, verdict);
 }
 
-/// lnet-wire 26: an acknowledgement must have been requested.
+/// Checks that each acknowledgement was requested (lnet-wire 26).
 fn take_acks(state: &mut PassiveState, nid: Nid, prefix: &Prefix, on: u32) -> Result<(), String> {
     for cookie in prefix.acked() {
         let PassiveState { record, peers, .. } = state;

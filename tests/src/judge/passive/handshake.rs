@@ -135,7 +135,7 @@ fn take_request(shared: &PassiveShared, stream: &mut TcpStream) -> Option<()> {
     None
 }
 
-/// A hello that a kernel accepts but never sends is a violation as well.
+/// Checks a hello: one that a kernel accepts but never sends is a violation, too.
 fn judge_hello(state: &mut PassiveState, shared: &PassiveShared, hello: &Hello, order: Order) {
     let first = !state.peers.contains_key(&hello.src);
     let verdict = must(order == Order::Little, || "byte order Big".to_string())

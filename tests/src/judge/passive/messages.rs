@@ -80,7 +80,7 @@ impl PassiveShared {
         info
     }
 
-    /// Sends a PUT or GET; returns its answer, once the zero-copy ack has come too.
+    /// Sends a PUT or GET; returns its answer once the zero-copy ack has arrived, too.
     pub(super) fn ask(self: &Arc<Self>, nid: Nid, asked: &Message) -> Result<Message, String> {
         let handle = asked.handle();
         self.lock().peer(nid)?.asked.insert(handle, None);

@@ -19,7 +19,7 @@ use super::frame::Message;
 use super::wire::Nid;
 use peers::PassiveState;
 
-/// What the judge is about to send: for tests that a check can fail.
+/// The kind of bytes that the judge is about to send, for tests that change them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// A hello.
@@ -28,31 +28,31 @@ pub enum Stage {
     Frame,
 }
 
-/// Changes the bytes that are sent.
+/// A function that changes bytes before they are sent.
 pub type Tamper = Arc<dyn Fn(Stage, &mut Vec<u8>) + Send + Sync>;
 
 /// The parameters of the passive side.
 #[derive(Clone)]
 pub struct Play {
-    /// The address at which it listens.
+    /// The address at which the judge listens.
     pub listen: SocketAddr,
-    /// Its NID.
+    /// The judge's NID.
     pub nid: Nid,
-    /// The connections that it accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`] where
-    /// processes have no privileges.
+    /// The connections that the judge accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`]
+    /// where processes have no privileges.
     pub policy: Policy,
     /// Whether peers copy what they send, and so never request zero-copy acks, as nlx.
     pub copies: bool,
-    /// Whether it discovers a peer as soon as the peer has its three connections.
+    /// Whether the judge discovers a peer as soon as the peer has its three connections.
     pub eager: bool,
-    /// Whether it connects to each peer that connects, before it answers, so that both are
+    /// Whether the judge connects to each peer that connects, before it answers, so that both are
     /// connecting.
     pub race: bool,
-    /// Whether it pushes back to a NID that it has not discovered yet, as a kernel does.
+    /// Whether the judge pushes back to a NID that it has not discovered yet, as a kernel does.
     pub pushes_back: bool,
     /// The time limit for answers.
     pub patience: Duration,
-    /// Changes what is sent, for tests of the judge.
+    /// The function that changes sent bytes, for tests of the judge.
     pub tamper: Option<Tamper>,
 }
 

@@ -37,14 +37,14 @@ pub(super) fn connect(shared: &Arc<PassiveShared>, nid: Nid) -> Result<(), Strin
     shared.wait(carries, || format!("{nid} refused a connection, and has made none"))?
 }
 
-/// Connects to a peer whose first hello has come and waits for its answer, so that both are
+/// Connects to a peer whose first hello has arrived and waits for its answer, so that both are
 /// connecting.
 pub(super) fn race(shared: &Arc<PassiveShared>, hello: &Hello) {
     let verdict = if shared.play.nid > hello.src { win(shared, hello) } else { lose(shared, hello) };
     shared.lock().record.note(rules::RACE, verdict);
 }
 
-/// The judge's NID is higher: its connections are accepted.
+/// Checks that the peer accepts the judge's connections: the judge's NID is the higher one.
 fn win(shared: &Arc<PassiveShared>, hello: &Hello) -> Result<(), String> {
     for kind in [kind::CONTROL, kind::BULK_IN, kind::BULK_OUT] {
         match offer(shared, hello.src, hello.version, kind)? {
@@ -60,7 +60,7 @@ fn win(shared: &Arc<PassiveShared>, hello: &Hello) -> Result<(), String> {
     Ok(())
 }
 
-/// The judge's NID is lower: its connection is refused.
+/// Checks that the peer refuses the judge's connection: the judge's NID is the lower one.
 fn lose(shared: &Arc<PassiveShared>, hello: &Hello) -> Result<(), String> {
     match offer(shared, hello.src, hello.version, kind::CONTROL)? {
         Answer::Refused(_) => Ok(()),

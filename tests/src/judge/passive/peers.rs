@@ -38,15 +38,15 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) conns: Vec<Conn>,
     pub(super) discovered: bool,
-    /// Whether it knows that its three connections are established.
+    /// Whether the peer knows that its three connections are established.
     pub(super) settled: bool,
-    /// Connection types, in the judge's view, that it has used.
+    /// Connection types, in the judge's view, that the peer has used.
     pub(super) used: HashSet<u32>,
     /// The number of keepalives received.
     pub(super) keepalives: usize,
-    /// When the last keepalive came.
+    /// The arrival time of the last keepalive.
     pub(super) kept_alive: Option<Instant>,
-    /// The first eight bytes of its handles.
+    /// The first eight bytes of the peer's handles.
     pub(super) interface: Option<[u8; 8]>,
     /// Cookies without acknowledgement, and the type of connection that they were sent on.
     pub(super) outstanding: BTreeMap<u64, u32>,
@@ -58,9 +58,9 @@ pub(super) struct Peer {
 
 /// A connection of a peer.
 pub(super) struct Conn {
-    /// Its index among all connections.
+    /// The connection's index among all connections.
     pub(super) number: usize,
-    /// Its type in the judge's view.
+    /// The connection's type in the judge's view.
     pub(super) kind: u32,
     pub(super) stream: Writer,
 }

@@ -237,7 +237,7 @@ impl<T: Transport> World<T> {
             }
             let expected =
                 dropped.iter().filter(|number| self.ledger.operations[number].to.node == node).count();
-            // Answers to operations that were given up before may come only now.
+            // Answers to operations that have failed before may arrive only now.
             let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
             let late = self.ledger.operations.values().filter(given_up).count();
             let dropped = |world: &Self| (counts(world, node).0 - before) as usize;
@@ -289,8 +289,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Checks that a peer that holds messages back is not given up, whatever waits behind them:
-    /// messages reported as sent are received when their buffers come. No node loses a connection.
+    /// Checks that no node closes its connection to a peer that holds messages back, whatever waits
+    /// behind them: messages reported as sent are received when their buffers are posted.
     fn what_is_held_waits_for_long(&mut self, mut numbers: Vec<u64>) -> Result<(), String> {
         let losses = |world: &Self| world.nodes.iter().map(|node| T::losses(&node.lnd)).collect::<Vec<u64>>();
         let before = losses(self);

@@ -102,7 +102,8 @@ impl<T: Transport> World<T> {
         self.begin_at(from, to, kind, portal, true)
     }
 
-    /// As [`World::begin`] at a given portal; the buffer may be posted later.
+    /// Begins an operation as [`World::begin`] does, at a given portal; the buffer may be posted
+    /// later.
     pub(super) fn begin_at(
         &mut self,
         from: usize,
@@ -283,7 +284,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Makes the planned calls for which no upcall has come.
+    /// Makes the planned nested calls that no upcall has made.
     pub(super) fn call_nested(&mut self, node: usize) -> Result<(), String> {
         loop {
             let next = self.nodes[node].inbox.nested.lock().pop_front();
