@@ -262,8 +262,8 @@ mod tests {
     }
 
     /// While state is built near a partition the thread has a policy, and afterwards its previous
-    /// one, whatever the result of the work. Where memory is not placed, or may not be, the policy
-    /// does not change.
+    /// one, after a success and after a panic. Where memory is not placed, or may not be, the
+    /// policy does not change.
     // Covers: S-305
     #[test]
     fn the_policy_of_a_thread_is_restored() {
@@ -286,7 +286,7 @@ mod tests {
         assert!(!PartitionMemory::of(&Arc::new(CptTable::single())).is_placed());
     }
 
-    /// The nodes of a different machine cannot all be used; the memory is provided all the same.
+    /// The nodes of a different machine cannot all be used; the memory is provided nevertheless.
     // Covers: S-305
     #[test]
     fn a_refused_placement_is_told() {

@@ -294,7 +294,7 @@ impl CptTable {
     }
 
     /// Returns the number of cores, by which thread pools are sized (S-314): a core counts once,
-    /// however many of its hyper-threads are in the partition. A virtual partition counts as one
+    /// with one or several of its hyper-threads in the partition. A virtual partition counts as one
     /// core.
     pub fn cores(&self, cpt: impl Into<Option<usize>>) -> usize {
         let cpt = cpt.into();

@@ -135,7 +135,7 @@ impl NidRange {
         if address == "*" {
             return Ok(NidRange::all_of(net));
         }
-        // A NID on a numeric network must have the same meaning, however its type is written.
+        // With a numeric network the address is hexadecimal, also if the network's type has a name.
         let form = if text.ends_with('>') { AddressForm::Hex } else { AddressForm::of(net.net_type()) };
         let addresses = match form {
             AddressForm::Ip | AddressForm::Ipv4 => parse_ip(expression, form, address)?,

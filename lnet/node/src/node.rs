@@ -400,8 +400,8 @@ impl Node {
     }
 
     /// Leaves everything to the parent process, in a forked child: the threads do not exist here,
-    /// the sockets are the parent's, and any lock may be held for ever. So nothing of the node is
-    /// ended.
+    /// the sockets are the parent's, and a lock may be held by a thread that does not exist. So
+    /// nothing of the node is ended.
     fn leave_to_parent(&mut self) {
         std::mem::forget((self.drive.clone(), self.sock.clone(), self.verbs.clone()));
         std::mem::forget(self.sched_threads.get_mut().take());

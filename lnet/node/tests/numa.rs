@@ -58,8 +58,8 @@ fn scheduler_threads_are_bound_to_numa_nodes() {
     exchange(&both, &second, LNET_MTU);
 }
 
-/// The engine's tables of a partition lie on its NUMA node, whichever thread fills them, while the
-/// node answers over TCP.
+/// The engine's tables of a partition lie on its NUMA node, independently of the thread that fills
+/// them, while the node answers over TCP.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]

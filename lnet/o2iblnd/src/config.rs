@@ -193,7 +193,7 @@ pub struct NiConfig {
     pub concurrent_sends: u32,
     /// Connections to a peer that this node opens.
     pub conns_per_peer: u8,
-    /// Seconds that a message may take, whatever it waits for (`timeout`); 0 means [`TIMEOUT_S`].
+    /// Seconds that a message may take, waiting included (`timeout`); 0 means [`TIMEOUT_S`].
     pub timeout_s: u32,
     /// The type of service; `None` (LNet's -1) means the system's default.
     pub tos: Option<u8>,

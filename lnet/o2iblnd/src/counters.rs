@@ -33,7 +33,7 @@ lnet_lnd::counters_of_lnd! {
             /// Replies that ended their GET with EIO: they were shorter than the sink, and a peer
             /// other than nlx may not have written all of them.
             short_replies,
-            /// Messages with a wrong checksum; they are accepted all the same (lnet-wire 32).
+            /// Messages with a wrong checksum; they are accepted nevertheless (lnet-wire 32).
             checksum_errors,
         }
     }

@@ -298,9 +298,9 @@ pub trait Endpoint: Send + Sync {
 
     /// Passive side: rejects the request, in place of accepting it.
     ///
-    /// Never call this after [`accept`](Endpoint::accept): Linux (6.1 to 6.12, measured) goes on
-    /// repeating the accept for 64 s, and dropping the endpoint blocks for that time. An endpoint
-    /// that is dropped before the peer has established the connection rejects without a record.
+    /// Never call this after [`accept`](Endpoint::accept): Linux (6.1 to 6.12, measured) repeats
+    /// the accept for 64 s, and dropping the endpoint blocks for that time. An endpoint that is
+    /// dropped before the peer has established the connection rejects without a record.
     fn reject(&mut self, record: &[u8]);
 
     /// Ends the connection. All work requests complete, with errors if they have not completed

@@ -165,7 +165,7 @@ impl Links {
     /// may make larger ones.
     ///
     /// # Errors
-    /// Those of [`Connector::new`]; the caller must give up the attempt.
+    /// Those of [`Connector::new`]; the caller must end the attempt.
     pub fn request(&mut self, id: LinkId, made: ConnParams) -> Result<&[u8], ProtoError> {
         let attempt = Attempt {
             local: self.own,
@@ -183,7 +183,7 @@ impl Links {
     /// Reads the CONNACK of an own attempt.
     ///
     /// # Errors
-    /// The violation in the CONNACK; the caller must give up the attempt.
+    /// The violation in the CONNACK; the caller must end the attempt.
     pub fn granted(&self, id: LinkId, private_data: &[u8]) -> Result<Established, ProtoError> {
         let connector = self.pending.iter().find(|pending| pending.id == id);
         let gone = || ProtoError::Attempt { field: "attempt", value: id.0.to_string() };

@@ -117,7 +117,7 @@ impl Connection {
                 Err(BouncePending) => return None,
             };
         }
-        // A copy is one piece, wherever it lies.
+        // A copy is one piece; its address does not matter.
         let counted = count(&[Piece { address: 0, length: bytes, key: 0 }]);
         Some(counted.map_err(|error| warn_failed(self, &error, error.errno())))
     }

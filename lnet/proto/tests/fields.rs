@@ -115,7 +115,7 @@ fn fields_of_a_hello() {
     }
 }
 
-/// lnet-wire 22.1: the oldest hello is recognised by its magic number, whatever follows.
+/// lnet-wire 22.1: the oldest hello is recognised by its magic number alone.
 #[test]
 fn a_version_one_hello_is_recognised_and_refused() {
     let old = ProtoError::Version { object: "hello", value: 1, min: 2, max: 4 };

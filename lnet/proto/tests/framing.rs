@@ -1,4 +1,4 @@
-//! Recorded streams of messages decode to the same messages however they are cut (lnet-wire 25).
+//! Recorded streams of messages, cut at any position, decode to the same messages (lnet-wire 25).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

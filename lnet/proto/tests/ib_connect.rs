@@ -89,7 +89,7 @@ proptest! {
         prop_assert_eq!(tries, 1 + u32::from(mine.0 > theirs.0) + u32::from(mine.1 > theirs.1));
     }
 
-    /// No sequence of rejections makes the active side try for ever, or request more.
+    /// No sequence of rejections makes the active side retry without limit, or request more.
     #[test]
     fn no_sequence_of_rejections_is_endless(
         seed in proptest::collection::vec((any::<bool>(), 1..=9_u8, any::<u64>(), any::<(u16, u16)>()), 1..50)

@@ -30,8 +30,8 @@ fn per_node() -> CptTable {
     table(r#"cpu_pattern="N""#)
 }
 
-/// Partitions per node are the kernel's nodes with the kernel's distances, and so is the default of
-/// this machine under every estimate.
+/// Partitions per node are the kernel's nodes, with the kernel's distances. Under every estimate,
+/// the default table of this machine has the same nodes.
 // Covers: S-301, S-303
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -80,8 +80,8 @@ fn a_bound_thread_runs_on_its_node() {
     });
 }
 
-/// Each page of a partition's memory lies on the partition's node, whichever node's CPU touches it
-/// first.
+/// Each page of a partition's memory lies on the partition's node, also if a CPU of another node
+/// touches it first.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]

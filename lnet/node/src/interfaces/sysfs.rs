@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// The card counts, whatever VLANs, bonds and aliases it has.
+    /// The carrier of a VLAN, bond or alias is its card.
     // Covers: S-312
     #[test]
     fn an_interface_is_carried_by_its_card() {

@@ -69,7 +69,7 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     assert!(bound, "no scheduler thread is bound to CPU {last}");
 }
 
-/// Longer than any operation here takes; only a failing test waits that long.
+/// Longer than every operation here takes; only a failing test waits for this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node(net: &str, partitions: usize) -> Node {

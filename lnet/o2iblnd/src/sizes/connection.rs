@@ -18,8 +18,8 @@ pub const QUEUE_ENTRY_BYTES: u64 = 64;
 /// Own messages that a connection of nlx takes beyond two for each entry.
 const MESSAGES_BEYOND: u16 = 16;
 
-/// The depth is reduced by this fraction with each refusal, so that a device is asked some twenty
-/// times at most.
+/// The divisor of a refused depth: the next try is lower by this part of it, so that a device is
+/// asked some twenty times at most.
 const LESS: u16 = 4;
 
 /// The shallowest queue that kernel nodes try when a device refuses more.

@@ -18,7 +18,7 @@ pub(super) struct HostListener {
 
 impl Listener for HostListener {}
 
-/// Explains why there is no listener, and what to do.
+/// Returns the error of a listener that cannot be created: the cause, and what to do.
 pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> FabricError {
     let advice = match errno {
         Errno::EACCES => {

@@ -90,7 +90,7 @@ fn what_nobody_wants_is_dropped() {
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
             } else {
-                // There is no answer: the waiting side gives up.
+                // There is no answer: the waiting side ends the operation.
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 a.engine.md_unlink(get).unwrap();
             }

@@ -72,7 +72,7 @@ fn a_connection_outlasts_a_moment() {
     bed.end(nodes);
 }
 
-/// Operations under way end, each message once; when the link is back, so are the connections.
+/// Operations under way end, each message once; when the link is up again, the nodes connect again.
 // Covers: S-4
 #[test]
 fn the_link_goes_down_under_load() {

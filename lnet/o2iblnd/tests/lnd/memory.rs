@@ -91,7 +91,7 @@ fn transfers_wait_for_the_pool() {
     });
 }
 
-/// Memory that may not be locked is copied, through the bounce buffers that may be locked. An
+/// Memory beyond the limit of locked memory is copied, through bounce buffers within the limit. An
 /// ordinary user may lock 8 MiB (in the guest with `--user`).
 #[test]
 fn more_than_may_be_locked() {
@@ -183,8 +183,8 @@ fn nobody_sleeps_while_another_drives() {
     bed.end(nodes);
 }
 
-/// Memory takes long to register. Meanwhile other messages are sent on the same connection,
-/// whichever end of a PUT or GET registers.
+/// Memory takes long to register. Meanwhile other messages are sent on the same connection, for
+/// each end of a PUT and of a GET.
 #[test]
 fn registering_holds_up_no_other_message() {
     const BYTES: usize = 1 << 20;

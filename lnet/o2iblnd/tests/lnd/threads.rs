@@ -206,7 +206,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
             side.work(thread);
             left.fetch_sub(1, Ordering::SeqCst);
             sides.iter().for_each(|side| side.board.wake_all());
-            // A thread that has finished goes on driving for the other node.
+            // A thread that has finished continues to drive for the other node.
             side.wait(thread, "the others are not through", || {
                 left.load(Ordering::SeqCst) == 0 && sides.iter().all(all_ended)
             });

@@ -116,7 +116,7 @@ fn any_current() -> impl Strategy<Value = (Adjusted, DeviceLimits)> {
 }
 
 proptest! {
-    /// The formula of lnet-semantics 35, with the same result whichever side begins.
+    /// The formula of lnet-semantics 35; the result is the same when either side begins.
     // Covers: S-501
     #[test]
     fn both_directions_agree_on_the_minimum(a in any_current(), b in any_current()) {

@@ -35,8 +35,8 @@ fn disconnecting_flushes_both_sides() {
     }
 }
 
-/// A completion queue that overflows because it is not polled is broken, and so is its connection;
-/// the channel reports that.
+/// A completion queue that is not polled overflows and breaks, with its connection; the channel
+/// reports that.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn queues_that_run_over() {

@@ -26,7 +26,7 @@ fn queues_beyond_the_device() {
         assert!(matches!(error.errno, Errno::ENOMEM | Errno::EINVAL), "{error}");
         assert!(error.what.contains("at most") && error.what.contains("peer_credits"), "{error}");
     }
-    // It makes smaller queues then, with the inline size that the device supports.
+    // The device then makes smaller queues, with the inline size that it supports.
     let made = endpoint.make_queues(&QueueSizes { inline: 1 << 20, ..SIZES }).expect("queues");
     assert!(made.inline < 1 << 20, "{made:?}");
     assert_eq!(endpoint.make_queues(&SIZES).map_err(|error| error.errno), Err(Errno::EALREADY));

@@ -83,7 +83,7 @@ fn holes_under_registered_memory() {
 }
 
 /// 1 MiB in 40 unsignalled writes of four pieces each, more than one call takes, and a send behind
-/// them: when it arrives, so have they, and nothing else has completed.
+/// them: when the send arrives, the writes have arrived, and nothing else has completed.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_chain_of_writes_with_a_send_behind_it() {
