@@ -35,7 +35,7 @@ impl Guest {
         &self.devices[0]
     }
 
-    /// Returns the client's device; with only one device it is that.
+    /// Returns the client's device: the second one, or the only one.
     pub(crate) fn client_device(&self) -> &str {
         &self.devices[self.devices.len() - 1]
     }

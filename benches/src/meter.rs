@@ -47,7 +47,7 @@ impl Timed {
         }
     }
 
-    /// [`Timed::repeat`], after a tenth of the time for warming up.
+    /// Runs [`Timed::repeat`] after warming up for a tenth of the time.
     pub(crate) fn warm(time: Duration, mut batch: impl FnMut() -> Result<u64>) -> Result<Timed> {
         Timed::repeat(warm_up(time), &mut batch)?;
         Timed::repeat(time, batch)

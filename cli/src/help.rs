@@ -178,7 +178,7 @@ pub(crate) fn command() -> Command {
     with_words(Args::command(), &[])
 }
 
-/// Returns the same without hidden commands and options, which are internal.
+/// Returns the command without its hidden commands and options, which are internal.
 pub(crate) fn shown(command: &Command) -> Command {
     let shown = Command::new(command.get_name().to_string())
         .args(command.get_arguments().filter(|argument| !argument.is_hide_set()))

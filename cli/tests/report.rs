@@ -43,7 +43,7 @@ fn no_bar_is_drawn_where_there_is_no_terminal() {
     assert!(!table.contains("lost"), "nothing was to be lost");
 }
 
-/// And at once: not after an hour of testing.
+/// A report file that cannot be written is an error at once, not after an hour of testing.
 #[test]
 fn a_page_that_cannot_be_written_is_a_failure() {
     let output = run(&["selftest", "--net", "lo", "--html", "/no/such/folder/report.html"]);

@@ -1,3 +1,5 @@
+//! Tests of the fallible pointers.
+
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::atomic::AtomicUsize;

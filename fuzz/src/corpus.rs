@@ -36,7 +36,7 @@ pub(crate) struct Item {
     pub(crate) payload: Vec<u8>,
 }
 
-/// All recorded streams.
+/// Returns all recorded streams.
 pub(crate) fn streams() -> Vec<Stream> {
     let mut streams = Vec::new();
     for text in RECORDINGS {
@@ -50,7 +50,8 @@ pub(crate) fn streams() -> Vec<Stream> {
     streams
 }
 
-/// All recorded messages of the RDMA driver and private data of its connections: kind and bytes.
+/// Returns all recorded messages of the RDMA driver and private data of its connections: kind and
+/// bytes.
 pub(crate) fn rdma() -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     for text in RDMA_RECORDINGS {

@@ -163,7 +163,7 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 mod tests {
     use super::*;
 
-    /// A parser with a bug behind two conditions.
+    /// Parses bytes with a bug behind two conditions.
     fn fragile(bytes: &[u8]) -> Outcome {
         let opened = bytes.first() == Some(&b'{');
         assert!(!opened || bytes.len() != 3, "three bytes in a brace");

@@ -194,7 +194,7 @@ pub struct AccountsConfig {
 }
 
 impl Default for AccountsConfig {
-    /// Everything is unbounded.
+    /// Returns a configuration without bounds.
     fn default() -> AccountsConfig {
         AccountsConfig {
             capacity: Amounts::ALL,
@@ -247,9 +247,9 @@ impl From<UserId> for Payer {
 pub struct UserStatus {
     /// The user that holds the amounts.
     pub user: UserId,
-    /// The amounts that it holds.
+    /// The amounts that the user holds.
     pub held: Amounts,
-    /// Charges refused since it last held nothing.
+    /// Number of charges refused since the user last held nothing.
     pub refused: u64,
 }
 

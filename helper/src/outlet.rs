@@ -174,7 +174,7 @@ impl EventSink for ClientSink {
         self.counters.operations.sub(1);
     }
 
-    /// The client is at fault: it must provision the queue.
+    /// Records that the queue is broken. The client is at fault: it must provision the queue.
     #[cold]
     fn overrun(&self, _: &FaultCounters) {
         self.broken.store(true, Relaxed);

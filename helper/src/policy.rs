@@ -74,19 +74,19 @@ impl Nids {
     }
 }
 
-/// The rights of a client. Anything else is refused with EPERM, and counted.
+/// The rights of a client. Uses beyond them are refused with EPERM, and counted.
 ///
 /// Lustre trusts every sender at a node's NID as root. So a client that is not root there must not
 /// reach Lustre's portals, its own node's included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Portals on which it may start transfer machines.
+    /// Portals on which the client may start transfer machines.
     pub own_portals: Portals,
-    /// NIDs on which it may start transfer machines.
+    /// NIDs on which the client may start transfer machines.
     pub own_nids: Nids,
-    /// Portals of peers that it may send to, write to and read from.
+    /// Portals of peers that the client may send to, write to and read from.
     pub portals: Portals,
-    /// NIDs of peers that it may send to, write to and read from.
+    /// NIDs of peers that the client may send to, write to and read from.
     pub nids: Nids,
     /// Set if the client may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait
     /// there take memory, and beyond a limit block their connection, which all clients share.
@@ -141,7 +141,8 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Root may use everything, all others [ordinary rights](Rights::ordinary).
+    /// Returns the policy by which root may use everything, and all others have [ordinary
+    /// rights](Rights::ordinary).
     fn default() -> Policy {
         let policy = Policy {
             users: HashMap::default(),

@@ -274,7 +274,7 @@ pub struct Service {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The state that the threads share.
+/// The state that the threads of a service share.
 pub(super) struct ServiceShared {
     host: Arc<Host>,
     config: ServiceConfig,

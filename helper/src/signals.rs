@@ -33,7 +33,7 @@ thread_local! {
     static EXCUSED_NS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Takes the time that the calling thread has spent on long signals since the last call.
+/// Returns and resets the time that the calling thread has spent on long signals.
 pub(super) fn take_excused_ns() -> u64 {
     EXCUSED_NS.take()
 }
@@ -68,7 +68,7 @@ impl Clocks for System {
     }
 }
 
-/// Every system has both clocks.
+/// Reads a clock. Every system has both clocks.
 fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }

@@ -79,7 +79,7 @@ fn note(sink: &TryArc<ClientSink>) -> bool {
 
 /// Wakes the clients of all transfer machines in the list.
 fn wake_all() {
-    // The list is not borrowed while a client is woken or an sink is dropped.
+    // The list is not borrowed while a client is woken or a sink is dropped.
     while let Ok(Some(sink)) = OUTLETS.try_with(|sinks| sinks.borrow_mut().pop()) {
         sink.wake();
     }

@@ -154,8 +154,8 @@ impl Arenas {
         });
     }
 
-    /// Called for a new helper, which cannot access the existing arenas. Allocations in them stay
-    /// valid for the program.
+    /// Sets the existing arenas aside, for a new helper, which cannot access them. Allocations in
+    /// them stay valid for the program.
     pub(crate) fn retire(&mut self) {
         let Arenas { entries, former, .. } = self;
         former.extend(entries.drain(..).map(|entry| entry.arena));

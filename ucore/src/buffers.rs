@@ -257,12 +257,12 @@ impl Buffer {
         self.handle
     }
 
-    /// Returns its length in bytes.
+    /// Returns the buffer's length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.memory.len() as u64
     }
 
-    /// Returns its operation.
+    /// Returns the buffer's operation.
     pub(crate) fn operation(&self) -> Option<&InFlight> {
         self.operation.as_ref()
     }

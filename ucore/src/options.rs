@@ -42,7 +42,7 @@ pub struct HelperOptions {
 }
 
 impl HelperOptions {
-    /// Options for the helper at `$NLX_HELPER`, or else at the default path,
+    /// Returns options for the helper at `$NLX_HELPER`, or else at the default path,
     /// [`nlx_driver_proto::SOCKET_PATH`].
     #[must_use]
     pub fn new() -> HelperOptions {
@@ -50,7 +50,7 @@ impl HelperOptions {
         HelperOptions::at(path.map_or_else(|| nlx_driver_proto::SOCKET_PATH.into(), PathBuf::from))
     }
 
-    /// Options for the helper that listens at this path.
+    /// Returns options for the helper that listens at this path.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> HelperOptions {
         HelperOptions {

@@ -35,7 +35,7 @@ impl Control {
 
 /// A received packet.
 pub(crate) struct Received {
-    /// Its length; 0 when the other side is gone.
+    /// The packet's length; 0 when the other side is gone.
     pub(crate) bytes: usize,
     pub(crate) fds: Vec<OwnedFd>,
     /// The packet was truncated.
@@ -106,7 +106,7 @@ impl Socket {
     /// Shuts down the sending direction: no further request comes. The other side closes its end
     /// when it has released everything.
     pub(crate) fn finish(&self) {
-        // It may be closed already.
+        // The socket may be closed already.
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 

@@ -177,7 +177,7 @@ impl SubmitWaiter {
         true
     }
 
-    /// Called after the link has ended.
+    /// Wakes the waiters. Called after the link has ended.
     pub(crate) fn wake(&self) {
         // Cannot fail: it is a futex.
         let _ = self.waker.wake();

@@ -1,4 +1,4 @@
-//! Copies of memory: the anchors of bulk transfers.
+//! Copies of memory, and accesses to it, as anchors.
 
 use std::hint::black_box;
 use std::io::IoSliceMut;

@@ -19,19 +19,20 @@ const ACK: usize = 8;
 /// Largest number of unacknowledged requests.
 const WINDOW: usize = 64;
 
-/// 64 in flight; all requests that may be sent go in one system call: millions of requests per
+/// Requests, 64 in flight; all that may be sent go in one system call: millions of requests per
 /// second.
 pub(crate) fn coalesced(round: &Round) -> Result<Sample> {
     requests(round, WINDOW)
 }
 
-/// 64 in flight; each request is one system call, and so is each acknowledgement: millions of
+/// Requests, 64 in flight; each is one system call, and so is each acknowledgement: millions of
 /// requests per second.
 pub(crate) fn one_call_each(round: &Round) -> Result<Sample> {
     requests(round, 1)
 }
 
-/// `per_call`: largest number of requests or acknowledgements in one system call.
+/// Measures requests; `per_call` is the largest number of requests or acknowledgements in one
+/// system call.
 fn requests(round: &Round, per_call: usize) -> Result<Sample> {
     let server = Server::start(SERVER, round.cores, &[per_call])?;
     let mut stream = socket::connect(server.reported())?;

@@ -11,7 +11,7 @@ use crate::server::{self, STEP_TIMEOUT};
 /// on many machines, costs up to a third of bulk throughput on loopback.
 pub(crate) const CONGESTION: &str = "cubic";
 
-/// How the two sides wait for bytes.
+/// The way in which the two sides wait for bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     Sleep,

@@ -21,7 +21,7 @@ pub(crate) const ECHO: &str = "bevq-echo";
 type Event = [u64; WORDS];
 const WORDS: usize = 15;
 
-/// The same number as in the row's anchor, rtrb.
+/// Slots of the queue: the same number as in the row's anchor, rtrb.
 const SLOTS: u32 = crate::anchors::ring::SLOTS as u32;
 
 /// Number of events that are taken together.
@@ -30,7 +30,7 @@ const CHUNK: usize = crate::anchors::ring::CHUNK;
 /// Events between two readings of the clock.
 const BATCH: u64 = 4096;
 
-/// The last event's number.
+/// Number of the event that ends a stream; no other event has it.
 const END: u64 = u64::MAX;
 
 /// One event at a time. Millions of events per second.
@@ -38,7 +38,7 @@ pub(crate) fn one_by_one(round: &Round) -> Result<Sample> {
     stream(round, 1)
 }
 
-/// Pushed and taken in chunks of 32. Millions of events per second.
+/// Events pushed and taken in chunks of 32. Millions of events per second.
 pub(crate) fn in_chunks(round: &Round) -> Result<Sample> {
     stream(round, CHUNK)
 }

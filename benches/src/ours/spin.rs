@@ -1,3 +1,5 @@
+//! Waiting for memory to change, and a computation of known length.
+
 use std::time::Instant;
 
 use crate::cores::Cores;

@@ -1,3 +1,5 @@
+//! Tests of the computation and of its output.
+
 use super::html::page;
 use super::input::peers;
 use super::result::Calculation;

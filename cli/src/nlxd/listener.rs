@@ -95,18 +95,18 @@ impl Listener {
         Ok(Listener { socket, path: path.to_path_buf(), own: Some(OwnedName { inode, _lock: lock }) })
     }
 
-    /// Returns the path at which clients find it.
+    /// Returns the path at which clients find the socket.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns another descriptor for it.
+    /// Returns another descriptor of the socket.
     pub(super) fn share(&self) -> std::io::Result<OwnedFd> {
         self.socket.try_clone()
     }
 
-    /// Makes the porter accept its clients. A socket of systemd outlives this process, with the
-    /// clients that wait in it.
+    /// Makes the porter accept the socket's clients. A socket of systemd outlives this process,
+    /// with the clients that wait in it.
     pub(super) fn give_to(&self, porter: &Porter) -> Result<(), Failure> {
         let given = porter.listen(self.socket.as_fd(), self.own.is_some());
         given.map_err(|errno| refuse(&self.path, "the porter cannot have the socket", errno))

@@ -28,7 +28,7 @@ impl Signals {
         Ok(Signals(SignalFd::with_flags(&set, flags).context("cannot make a descriptor for signals")?))
     }
 
-    /// Waits for the next one; returns `None` if none came within this time.
+    /// Waits for the next signal; returns `None` if none came within this time.
     pub(super) fn wait(&self, time: Option<Duration>) -> Option<SignalRequest> {
         let timeout = time.and_then(|time| PollTimeout::try_from(time).ok()).unwrap_or(PollTimeout::NONE);
         let mut set = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];

@@ -80,7 +80,7 @@ impl Notify {
         Ok(Notify { socket, watchdog: limit.map(|limit| Duration::from_micros(limit) / 2) })
     }
 
-    /// Returns the interval at which it expects a sign of life.
+    /// Returns the interval at which systemd expects a sign of life.
     pub(super) fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }

@@ -16,9 +16,9 @@ pub(super) trait Part: Send + 'static {
     /// Handles START.
     fn start(&mut self, machine: &Machine) -> Result<(), Failure>;
     fn event(&mut self, machine: &Machine, event: Event) -> Result<(), Failure>;
-    /// Called after one or several events: sends the resulting operations together.
+    /// Sends together the operations that result from events. Called after one or several events.
     fn flush(&mut self, machine: &Machine) -> Result<(), Failure>;
-    /// Called at intervals: handles timeouts.
+    /// Handles timeouts. Called at intervals.
     fn tick(&mut self, machine: &Machine) -> Result<(), Failure>;
     fn status(&self, from: usize) -> Status;
 }
@@ -122,7 +122,7 @@ impl<P: Part> Work for Driven<P> {
         })
     }
 
-    /// Dropping this cancels operations in flight.
+    /// Does nothing: dropping this cancels the operations in flight.
     fn stop(&mut self) -> Result<(), Refusal> {
         Ok(())
     }

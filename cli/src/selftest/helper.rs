@@ -43,12 +43,12 @@ impl Helper {
         Ok(helper)
     }
 
-    /// Starts a server process behind it.
+    /// Starts a server process behind this helper.
     pub(super) fn peer(&self) -> Result<Peer, Failure> {
         Peer::behind(&self.socket, self.spin)
     }
 
-    /// Opens a domain on its network.
+    /// Opens a domain on the helper's network.
     pub(super) fn domain(&self) -> Result<Domain, Failure> {
         domain(&self.socket, self.spin)
     }

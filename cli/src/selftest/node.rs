@@ -1,5 +1,5 @@
-//! A node of a test: it takes commands from one console, and does the work that INIT assigns. Its
-//! role is open before.
+//! A node of a test: it takes commands from one console, and does the work that INIT assigns.
+//! Before INIT it has no role.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -91,7 +91,7 @@ impl Participants {
         Ok(Participants::new(&first.domain()?, servers, 0, clients)?.with(peers, helpers))
     }
 
-    /// Adds processes that end with it.
+    /// Adds processes that end with these participants.
     fn with(mut self, peers: Vec<Peer>, helpers: Vec<Helper>) -> Participants {
         self.nodes.peers = peers;
         self.nodes.helpers = helpers;

@@ -40,14 +40,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Starts one with its own node.
+    /// Starts a server process with its own node.
     pub(super) fn start(net: &str, port: u16, cpus: &CpuArgs) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
             peer.args(["--net", net, "--accept-port", &port.to_string()]).args(cpus.to_args());
         })
     }
 
-    /// Starts one behind a helper.
+    /// Starts a server process behind a helper.
     pub(super) fn behind(socket: &Path, spin: SpinArg) -> Result<Peer, Failure> {
         Peer::spawn(|peer| {
             peer.arg("--socket").arg(socket).args(spin.to_args());

@@ -1,3 +1,5 @@
+//! The counters of a node's network drivers.
+
 use lnet_node::{Node, O2ibCounters, SockCounters};
 
 /// A count: in words, as a JSON key, and the number.

@@ -1,3 +1,5 @@
+//! The totals that a node prints when it ends.
+
 use std::fmt;
 use std::time::Duration;
 

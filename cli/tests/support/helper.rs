@@ -14,12 +14,12 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// Starts one with this network and port, and waits until it serves.
+    /// Starts a helper with this network and port, and waits until it serves.
     pub fn start(net: &str, port: u16) -> Helper {
         Helper::start_on(&["--net", net, "--accept-port", &port.to_string()])
     }
 
-    /// Starts one with any options.
+    /// Starts a helper with any options.
     pub fn start_on(options: &[&str]) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
@@ -32,8 +32,8 @@ impl Helper {
         Helper { child, socket, _folder: folder }
     }
 
-    /// Returns whether it has no clients and nothing left of any, by the output of `nlx status
-    /// --json`.
+    /// Returns whether the helper has no clients and nothing left of any, by the output of `nlx
+    /// status --json`.
     pub fn is_idle(&self, status: &Value) -> bool {
         let own = &self.node(status)["helper"];
         let counts = ["clients", "tms", "buffers", "bytes", "operations"].map(|count| &own[count]);
@@ -45,7 +45,7 @@ impl Helper {
             .all(|count| count.as_u64().unwrap_or_else(|| panic!("{own}")) == 0)
     }
 
-    /// Returns its node from the output of `nlx status --json`.
+    /// Returns the helper's node from the output of `nlx status --json`.
     pub fn node<'a>(&self, status: &'a Value) -> &'a Value {
         let nodes = status["nodes"].as_array().unwrap_or_else(|| panic!("{status}"));
         let own = nodes.iter().find(|node| node["helper"]["socket"].as_str() == self.socket.to_str());

@@ -30,7 +30,7 @@ pub fn run(args: &[&str]) -> Output {
     nlx(args).output().expect("the tool starts")
 }
 
-/// Returns its standard error.
+/// Returns the tool's standard error.
 pub fn complaint(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -73,12 +73,12 @@ pub fn status() -> serde_json::Value {
 pub struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
-    /// Its first line of output.
+    /// The first line of the server's output.
     pub greeting: String,
 }
 
 impl Server {
-    /// Starts it and waits until it serves.
+    /// Starts the server and waits until it serves.
     pub fn start(mut command: Command) -> Server {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the tool starts");
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -96,14 +96,14 @@ impl Server {
         self.child.id()
     }
 
-    /// Returns the next line of its output.
+    /// Returns the next line of the server's output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line
     }
 
-    /// Waits for its end; returns the rest of its output.
+    /// Waits for the server's end; returns its exit status and the rest of its output.
     pub fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
         let mut rest = String::new();

@@ -5,13 +5,14 @@ use nlx_bev_cqueue::{Consumer, Heap, MIN_SLOTS, Memory, Producer};
 
 use super::Outcome;
 
-/// Largest number of slots of a memory: so few that short inputs reach every limit.
+/// Largest number of slots of a memory: few enough for short inputs to reach every limit.
 const MAX_SLOTS: u32 = 24;
 
 /// Largest number of operations of one input; further ones reach nothing new.
 const OPS_MAX: usize = 512;
 
-/// The first byte chooses the number of slots of the memory; each following byte is an operation.
+/// Runs operations on a queue and on its oracle. The first byte chooses the number of slots of the
+/// memory; each following byte is an operation.
 pub(super) fn oracle(bytes: &[u8]) -> Outcome {
     let [slots, ops @ ..] = bytes else { return Outcome::of("short") };
     let max_slots = slots_of(*slots);

@@ -19,8 +19,8 @@ pub(super) fn modprobe(bytes: &[u8]) -> Outcome {
     read(bytes, NodeConfig::from_modprobe)
 }
 
-/// A text is refused with a line number within it, or gives a configuration that reads back from
-/// its printed form.
+/// Reads a text. Checks that it is refused with a line number within it, or gives a configuration
+/// that reads back from its printed form.
 fn read(bytes: &[u8], read: fn(&str) -> Result<NodeConfig, NodeError>) -> Outcome {
     let text = String::from_utf8_lossy(bytes);
     match read(&text) {

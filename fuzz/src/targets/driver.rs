@@ -120,7 +120,7 @@ pub(super) fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The packets of the document in both directions, and those with the longest lists.
+/// Returns the packets of the document in both directions, and those with the longest lists.
 pub(super) fn packet_seeds() -> Vec<Vec<u8>> {
     let segment = |number: usize| Segment { arena: 1, offset: number as u64 * 4096, length: 4096 };
     let register = Request::Register { buffer: 1 << 32, segments: (0..SEGMENTS_MAX).map(segment).collect() };
@@ -134,7 +134,7 @@ pub(super) fn packet_seeds() -> Vec<Vec<u8>> {
     all
 }
 
-/// The ring entries of the document.
+/// Returns the ring entries of the document.
 pub(super) fn entry_seeds() -> Vec<Vec<u8>> {
     seeds(|name| name.starts_with("entry"))
 }

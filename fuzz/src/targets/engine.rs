@@ -77,10 +77,10 @@ struct EngineRun {
     verdicts: BTreeSet<&'static str>,
 }
 
-/// The first byte chooses the number of partitions. Steps follow, each a byte and its arguments:
-/// headers of both sizes arrive, messages are finalised in any order, with success or failure, once
-/// or twice; this node sends, posts and unlinks. At the end no message and no lease of memory may
-/// be left.
+/// Runs steps on an engine. The first byte chooses the number of partitions. Steps follow, each a
+/// byte and its arguments: headers of both sizes arrive, messages are finalised in any order, with
+/// success or failure, once or twice; this node sends, posts and unlinks. At the end no message and
+/// no lease of memory may be left.
 pub(super) fn engine(bytes: &[u8]) -> Outcome {
     let Some((&first, mut rest)) = bytes.split_first() else { return Outcome::of("empty") };
     let mut run = EngineRun::new(1 + usize::from(first & 1));
@@ -219,7 +219,7 @@ impl EngineRun {
             8 => self.post(LAZY, MdOptions::OP_PUT | MdOptions::TRUNCATE, Threshold::Limited(2)),
             9 => {
                 if let Some(at) = choice.checked_rem(self.mds.len()) {
-                    // It may have been unlinked by itself.
+                    // The descriptor may have been unlinked automatically.
                     let _ = self.engine.md_unlink(self.mds.swap_remove(at));
                 }
             }
@@ -236,7 +236,7 @@ impl EngineRun {
         rest
     }
 
-    /// A header arrives; with an odd choice an answer is to this node's last request.
+    /// Delivers a header. With an odd `choice` an answer is to this node's last request.
     fn arrive(&mut self, mut header: Header, choice: usize) {
         if let (true, Some(handle)) = (choice & 1 == 1, self.handles.last()) {
             match &mut header.body {
@@ -263,7 +263,7 @@ impl EngineRun {
         self.verdicts.insert(verdict);
     }
 
-    /// The network answers a GET by itself.
+    /// Finalises a GET as an LND does that writes the reply into the sink itself.
     fn get_directly(&mut self, choice: usize) {
         let Some(tx) = pick(&self.lnd.sending, choice / 2) else { return };
         let result = if choice & 1 == 0 { Ok(choice as u32 * 8) } else { Err(Errno::ENODATA) };
@@ -280,7 +280,7 @@ impl EngineRun {
         }
     }
 
-    /// This node sends a PUT or a GET.
+    /// Sends a PUT or a GET from this node.
     fn ask(&mut self, is_put: bool, choice: usize) {
         let md = self.md(MdOptions::empty(), Threshold::Limited(2));
         let here = choice % self.partitions;
@@ -334,8 +334,8 @@ fn nid(here: Nid) -> Nid {
     here.to_string().replacen(".3@", ".2@", 1).replacen("::3@", "::2@", 1).parse().expect("a NID")
 }
 
-/// Each recorded stream as it arrived, in one partition and in two, with finalisations and this
-/// node's own messages among its headers.
+/// Returns each recorded stream as it arrived, in one partition and in two, with finalisations and
+/// this node's own messages among its headers.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let lnet = |item: &Item| !item.header.is_empty();
     let recorded: Vec<_> = streams().into_iter().filter(|stream| stream.items.iter().any(lnet)).collect();

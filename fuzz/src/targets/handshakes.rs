@@ -15,9 +15,9 @@ use crate::corpus::streams;
 const SERVER4: Nid = Nid::new_numeric(Net::TCP, 0x0a4d_0003);
 /// The recorded active node over IPv4, 10.77.0.2@tcp.
 const CLIENT4: Nid = Nid::new_numeric(Net::TCP, 0x0a4d_0002);
-/// fd77::3@tcp.
+/// The recorded passive node over IPv6, fd77::3@tcp.
 const SERVER6: Nid = Nid::new_v6(Net::TCP, std::net::Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 3));
-/// fd77::2@tcp.
+/// The recorded active node over IPv6, fd77::2@tcp.
 const CLIENT6: Nid = Nid::new_v6(Net::TCP, std::net::Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2));
 
 const INTERFACE: LocalInterface = LocalInterface { pid: Pid::LNET, incarnation: 7 };
@@ -26,7 +26,7 @@ fn interface(nid: Nid) -> Option<LocalInterface> {
     [SERVER4, SERVER6].contains(&nid).then_some(INTERFACE)
 }
 
-/// The passive side.
+/// Runs the passive side on the bytes of an active one, whole and in pieces.
 pub(super) fn acceptor(bytes: &[u8]) -> Outcome {
     let whole = accept([bytes]);
     same(&accept(bytes.chunks(1)), &whole, "byte by byte");
@@ -97,7 +97,8 @@ fn hello_of(bytes: &[u8]) -> Hello {
     }
 }
 
-/// The active side; the first byte chooses the connection that it requests.
+/// Runs the active side on the bytes of a passive one. The first byte chooses the connection that
+/// it requests.
 pub(super) fn connector(bytes: &[u8]) -> Outcome {
     let Some((choice, stream)) = bytes.split_first() else { return Outcome::of("empty") };
     let attempt = attempt(*choice);

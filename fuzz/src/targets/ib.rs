@@ -12,8 +12,8 @@ use crate::corpus::rdma;
 /// Bytes of the longest message, and more behind it, which is not read.
 pub(super) const MESSAGE_INPUT_MAX: usize = MESSAGE_MAX + 64;
 
-/// A message is written back with the same meaning and, where all of it is read, with the same
-/// bytes.
+/// Reads a message, and checks that it is written back with the same meaning and, where all of it
+/// is read, with the same bytes.
 pub(super) fn message(bytes: &[u8]) -> Outcome {
     let message = match Message::parse(bytes) {
         Ok(message) => message,
@@ -67,7 +67,7 @@ fn detail(body: &Body<'_>) -> (u64, usize) {
     }
 }
 
-/// A reject record is written back with the same bytes, padding apart.
+/// Reads a reject record, and checks that it is written back with the same bytes, padding apart.
 pub(super) fn reject(bytes: &[u8]) -> Outcome {
     let reject = match Reject::parse(bytes) {
         Ok(reject) => reject,

@@ -16,7 +16,7 @@ const O2IB: Net = Net::new(NetType(5), 0);
 const HERE: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 3));
 const PEER: Nid = Nid::new_v4(O2IB, Ipv4Addr::new(10, 77, 0, 2));
 
-/// Small, so that short inputs reach every limit.
+/// Limits of the connection that are small enough for short inputs to reach each of them.
 const LIMITS: Limits = Limits { depth: 3, high_water: 2, sends: 4, works: 12, messages: 6, keepalive_ns: 50 };
 
 /// Number of steps: the low part of a byte selects one. The rest of the byte selects an object for
@@ -78,7 +78,7 @@ impl Driver {
                 self.now_ns += choice as u64 * 10;
                 _ = self.conn.late(self.now_ns);
             }
-            // The same four times, so that inputs get far.
+            // Some of these steps four times, so that inputs get far.
             8 => (0..4).for_each(|_| self.emit(0)),
             9 => (0..4).for_each(|_| self.complete(0)),
             10 => (0..4).for_each(|_| self.repost(0)),
@@ -161,7 +161,7 @@ impl Driver {
         item.into_iter().for_each(|item| self.came_back(item));
     }
 
-    /// The peer sends a message: credits, and for an answer cookie and status.
+    /// Delivers a message of the peer: credits, and for an answer cookie and status.
     fn receive<'a>(&mut self, choice: usize, rest: &'a [u8]) -> &'a [u8] {
         let Some(([credits, which, status @ ..], rest)) = rest.split_first_chunk::<4>() else { return &[] };
         let cookie = match usize::from(*which).checked_sub(self.cookies.len()) {
@@ -205,7 +205,8 @@ impl Driver {
         rest
     }
 
-    /// The connection must be closed; it must not break if it is not.
+    /// Checks and records an error of the peer. The driver would close the connection; without that
+    /// it must not break either.
     fn breach(&mut self, error: &ConnError) {
         same(error.errno(), Errno::EPROTO, "what the peer did");
         self.seen |= match error {
@@ -273,7 +274,8 @@ fn header(get: bool, payload_length: u32) -> Header {
     Header { dest: ProcessId::lnet(HERE), src: ProcessId::lnet(PEER), payload_length, body }
 }
 
-/// A transfer of each kind from either side that succeeds, then each with a fault.
+/// Returns inputs with a transfer of each kind from either side that succeeds, then each with a
+/// fault.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let step = |step: u8, choice: u8| step + STEPS * choice;
     let receive = |kind: u8, credits: u8, which: u8, status: i16| {

@@ -31,7 +31,7 @@ fn destination(nid: Nid) -> Destination {
     }
 }
 
-/// The passive side; the first byte chooses its rules.
+/// Runs the passive side. The first byte chooses its rules.
 pub(super) fn listener(bytes: &[u8]) -> Outcome {
     let Some((choice, private_data)) = bytes.split_first() else { return Outcome::of("empty") };
     let oldest = if choice & 1 == 0 { Version::V2 } else { Version::V1 };
@@ -70,8 +70,8 @@ fn agree(offer: &Offer) {
     same(established.link, Link { version, local: peer, peer: local }, "ends");
 }
 
-/// The active side: the first byte is the number of rejections that follow, 26 bytes each with kind
-/// and length first; the rest is an acceptance.
+/// Runs the active side. The first byte is the number of rejections that follow, 26 bytes each with
+/// kind and length first; the rest is an acceptance.
 pub(super) fn connector(bytes: &[u8]) -> Outcome {
     let attempt = Attempt {
         local: End { nid: ACTIVE, stamp: 8 },

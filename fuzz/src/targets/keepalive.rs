@@ -7,8 +7,8 @@ use super::{Outcome, same};
 /// Unit of time: the numbers of an input count it.
 const STEP_NS: u64 = 500_000_000;
 
-/// The first two bytes are version and silence; each further byte advances the time, then reports a
-/// received message, or polls.
+/// Compares the keepalive with the model. The first two bytes are version and silence; each further
+/// byte advances the time, then reports a received message, or polls.
 pub(super) fn keepalive(bytes: &[u8]) -> Outcome {
     let [version, silence, events @ ..] = bytes else { return Outcome::of("short") };
     let version = [Version::V2, Version::V3, Version::V4][usize::from(version % 3)];

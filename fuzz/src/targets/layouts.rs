@@ -12,7 +12,7 @@ use lnet_proto::{Body, ByteOrder, Decoded, Header, ProtoError};
 use super::{Outcome, same};
 use crate::corpus::{Item, streams};
 
-/// A header is written back with the same bytes, unused ones apart.
+/// Reads a header, and checks that it is written back with the same bytes, unused ones apart.
 pub(super) fn header(bytes: &[u8]) -> Outcome {
     let small = bytes.first_chunk::<{ Header::LEN }>().map(|bytes| {
         let header = Header::parse(bytes)?;
@@ -55,8 +55,8 @@ fn cleared(bytes: &[u8], unused: Range<usize>) -> Vec<u8> {
     bytes
 }
 
-/// A connection request is written back with the same bytes, and the passive side's verdict agrees
-/// with the parser.
+/// Reads a connection request. Checks that it is written back with the same bytes, and that the
+/// passive side's verdict agrees with the parser.
 pub(super) fn request(bytes: &[u8]) -> Outcome {
     let decoded = AcceptorRequest::decode(bytes);
     let verdict = AcceptorRequest::judge(bytes, |nid| nid.ipv4().is_some().then_some(()));
@@ -82,7 +82,8 @@ pub(super) fn request(bytes: &[u8]) -> Outcome {
     outcome_of_decoded(&decoded.map(|decoded| decoded.map(|request| request.version)))
 }
 
-/// A hello is read the same in any pieces, and written back with the same meaning.
+/// Reads a hello. Checks that it is read the same in any pieces, and written back with the same
+/// meaning.
 pub(super) fn hello(bytes: &[u8]) -> Outcome {
     let decoded = Hello::decode(bytes);
     match &decoded {
@@ -130,8 +131,8 @@ fn outcome_of_decoded<T: std::hash::Hash>(decoded: &Result<Decoded<T>, ProtoErro
     }
 }
 
-/// The first byte chooses version and byte order; the rest is a stream of messages, decoded to its
-/// end.
+/// Decodes a stream of messages to its end. The first byte chooses version and byte order; the rest
+/// is the stream.
 pub(super) fn decoder(bytes: &[u8]) -> Outcome {
     let Some((choice, mut rest)) = bytes.split_first() else { return Outcome::of("empty") };
     let version = [Version::V2, Version::V3, Version::V4][usize::from(choice % 3)];
@@ -182,8 +183,8 @@ fn check_prefix(frame: &Frame, raw: &[u8], order: ByteOrder) {
     }
 }
 
-/// Each byte is a cookie to acknowledge, except that some bytes send; a set of cookies is the
-/// model.
+/// Compares the queue of acknowledgements with a set of cookies. Each byte is a cookie to
+/// acknowledge, except that some bytes send.
 pub(super) fn ack_queue(bytes: &[u8]) -> Outcome {
     let mut queue = AckQueue::new();
     let mut owed = BTreeSet::new();

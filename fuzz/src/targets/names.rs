@@ -10,7 +10,7 @@ use super::{Outcome, same};
 /// Number of NIDs of a list that are checked one by one.
 const MEMBERS: usize = 200;
 
-/// Every value read from a text is read back from its printed form.
+/// Reads a text as each kind of value, and checks that a value is read back from its printed form.
 pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(bytes);
     let nid = reread::<Nid>(&text);
@@ -36,7 +36,7 @@ pub(super) fn nid_text(bytes: &[u8]) -> Outcome {
     ))
 }
 
-/// Every value read from bytes is canonical.
+/// Reads bytes as NIDs, and checks that every value is canonical.
 pub(super) fn nid_wire(bytes: &[u8]) -> Outcome {
     let (Some(bytes), Some(nid4)) = (bytes.first_chunk(), bytes.first_chunk()) else {
         return Outcome::of("short");

@@ -52,7 +52,8 @@ fn mended(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Offers of 1 and of 3 parts, and a descriptor, in the form that the documentation describes.
+/// Returns offers of 1 and of 3 parts, and a descriptor, in the form that the documentation
+/// describes.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let address = "10.0.0.1@tcp:12345:31:7".parse().expect("it is an address");
     let descriptor = |number: u64| {

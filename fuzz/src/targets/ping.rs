@@ -14,7 +14,8 @@ use crate::corpus::streams;
 /// large NIDs, of 24 bytes.
 pub(super) const INFO_MAX: usize = 16 + NIS_MAX * 24;
 
-/// Every limit is kept, and ping infos that are read are written back with the same meaning.
+/// Reads a ping info. Checks that every limit is kept, and that it is written back with the same
+/// meaning.
 pub(super) fn ping_info(bytes: &[u8]) -> Outcome {
     let info = match PingInfo::parse(bytes) {
         Ok(info) => info,

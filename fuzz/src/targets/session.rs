@@ -211,7 +211,7 @@ impl SessionRun {
         client.operate(at, buffer, self.cookie, kind);
     }
 
-    /// The network finalises one of the messages, with success or failure.
+    /// Finalises one of the network's messages, with success or failure.
     fn finalize(&mut self, choice: usize) {
         let result = if choice & 1 == 0 { Ok(()) } else { Err(Errno::EHOSTUNREACH) };
         let tx = {
@@ -297,8 +297,8 @@ const fn step(step: u8, choice: u8) -> u8 {
     step + STEPS * choice
 }
 
-/// Steps with arenas, buffers, transfer machines and all operations; and the packets and entries of
-/// the document.
+/// Returns steps with arenas, buffers, transfer machines and all operations; and the packets and
+/// entries of the document.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds: Vec<_> = courses().iter().map(|steps| [prelude(), steps.concat()].concat()).collect();
     for packet in driver::packet_seeds() {

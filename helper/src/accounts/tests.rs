@@ -1,3 +1,5 @@
+//! Tests of the accounts against a plain model.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

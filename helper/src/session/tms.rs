@@ -29,7 +29,7 @@ pub(super) struct Tms(Slots<Tm>);
 
 pub(super) struct Tm {
     lnet_tm: LnetTm<ClientSink>,
-    /// Limit of the events that its operations may need together.
+    /// Limit of the events that the machine's operations may need together.
     events_max: u32,
     /// The client's end of the sockets on which an event loop sleeps, once it has asked for it;
     /// kept for further requests.
@@ -56,7 +56,7 @@ impl Tms {
         }
     }
 
-    /// Checks that no page of their queues was lost.
+    /// Checks that no page of the event queues was lost.
     pub(super) fn check_memory(&self) -> Result<(), Violation> {
         self.0.iter().try_for_each(|tm| tm.sink().check())
     }

@@ -104,13 +104,13 @@ impl Drop for World {
     }
 }
 
-/// The connection has ended.
+/// The error that the connection has ended.
 #[derive(Debug)]
 struct Ended;
 
 struct Client {
     socket: OwnedFd,
-    /// Its notes hold references to the client's memory.
+    /// The fake LNet, whose notes hold references to the client's memory.
     lnet: Arc<FakeLnet>,
     ring: Option<(Producer<Submission, SharedMemory>, OwnedFd)>,
     /// Number of answers with ENOMEM.

@@ -22,7 +22,7 @@ pub(crate) struct Client {
     pub(crate) session: Session,
     pub(crate) welcome: Welcome,
     pub(crate) ring: Producer<Submission, SharedMemory>,
-    /// Its memory, for tests that corrupt it.
+    /// The memory of the ring, for tests that corrupt it.
     pub(crate) ring_memory: IoVec,
     /// The client's end of the doorbell.
     pub(crate) doorbell: OwnedFd,
@@ -34,7 +34,7 @@ pub(crate) struct Tm {
     pub(crate) handle: u64,
     pub(crate) address: Address,
     pub(crate) events: Consumer<BufferEvent, SharedMemory>,
-    /// Its memory, for tests that corrupt it.
+    /// The memory of the event queue, for tests that corrupt it.
     pub(crate) memory: IoVec,
 }
 

@@ -44,7 +44,7 @@ fn another_clients_handles_name_nothing() {
     assert_eq!(own.ended(buffer), Err(Errno::ENOENT));
 }
 
-/// After stop, after deregister, after release.
+/// A handle names nothing after its object was stopped, deregistered or released.
 // Covers: MT-233
 #[test]
 fn handles_of_old_name_nothing() {

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 use crate::client::{Client, ROOT, USER, operation, spoil};
 use crate::worlds::loopback;
 
-/// Valid packets, to be corrupted.
+/// Returns valid packets, to be corrupted.
 fn packets() -> Vec<Vec<u8>> {
     let address = "0@lo:12345:40:*".parse().unwrap();
     let segment = Segment { arena: 1 << 16, offset: 0, length: 8 };

@@ -10,7 +10,7 @@ use nlx_helper::{ClientQuotas, Credentials, Host, HostConfig, Policy};
 
 use crate::client::Client;
 
-/// A node that has only `0@lo`: every operation ends inside the call that starts it.
+/// Returns a host whose node has only `0@lo`: every operation ends inside the call that starts it.
 pub(crate) fn loopback() -> Arc<Host> {
     loopback_with(HostConfig::default())
 }
@@ -21,7 +21,8 @@ pub(crate) fn loopback_with(config: HostConfig) -> Arc<Host> {
     Host::new(engine, FakeDrive::new(), config)
 }
 
-/// A scripted LNet, in which operations stay in flight until the test ends them.
+/// Returns a scripted LNet, in which operations stay in flight until the test ends them, and its
+/// host.
 pub(crate) fn scripted() -> (Arc<FakeLnet>, Arc<Host>) {
     scripted_with(HostConfig::default())
 }
@@ -31,28 +32,28 @@ pub(crate) fn scripted_with(config: HostConfig) -> (Arc<FakeLnet>, Arc<Host>) {
     (lnet.clone(), Host::new(lnet, FakeDrive::new(), config))
 }
 
-/// A client of a node that has only `0@lo`.
+/// Returns the host of a node that has only `0@lo`, and a client of it.
 pub(crate) fn loopback_client(credentials: Credentials) -> (Arc<Host>, Client) {
     let host = loopback();
     let client = Client::connect(&host, credentials);
     (host, client)
 }
 
-/// A client above a scripted LNet.
+/// Returns a scripted LNet, its host, and a client of it.
 pub(crate) fn scripted_client(credentials: Credentials) -> (Arc<FakeLnet>, Arc<Host>, Client) {
     let (lnet, host) = scripted();
     let client = Client::connect(&host, credentials);
     (lnet, host, client)
 }
 
-/// A configuration with these quotas for all clients.
+/// Returns a configuration with these quotas for all clients.
 pub(crate) fn quotas(change: impl FnOnce(&mut ClientQuotas)) -> HostConfig {
     let mut quotas = ClientQuotas::default();
     change(&mut quotas);
     HostConfig { quotas, ..HostConfig::default() }
 }
 
-/// A configuration with this policy.
+/// Returns a configuration with this policy.
 pub(crate) fn policy(policy: Policy) -> HostConfig {
     HostConfig { policy, ..HostConfig::default() }
 }

@@ -142,7 +142,7 @@ fn exchange(from: &Party, to: &Party) {
     assert!(numbers.eq((0..BATCH).map(|number| number.to_le_bytes().to_vec())));
 }
 
-/// Bulk in both directions, from and to memory of both kinds.
+/// Transfers bulk in both directions, from and to memory of both kinds.
 fn transfer(passive: &Party, active: &Party) {
     let length = BULK as u64;
     let bytes: Vec<u8> = (0..BULK).map(|at| (at * 7 + 3) as u8).collect();

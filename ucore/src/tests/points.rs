@@ -61,7 +61,7 @@ points! {
     SegmentsAnswered,
     /// Removed from this side's table; its memory still exists.
     BufferForgotten,
-    /// Its memory may be reused; the helper still knows the buffer.
+    /// The buffer's memory may be reused; the helper still knows the buffer.
     BufferDropped,
     DeregisterDue,
     DeregisterPushed,
@@ -69,14 +69,14 @@ points! {
     /// A transfer machine.
     StartAsked,
     StartAnswered,
-    /// Its event queue is mapped.
+    /// The event queue of the transfer machine is mapped.
     EventsMapped,
     /// A socket for event loops.
     BellAsked,
     BellAnswered,
     /// The event loop's descriptor is complete.
     LookoutMade,
-    /// Its sleep is announced.
+    /// The event loop's sleep is announced.
     Armed,
     /// The announced sleep is over.
     Disarmed,
@@ -113,11 +113,11 @@ points! {
     SyncAnswered,
     /// About to check whether the helper sleeps.
     DoorbellDue,
-    /// It is awake, or has been woken.
+    /// The helper is awake, or has been woken.
     DoorbellDone,
     /// About to wait for the helper to carry out the entries of the ring.
     SettleBegun,
-    /// It has done so without a request.
+    /// The helper has carried out the entries, without a request.
     Settled,
 
     /// A waiter has found nothing, and is about to sleep.
@@ -156,7 +156,7 @@ points! {
     EndKnown,
     /// An operation that the helper has not ended is over on this side, except for its leases.
     OperationLost,
-    /// Its leases are kept.
+    /// The leases of the lost operation are kept.
     LeasesKept,
     /// Another link is about to be made.
     ConnectingAgain,
@@ -216,7 +216,7 @@ impl Point {
         Point::ALL[self as usize + 1]
     }
 
-    /// Called when the code reaches this point.
+    /// Kills the process if it is to end at this point. Called when the code reaches the point.
     pub(crate) fn hit(self) {
         if let Some(trap) = TRAP.get() {
             trap.meet(self);

@@ -87,8 +87,8 @@ fn beside_busy(round: &Round) -> Result<Trips> {
 struct Trips(Vec<Duration>);
 
 impl Trips {
-    /// Measures. Messages continue while the others are started, because the other side waits for
-    /// them only for a short time.
+    /// Measures the times of messages beside the processes that `start` starts. Messages continue
+    /// during the start, because the other side waits for them only for a short time.
     fn beside<T: Send>(round: &Round, start: impl FnOnce(&Helper) -> Result<T> + Send) -> Result<Trips> {
         pingpong::trips_beside(round, NetworkPath::OneHelper, |helper, trip| {
             let _others = while_it_works(|| start(helper), trip)?.0?;

@@ -48,7 +48,7 @@ impl Helper {
         self.server.pid()
     }
 
-    /// Opens a domain as a client of it.
+    /// Opens a domain as a client of this helper.
     pub(crate) fn domain(&self) -> Result<Domain> {
         through(&self.path)
     }

@@ -77,8 +77,8 @@ fn longest_of(time: Duration, trip: Trip<'_>) -> Result<Duration> {
     Ok(longest)
 }
 
-/// Starts an attacker of this helper. Messages continue meanwhile, because the other side waits for
-/// them only for a short time.
+/// Starts an attacker of this helper. Messages continue during the start, because the other side
+/// waits for them only for a short time.
 fn started(name: &str, helper: &Helper, round: &Round, args: &[u64], trip: Trip<'_>) -> Result<Server> {
     let own = [helper.path().display().to_string(), helper.address()];
     let args: Vec<String> = own.into_iter().chain(args.iter().map(u64::to_string)).collect();

@@ -32,7 +32,7 @@ const BUDGET: usize = 64;
 /// Submissions between two readings of the clock.
 const TURN: u64 = 1024;
 
-/// The last submission's cookie.
+/// Cookie of the submission that ends a stream; no other submission has it.
 const END: u64 = u64::MAX - 1;
 const LAST: Range<u64> = END..END + 1;
 
@@ -88,13 +88,13 @@ pub(crate) fn there_and_back(round: &Round) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The helper of [`one_by_one`] and [`in_batches`].
+/// Runs the helper of [`one_by_one`] and [`in_batches`].
 pub(crate) fn take(_: Cores, _: &[String]) -> Result<()> {
     let ([ring, doorbell], _link) = link::take()?;
     serve(ring, doorbell, |_| Ok(()))
 }
 
-/// The helper of [`there_and_back`].
+/// Runs the helper of [`there_and_back`].
 pub(crate) fn echo(_: Cores, _: &[String]) -> Result<()> {
     let ([ring, doorbell, events], _link) = link::take()?;
     let memory = attach(events)?;

@@ -62,7 +62,7 @@ impl Pair {
         Ok(Pair { stations: [server, client], seen: [server_seen, client_seen], mds, steps: 0 })
     }
 
-    /// Runs one of each to its end.
+    /// Runs a small PUT, a bulk PUT and a bulk GET to their ends.
     fn step(&mut self) -> Result<()> {
         self.steps += 1;
         let [_, client] = &self.stations;

@@ -1,3 +1,5 @@
+//! Bulk transfers of a transfer machine to itself.
+
 use nlx::Buffer;
 
 use super::pair::in_process;

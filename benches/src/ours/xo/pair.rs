@@ -17,14 +17,14 @@ use crate::server::Server;
 /// The path of the two sides of a measurement to the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NetworkPath {
-    /// Each has the whole stack inside.
+    /// Each side has the whole stack inside.
     InProcess,
-    /// Each has a separate helper process, which runs on the same core.
+    /// Each side has a separate helper process, which runs on the same core.
     Helpers,
-    /// Each has a separate helper process, on a core that nothing else of the measurement uses, so
-    /// that all can poll.
+    /// Each side has a separate helper process, on a core that nothing else of the measurement
+    /// uses, so that all can poll.
     HelpersApart,
-    /// Both are clients of one helper.
+    /// Both sides are clients of one helper.
     OneHelper,
 }
 

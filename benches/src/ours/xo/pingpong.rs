@@ -16,10 +16,11 @@ pub(crate) const NAME: &str = "xo-pingpong";
 
 const MESSAGE: usize = 64;
 
-/// Long compared with a message, short compared with disturbances of the machine.
+/// Length of the intervals in which messages with and without the other work alternate: long
+/// compared with a message, short compared with disturbances of the machine.
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// Microseconds one way, with default waits.
+/// Messages answered by messages, with default waits: microseconds one way.
 pub(crate) fn default(round: &Round) -> Result<Sample> {
     by(round, NetworkPath::InProcess)
 }

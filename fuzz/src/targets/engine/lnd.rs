@@ -6,7 +6,7 @@ use lnet_api::{Delivery, Lnd, LndError, NiLimits, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use parking_lot::Mutex;
 
-/// Few, so that messages wait for credits.
+/// Limits of the NI, with few credits, so that messages wait for them.
 const LIMITS: NiLimits = NiLimits { credits: 6, peer_credits: 3, timeout_ns: 50_000_000_000 };
 
 /// Messages in progress.

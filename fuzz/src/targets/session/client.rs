@@ -254,7 +254,7 @@ pub(super) fn write_within(memory: &IoVec, offset: u64, value: &[u8]) {
     }
 }
 
-/// The memory that a client maps before it seals it, in its own way.
+/// Maps memory before it is sealed. Returns its descriptor and the mapping.
 fn seen(fd: OwnedFd) -> (OwnedFd, IoVec) {
     let region = Region::attach(fd.try_clone().expect("a descriptor")).expect("the memory of a helper");
     (fd, IoVec::whole(region))
