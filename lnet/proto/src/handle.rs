@@ -17,7 +17,7 @@ pub struct WireHandle(pub [u8; 16]);
 /// The bits of an interface cookie that nlx reserves. The reference's cookies are nanoseconds since
 /// 1970 (lnet-wire 5), in which these bits are 0 until 2043.
 const MARK: u64 = 7 << 61;
-/// The mark of a handle whose owner takes refusals. It is no prefix of [`WireHandle::NONE`].
+/// The mark of a handle whose owner accepts refusals. It is no prefix of [`WireHandle::NONE`].
 const TAKES_REFUSALS: u64 = 5 << 61;
 /// The mark of a handle in a refusal.
 const REFUSAL: u64 = 6 << 61;
@@ -35,7 +35,7 @@ impl WireHandle {
         interface_cookie & !MARK
     }
 
-    /// Returns this handle with the mark that its owner takes refusals.
+    /// Returns this handle with the mark of an owner that accepts refusals.
     #[must_use]
     pub const fn taking_refusals(self) -> WireHandle {
         self.marked(TAKES_REFUSALS)

@@ -414,7 +414,8 @@ impl SocketFile {
         reference(&self.fd)
     }
 
-    /// Returns its creation time, in seconds since 1970.
+    /// Returns its modification time, which for a socket is that of its creation, in seconds since
+    /// 1970.
     pub(super) fn made_s(&self) -> u64 {
         self.stat.st_mtime.try_into().unwrap_or(0)
     }

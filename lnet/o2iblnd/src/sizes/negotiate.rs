@@ -57,7 +57,7 @@ pub enum Answer {
 pub struct Agreed {
     /// Its depth.
     pub depth: u16,
-    /// Its most fragments.
+    /// The maximum number of fragments of a transfer.
     pub fragments: u16,
     /// The queues of the active side: made for the parameters that it asked for, even if it was
     /// granted less.

@@ -53,7 +53,7 @@ impl HostEndpoint {
         self.queues.as_ref().ok_or(Errno::ENOTCONN)
     }
 
-    /// Carries out a step with the queue pair's number; an error names the endpoint.
+    /// Runs `step` with the endpoint's queues; an error names the step, `what`, and the endpoint.
     fn step(&self, what: &str, step: impl FnOnce(&Queues) -> Result<(), Errno>) -> Result<(), FabricError> {
         self.queues().and_then(step).map_err(|errno| self.explain(what, errno))
     }

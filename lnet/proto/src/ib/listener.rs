@@ -53,7 +53,7 @@ pub enum Destination {
 pub struct Refusal {
     /// The record for the peer.
     pub record: Reject,
-    /// The reason, for this node's use.
+    /// The reason, for this node's own messages and errno.
     pub cause: ProtoError,
 }
 
