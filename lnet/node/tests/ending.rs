@@ -60,7 +60,7 @@ struct Trouble {
     _deaf: Deaf,
 }
 
-/// The numbers of its own operations.
+/// The numbers of the station's operations.
 const STUCK: u64 = 1;
 const CONNECTING: u64 = 2;
 

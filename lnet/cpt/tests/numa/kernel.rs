@@ -36,7 +36,7 @@ pub(crate) fn nodes_of_pages(memory: &[u8]) -> Vec<Result<usize, Errno>> {
     let pages: Vec<_> = memory.chunks(4096).map(<[u8]>::as_ptr).collect();
     let mut status = vec![libc::c_int::MIN; pages.len()];
     // SAFETY: without target nodes, move_pages moves nothing: it reads the `pages.len()` addresses,
-    // which it looks up in this process (0), and writes as many numbers to `status`. Both vectors
+    // which it looks up in this process (0), and writes one number each to `status`. Both vectors
     // live through the call.
     let rc = unsafe {
         libc::syscall(

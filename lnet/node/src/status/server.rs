@@ -118,7 +118,7 @@ impl ServerState {
     }
 }
 
-/// Writes as much as fits into the socket buffer, which is all of it. Never waits for a reader.
+/// Writes the text into the socket buffer, which has room for all of it. Never waits for a reader.
 fn answer(mut reader: &UnixStream, text: &str) -> io::Result<usize> {
     reader.set_nonblocking(true)?;
     reader.write(text.as_bytes())

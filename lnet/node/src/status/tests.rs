@@ -254,7 +254,7 @@ fn an_answer_that_is_there_is_read_after_the_deadline() {
     assert!(nodes.remove(0).read(Instant::now()).unwrap().ends_with('}'));
 }
 
-/// Closing descriptors that come with an answer could take as long as its sender wants.
+/// The sender of descriptors can delay their closing without limit.
 #[test]
 fn descriptors_cannot_come_with_an_answer() {
     use nix::errno::Errno;

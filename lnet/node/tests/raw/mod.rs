@@ -53,7 +53,7 @@ pub struct Seen {
     /// Valid answers to its own pings.
     pub answers: AtomicUsize,
     pub pushes: AtomicUsize,
-    /// Valid acknowledgements of its own pushes.
+    /// Valid acknowledgements of this node's pushes.
     pub acks: AtomicUsize,
     /// Completed handshakes.
     pub hellos: AtomicUsize,
@@ -111,9 +111,9 @@ const ACK: u32 = 0;
 const PUT: u32 = 1;
 const GET: u32 = 2;
 const REPLY: u32 = 3;
-/// The handle of its own ping.
+/// The handle of this node's ping.
 const MY_HANDLE: [u8; 16] = *b"a ping of mine..";
-/// The handle of its own push.
+/// The handle of this node's push.
 const MY_PUSH: [u8; 16] = *b"a push of mine..";
 
 struct Connection<'a> {

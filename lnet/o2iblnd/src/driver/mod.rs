@@ -191,9 +191,9 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         }
     }
 
-    /// Returns the time at which the peer was last heard from. It is a sign of life even while
-    /// messages are held: some receive buffers are reserved for held messages and others for NOOPs,
-    /// so that a peer can always send one.
+    /// Returns the time of the last message received from the peer; `None` without a connection. A
+    /// peer can send a sign of life even while its messages are held: some receive buffers are
+    /// reserved for held messages, and others for NOOPs.
     fn heard_ns(&self, peer: &Peer) -> Option<u64> {
         let state = peer.state.lock();
         state

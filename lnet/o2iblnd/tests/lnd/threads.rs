@@ -229,8 +229,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     bed.end(nodes);
 }
 
-/// Returns a configuration with timeouts so long that no timer wakes a thread that has missed an
-/// event.
+/// Returns a configuration with long timeouts: no timer wakes a thread that has missed an event.
 fn patient() -> O2ibConfig {
     O2ibConfig { timeout_s: 1_000, keepalive_s: 4_000, ..O2ibConfig::default() }
 }
