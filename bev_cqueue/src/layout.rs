@@ -63,10 +63,10 @@ impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'static> Event 
 pub struct Header {
     pub(crate) identity: Identity,
     pub(crate) consumer: ConsumerLine,
-    /// For a thread that sleeps.
+    /// The sleep word of a thread.
     pub(crate) wake: WakeLine,
-    /// For an event loop that sleeps on a descriptor; or for the producer, while it waits until the
-    /// consumer has taken events.
+    /// The sleep word of an event loop that sleeps on a descriptor, or of the producer while it
+    /// waits until the consumer has taken events.
     pub(crate) loop_handle: WakeLine,
     pub(crate) producer: ProducerLine,
 }

@@ -373,8 +373,8 @@ impl<T, A> Slots<T, A> {
     }
 }
 
-/// For indices that are known to have an object, such as those of lists through the table. Panics
-/// otherwise.
+/// Access by an index that is known to have an object, such as one of a list through the table.
+/// Panics if it has none.
 impl<T, A> Index<u32> for Slots<T, A> {
     type Output = T;
 

@@ -205,8 +205,8 @@ fn a_producer_outlives_a_consumer_killed_at_any_point() {
     }
 }
 
-/// After the consumer has ended: the ring takes events until it is full, or until the producer
-/// notices a shrink of which it was not notified.
+/// Checks that, after the consumer has ended, the ring takes events until it is full, or until the
+/// producer notices a shrink that it has not accepted.
 fn fills_to_the_brim(server: &mut Server, point: Point) {
     let untold = matches!(point, Point::ShrinkPublished | Point::ShrinkDiscarded);
     let mut pushes = (0..=MAX_SLOTS).map(|_| server.producer.push([0; 15]));

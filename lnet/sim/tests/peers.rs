@@ -8,7 +8,7 @@ mod peers;
 #[global_allocator]
 static HEAP: heap::CountingHeap = heap::CountingHeap;
 
-/// As `lnet-sim peers`, which prints the result.
+/// Measures what `lnet-sim peers` prints.
 #[test]
 fn peers_and_buffers_cost_little() {
     let cost = peers::measure(100_000, 100_000).unwrap();

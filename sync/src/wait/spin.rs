@@ -26,7 +26,8 @@ const WEIGHT: u32 = 4;
 /// off and some short ones turn it on.
 const CUT: u32 = 4;
 
-/// While spinning does not pay, it is retried after 2, 4, 8, … waits, up to 2 to the power of this.
+/// The binary logarithm of the maximum pause between retries: while spinning does not pay, it is
+/// retried after 2, 4, 8, … waits.
 const RETRY_SHIFT_MAX: u32 = 8;
 
 /// A poll that took longer was preempted; a poll of sockets takes a few microseconds.
@@ -39,7 +40,7 @@ const POLLS_PER_CLOCK: usize = 16;
 /// The spin state of a waiter: its limit, and the estimate of how long its waits take. One thread
 /// at a time uses it.
 ///
-/// For a waiter that polls and sleeps by itself:
+/// Example of a waiter that does its polls and sleeps without a [`Sleeper`](crate::Sleeper):
 ///
 /// ```
 /// use nlx_sync::{DEFAULT_SPIN, Spin};

@@ -14,7 +14,8 @@ use crate::PATIENCE;
 use crate::buffers::{bytes, filled, pattern, whole};
 use crate::events::EventLog;
 
-/// More than partitions, so that each partition gets some.
+/// The number of rounds of an exchange: more than a node has partitions, so that each partition
+/// gets some.
 const ROUNDS: u64 = 12;
 
 /// A node with an event queue.

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 
 use super::wire::PACKET_MAX;
 
-/// More descriptors than any reply has.
+/// The maximum number of descriptors received with a packet: more than any reply has.
 const FDS_MAX: usize = 4;
 
 /// A packet, and the descriptors that came with it.

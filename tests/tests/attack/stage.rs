@@ -237,7 +237,8 @@ impl Stage {
     }
 }
 
-/// Memory that devices access is locked; root may raise the limit for the processes that it starts.
+/// Raises the limit of locked memory, which root may do for the processes that it starts: memory
+/// that devices access is locked.
 fn lift_memory_limit() {
     use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).unwrap();

@@ -91,7 +91,7 @@ fn floods_of_requests_and_entries() {
 }
 
 /// Hundreds of clients connect, use all kinds of resources, and die; some do not even send a hello.
-/// Nothing is left.
+/// The helper releases all their resources.
 // Covers: MT-234, MT-237
 #[test]
 fn hundreds_of_clients_come_and_die() {

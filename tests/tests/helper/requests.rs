@@ -199,7 +199,7 @@ fn every_field_wrong() {
     }
     assert_eq!(outfit_of(&helper), before, "something has changed");
 
-    // Each of them when it is valid.
+    // The same requests succeed when they are valid.
     let right = [
         (kind::CREATE_ARENA, create),
         (kind::REGISTER, register),

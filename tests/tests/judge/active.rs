@@ -130,7 +130,8 @@ fn a_secure_node_closes_unprivileged_connections() {
     assert_eq!(report.passed(), ["address", "secure"]);
 }
 
-/// As on a real site: port 988, privileged source ports, the policies of kernel nodes.
+/// nlx passes with port 988, privileged source ports and the policies of kernel nodes, as on real
+/// sites.
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn kernel_ports() {

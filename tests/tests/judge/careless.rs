@@ -95,7 +95,7 @@ fn a_node_whose_hello_is_too_long_fails() {
     }
 }
 
-/// It listens on all addresses, IPv4 as well.
+/// The node listens on all addresses, including IPv4.
 #[test]
 fn a_node_that_listens_everywhere_fails() {
     for place in Place::of(15, 1).into_iter().filter(|place| place.to.is_large()) {

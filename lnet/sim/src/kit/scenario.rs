@@ -1,4 +1,4 @@
-//! From a seed to a world of whole nodes.
+//! The scenario of a world of whole nodes, drawn from a seed.
 
 use super::Transport;
 use crate::Rng;

@@ -52,9 +52,9 @@ counts! {
 /// Counts of the events in worlds of whole nodes: of the network, and of the nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorldSeen<N> {
-    /// Of the network.
+    /// The counts of the network.
     pub network: N,
-    /// Of the nodes and their programs.
+    /// The counts of the nodes and their programs.
     pub nodes: NodeSeen,
 }
 

@@ -154,7 +154,7 @@ pub(super) struct Due {
     pub(super) status: Result<(), Errno>,
     /// Bytes that are now in the MD.
     pub(super) content: Option<(u64, Arc<[u8]>)>,
-    /// It belongs to no message, and ends the MD.
+    /// Whether the event belongs to no message, and ends the MD.
     pub(super) last: bool,
 }
 
@@ -199,7 +199,7 @@ pub(super) struct Portal {
     /// The entries, including removed ones: later ones may be posted behind their positions.
     /// Entries of a unique portal have no order; here they are all in the first partition.
     pub(super) list: Vec<PortalEntry>,
-    /// By partition.
+    /// The tables, by partition.
     pub(super) tables: Vec<Table>,
     /// The partition at which the next message of a round-robin begins.
     pub(super) turn: usize,

@@ -176,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Returns whether an entry takes a message.
+    /// Returns the buffer if the entry takes the message, or the reason why it does not.
     pub(super) fn try_me(&self, node: usize, me: u64, wanted: &Wanted) -> Search {
         let node = &self.nodes[node];
         let Some(entry) = node.mes.get(&me) else { return Search::Nothing };

@@ -50,7 +50,7 @@ impl Model {
         }
     }
 
-    /// As [`Model::complete_out`], but returns the event that is due.
+    /// Completes a message as [`Model::complete_out`] does, but returns the event that is due.
     pub(super) fn end_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) -> Option<Due> {
         let node = &mut self.nodes[node];
         // A message to this node itself was counted at its beginning.

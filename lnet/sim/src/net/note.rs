@@ -51,7 +51,7 @@ pub enum Note {
 pub enum Judgement {
     /// Receive this number of bytes.
     Deliver(RxToken, usize),
-    /// Nothing remains to be done.
+    /// The message needs no further action.
     Done,
     /// Discard the payload.
     Discard,

@@ -95,8 +95,8 @@ impl Transport for Tcp {
     const STEPS: u64 = 300;
     const NIS: [usize; 3] = [1, 1, 2];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [5 * S, 150 * S];
-    /// On either side of `min_bulk` with headers of both forms and of the LND's buffers, and LNet's
-    /// maximum.
+    /// Sizes just below and above `min_bulk`, with headers of both forms, and the LND's buffers,
+    /// and LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = 8;
     /// So that it fills a small buffer of TCP.

@@ -60,8 +60,8 @@ fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
     assert_eq!(stage.lnd.counters().rx.peers_lost, 0);
 }
 
-/// Of four messages one has begun to leave on the connection: that one fails, and the others arrive
-/// whole.
+/// One of four messages has begun to leave on the connection that ends. It fails, and the others
+/// arrive whole.
 // Covers: S-208
 #[test]
 fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {

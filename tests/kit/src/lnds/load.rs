@@ -6,9 +6,10 @@ use lnet_nid::ProcessId;
 use super::{Kind, Node};
 use crate::buffers::{filled, whole};
 
-/// Only GETs whose data is written by RDMA are used: the REPLY of a small one is a separate
-/// message, and if it is lost the GET ends with the transaction's timeout.
+/// The lengths of PUTs.
 const LENGTHS: [usize; 4] = [64, 5000, 1 << 20, 3976];
+/// The lengths of GETs, whose data is written by RDMA. The REPLY of a shorter GET is a separate
+/// message, and if it is lost the GET ends with the transaction's timeout.
 const GET_LENGTHS: [usize; 2] = [5000, 1 << 20];
 
 /// Match bits of a server's buffers for PUTs.

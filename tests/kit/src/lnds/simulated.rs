@@ -72,7 +72,8 @@ impl Network {
         panic!("it never becomes so; wrong: {wrong:?}, seen: {seen:?}\n{}", states(nodes));
     }
 
-    /// Sleeps; returns whether any node is woken.
+    /// Sleeps until a node is woken or the deadline has passed; returns false if the network has no
+    /// event left that could wake one.
     fn sleep(&self, nodes: &[&Node<O2ib>], until_ns: Option<u64>) -> bool {
         let often = self.often.load(Ordering::Relaxed);
         let nap_ns = often.then(|| self.net.now_ns() + NAP_NS);

@@ -15,7 +15,7 @@ const ROUNDS: u32 = 3;
 
 /// The size in bytes of an arena that the greedy client fills.
 const ARENA: u64 = 4 << 20;
-/// More arenas than fit into little memory.
+/// The number of arenas of the greedy client: more than fit into a small memory.
 const ARENAS: usize = 16;
 /// The size of a page, or of a part of one, in bytes.
 const PAGE: usize = 4096;

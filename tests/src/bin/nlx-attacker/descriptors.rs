@@ -15,8 +15,8 @@ use crate::{Target, hold, number};
 
 /// The time limit for an answer to a packet with descriptors: a blocked helper gives none.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// After this number of connections in a row without an answer, the helper is considered blocked,
-/// or to refuse all.
+/// The number of consecutive connections without an answer after which the helper is considered
+/// blocked, or to refuse all descriptors.
 const UNANSWERED_MAX: u32 = 10;
 /// Requests whose answers do not fit into a socket: after them the helper reads nothing until
 /// answers are read.

@@ -11,7 +11,7 @@ use crate::{Target, hold, number};
 
 /// The portals that an ordinary user may use.
 const PORTALS: std::ops::RangeInclusive<u32> = 35..=63;
-/// After this number of refusals in a row, the helper gives no more machines.
+/// The number of consecutive refusals after which the helper is assumed to start no more machines.
 const REFUSALS_MAX: u32 = 64;
 
 pub(crate) fn attack(target: &Target, args: &[&str]) -> Result<Infallible, String> {

@@ -1,5 +1,5 @@
-//! More requests than a client may make, and among them packets with descriptors, some of which
-//! block in `close`; connections end and start anew during this: `throttled CONNECTIONS SOCKETS`.
+//! Sends more requests than a client may make, and among them packets with descriptors, some of
+//! which block in `close`; its connections end and start anew: `throttled CONNECTIONS SOCKETS`.
 
 use std::convert::Infallible;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,11 +13,11 @@ use nlx_tests::client::wire::{self, kind};
 
 use crate::{Target, hold, number};
 
-/// Requests of a connection in each turn, more than the helper executes in a turn.
+/// The number of requests of a connection in each turn: more than the helper executes in that time.
 const TURN: u64 = 32;
 /// Turns of all connections between two packets with a descriptor of the same connection.
 const QUIET_TURNS: usize = 4;
-/// Turns after which a connection ends, with whatever is in its socket.
+/// The number of turns after which a connection ends, whatever its socket contains.
 const LIFE_TURNS: usize = 24;
 /// The number of turns: some seconds of the helper's.
 const TURNS: usize = 1000;

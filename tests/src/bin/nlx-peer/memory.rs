@@ -4,7 +4,8 @@ use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region};
 
 use crate::random::Random;
 
-/// More would only use memory; a gap of this size shows a shift by any alignment.
+/// The maximum gap between fragments in bytes. It shows a shift by any alignment; larger gaps would
+/// only use memory.
 const GAP_MAX: usize = 7;
 
 /// A buffer whose shape derives from a seed.

@@ -69,7 +69,7 @@ pub(crate) trait Job {
         Outcome::Wrong(format!("this job does not know {}", words.command))
     }
 
-    /// Called at the deadline.
+    /// Acts at the job's deadline.
     fn due(&mut self, _: &Station, _now_ns: u64) -> Outcome {
         Outcome::GoesOn
     }

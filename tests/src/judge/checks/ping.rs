@@ -62,7 +62,8 @@ pub(super) fn cut(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// Many pings in one segment. Answers on one connection keep the order of the requests.
+/// Checks the answers to many pings in one segment. Answers on one connection keep the order of the
+/// requests.
 pub(super) fn burst(target: &Target) -> Verdict {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let requests: Vec<Message> = (0..64).map(|_| session.ping_request(0, DISCOVERY_SINK)).collect();
@@ -79,8 +80,9 @@ pub(super) fn burst(target: &Target) -> Verdict {
     Ok(())
 }
 
-/// As the kernel: a push follows the ping if the features have both bits. Three pushes, because the
-/// node must post the buffer again.
+/// Checks that the node takes pushes, if its features ask for them: as a kernel does, the judge
+/// pushes after a ping if the features have both bits. It pushes three times, because the node must
+/// post the buffer again.
 pub(super) fn push(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     if session.ping(0)?.features & feature::PUSHES != feature::PUSHES {
@@ -109,8 +111,8 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
     session.reply_to(&request).map(drop)
 }
 
-/// The answer goes to the identity in the header: a kernel opens a connection for it. An answer on
-/// the request's connection is harmless, too; it must then name that identity.
+/// Checks that the answer goes to the identity in the header: a kernel opens a connection for it.
+/// An answer on the request's connection is harmless, too; it must then name that identity.
 pub(super) fn source_pid(target: &Target) -> Verdict {
     const PID: u32 = 777;
     let incoming = target.listen()?;

@@ -7,9 +7,9 @@ use crate::judge::active::{Answer, Target};
 use crate::judge::session::{DISCOVERY_SINK, Session};
 use crate::judge::wire::{Hello, Order, kind, request};
 
-/// The node may not answer on its BULK_IN, so it connects. While it waits for the judge's hello,
-/// the judge offers a connection in the other direction. The answer then comes over the connection
-/// that has won.
+/// Checks a connection race. The node may not answer on its BULK_IN, so it connects. While it waits
+/// for the judge's hello, the judge offers a connection in the other direction. The answer must
+/// come over the connection that wins.
 pub(super) fn race(target: &Target) -> Verdict {
     let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::BULK_OUT])?;

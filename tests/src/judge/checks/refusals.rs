@@ -14,8 +14,8 @@ use crate::judge::wire::{
 /// The offset of the NID in a connection request.
 const NID_AT: usize = 8;
 
-/// Other NIDs, in both forms of the request; and the node's NID in its form, with each byte
-/// changed.
+/// Checks that the node refuses requests for other NIDs, in both forms of the request, and for its
+/// NID with any byte changed.
 pub(super) fn wrong_nid(target: &Target) -> Verdict {
     let hello = target.hello(target.version(), kind::CONTROL, new_incarnation()).bytes(Order::Little);
     let others = [target.nid.turned(1), target.nid.elsewhere(7), Nid::ANY, Nid::LOOPBACK];
@@ -104,8 +104,8 @@ pub(super) fn bad_hello(target: &Target) -> Verdict {
         .map_err(|fault| format!("no magic: {fault}"))
 }
 
-/// A peer has one CONTROL connection, and conns_per_peer of each bulk type, which is 1 unless a
-/// link is fast.
+/// Checks that the node refuses a further connection of a type. A peer has one CONTROL connection,
+/// and conns_per_peer of each bulk type, which is 1 unless a link is fast.
 pub(super) fn duplicate(target: &Target) -> Verdict {
     let mut session = Session::full(target)?;
     match session.offer(kind::CONTROL)? {

@@ -138,7 +138,7 @@ fn judge(shared: &PassiveShared, hello: &Hello, on: u32, message: &Message) -> R
     Ok(())
 }
 
-/// Checks a keepalive: its connection, and its distance from the one before.
+/// Checks a keepalive: its connection, and the time since the previous one.
 fn judge_keepalive(state: &mut PassiveState, nid: Nid, prefix: &Prefix, on: u32) {
     let PassiveState { record, peers, .. } = state;
     let Some(peer) = peers.get_mut(&nid).filter(|_| prefix.is_keepalive()) else { return };
