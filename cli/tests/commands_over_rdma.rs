@@ -213,7 +213,8 @@ fn helpers_are_killed_under_rdma_load() {
     let client = store.uploading(&again);
     drop(serving);
     store.ends();
-    // Its own helper lives: the client would wait for an answer for its whole timeout.
+    // The client's own helper lives: without this the client would wait for an answer for its whole
+    // timeout.
     drop(client);
     are_idle(&[again]);
 }

@@ -23,7 +23,7 @@ pub(super) struct ClientCounters {
     pub(super) refused_by_quota: Count,
     pub(super) refused: Count,
     pub(super) signals: Signals,
-    /// An event queue is full or corrupt.
+    /// Set once an event queue of the client was full or corrupt.
     pub(super) broken: AtomicBool,
 }
 

@@ -1,4 +1,5 @@
-//! Descriptors that the client has as well: its doorbell, and those that its event loops sleep on.
+//! Descriptors that the helper shares with a client: its doorbell, and those that its event loops
+//! sleep on.
 //!
 //! The last close of such a descriptor wakes every watcher of it, and waits for the lock of each
 //! epoll set that watches it. A client can hold that lock for any length of time, by an
@@ -16,8 +17,7 @@ use parking_lot::Mutex;
 use super::accounts::Charge;
 use super::porter::SHARED;
 
-/// The descriptors that the clients of one service thread share with it. Clones refer to the same
-/// set.
+/// The descriptors that one service thread shares with its clients. Clones refer to the same set.
 #[derive(Clone)]
 pub(super) struct Custody(TryArc<Mutex<CustodyState>>);
 
@@ -34,7 +34,7 @@ struct CustodyState {
 struct CustodyEntry {
     fd: TryArc<OwnedFd>,
     charge: Charge,
-    /// A porter has had it, so that the client may have it.
+    /// Set once a porter has had the descriptor, so that the client may have it.
     given: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct HostConfig {
     pub policy: Policy,
     /// Quotas where the policy does not set others.
     pub quotas: ClientQuotas,
-    /// Clients may have arenas on huge pages, if the host has some left.
+    /// Set if clients may have arenas on huge pages, as far as the host has some left.
     pub huge_pages: bool,
     /// The amounts that all clients together may hold, and the users' shares of them. Its groups
     /// come from the policy.

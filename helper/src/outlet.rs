@@ -38,8 +38,8 @@ pub(super) struct ClientSink {
     pub(super) reserved: Count,
     pub(super) dropped: Count,
     broken: AtomicBool,
-    /// The client has sealed the memory. Before that nothing of it is touched, and no operation
-    /// starts.
+    /// Set once the client has sealed the memory. Before that nothing of it is touched, and no
+    /// operation starts.
     open: AtomicBool,
     /// Reports whether the client has sealed the memory.
     seal: Mutex<Seal>,

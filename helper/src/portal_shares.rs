@@ -34,7 +34,7 @@ pub(super) struct PortalShares {
 struct PortalShare {
     group: Group,
     user: UserId,
-    /// Root's ids do not reduce the shares.
+    /// Set for ids of root, which do not reduce the shares.
     privileged: bool,
     count: u64,
 }

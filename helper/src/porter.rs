@@ -119,7 +119,7 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub struct Porter {
     /// Kills the previous porter, if any, starts one, and returns the end of its channel.
     start: Box<dyn Fn() -> Result<OwnedFd, Errno> + Send + Sync>,
-    /// The porter is a separate process, and never blocks.
+    /// Set if the porter is a separate process, which never blocks.
     is_process: bool,
     state: Mutex<PorterState>,
 }

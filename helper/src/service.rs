@@ -222,7 +222,7 @@ pub struct ServiceConfig {
     pub reply_timeout: Duration,
     /// Maximum wait for LNet to release memory, of a departed client or at the end of the service.
     pub quarantine: Duration,
-    /// Clients may send descriptors, as they can to every service before Linux 6.16. None is
+    /// Lets clients send descriptors, as they can to every service before Linux 6.16. None is
     /// received: a client that sends some is cut off.
     pub let_descriptors_pass: bool,
 }

@@ -50,7 +50,7 @@ pub struct Attachment(Attached);
 
 enum Attached {
     Memory(MemoryFd),
-    /// A descriptor that the client will have as well.
+    /// A descriptor that will be shared with the client.
     Shared(SharedFd),
 }
 
@@ -82,7 +82,7 @@ impl std::fmt::Debug for Attachment {
 }
 
 /// Performs one-time initialisation of the process with a first queue, so that no client is refused
-/// for want of it.
+/// because that initialisation fails.
 pub(super) fn prepare_process() {
     let refusal = Refusal::new(Errno::ENOMEM, Reason::System);
     // Without memory or descriptors the first client does it.
@@ -314,8 +314,8 @@ impl Session {
         self.record.counters.signals.take_owed_ns()
     }
 
-    /// Adds a descriptor that the client is to get as well, and that its user is charged for until
-    /// the porter has closed it.
+    /// Adds a descriptor that is to be shared with the client. The client's user is charged for it
+    /// until the porter has closed it.
     fn share(&self, fd: OwnedFd) -> Result<SharedFd, Refusal> {
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
         self.custody.share(fd, charge).map_err(starved)

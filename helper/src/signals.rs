@@ -41,9 +41,9 @@ pub(super) fn take_excused_ns() -> u64 {
 /// The signals of one client.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
-    /// Signals are deferred to the sweep over all clients.
+    /// Set while signals are deferred to the sweep over all clients.
     deferred: AtomicBool,
-    /// Some transfer machine has a deferred signal.
+    /// Set while some transfer machine has a deferred signal.
     pending: AtomicBool,
     /// Time of long signals for which its user has not rested yet.
     owed_ns: AtomicU64,

@@ -29,7 +29,7 @@ pub(crate) struct Arenas {
 
 struct ArenaEntry {
     arena: Arena,
-    /// The helper's names of it.
+    /// The helper's names of the arena's parts.
     parts: Vec<Part>,
 }
 

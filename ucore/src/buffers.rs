@@ -71,7 +71,7 @@ pub(crate) struct InFlight {
     pub(crate) started_ns: u64,
     /// Lease on the bytes that the helper reads.
     outgoing: Option<ReadVec>,
-    /// The helper reads and writes the shadow.
+    /// Set if the helper reads and writes the shadow.
     copied: bool,
 }
 

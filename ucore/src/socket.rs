@@ -38,7 +38,7 @@ pub(crate) struct Received {
     /// The packet's length; 0 when the other side is gone.
     pub(crate) bytes: usize,
     pub(crate) fds: Vec<OwnedFd>,
-    /// The packet was truncated.
+    /// Set if the packet was truncated.
     pub(crate) cut: bool,
 }
 

@@ -151,7 +151,7 @@ impl Rule {
     /// Returns the rights of the rule, on top of `base`.
     fn rights(&self, id: GroupId, base: Rights, quotas: ClientQuotas) -> Option<Rights> {
         let mut own = quotas;
-        // They were read once already.
+        // Cannot fail: the rights were read once already.
         let _ = self.quotas.iter().try_for_each(|table| read_quotas(&mut own, table));
         let rights = Rights {
             own_portals: self.own_portals.unwrap_or(base.own_portals),

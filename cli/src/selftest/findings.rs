@@ -208,7 +208,7 @@ mod tests {
             let outcome = findings.outcome(settings, SystemTime::UNIX_EPOCH, Ending::Complete);
             assert_eq!(outcome.errors(), u64::MAX);
             assert!(!outcome.passed());
-            // They can also be shown.
+            // The reports can also show these numbers.
             assert!(report::text(&outcome).to_string().contains("\nFAILED: "));
             serde_json::to_string(&report::json(&outcome)).unwrap();
             html::write(&outcome, &tempfile::tempdir().unwrap().path().join("report.html")).unwrap();

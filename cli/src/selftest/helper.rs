@@ -64,8 +64,8 @@ impl Helper {
 
 impl Drop for OwnProcess {
     fn drop(&mut self) {
-        // Its clients are gone, so it has nothing to save. An error means that it has ended
-        // already.
+        // The helper's clients are gone, so it has nothing to save. An error means that it has
+        // ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         // The folder contains at most its socket.

@@ -81,7 +81,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It has nothing to save; an error means that it has ended already.
+        // The server has nothing to save; an error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

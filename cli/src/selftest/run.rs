@@ -40,8 +40,8 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         let rules = faults::rules(text, 0, args.timeout.unwrap_or(TIMEOUT_WITH_FAULTS));
         let refused = |reason: String| Failure::at("arguments", Errno::EINVAL, format!("--faults: {reason}"));
         let rules = rules.map_err(|refusal| refused(refusal.reason))?;
-        // Its messages would all be on time, and the report would look as if the delays had been
-        // survived.
+        // Messages over the loopback would all be on time, and the report would look as if the
+        // delays had been survived.
         if args.net == "lo" && rules.iter().any(|rule| matches!(rule.action, FaultAction::Delay { .. })) {
             return Err(refused("messages over the loopback cannot be delayed".into()).hint("--net tcp"));
         }

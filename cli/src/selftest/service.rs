@@ -37,7 +37,7 @@ pub(super) trait Work {
         Err(Refusal::new(Errno::ENOENT, "no handler for START"))
     }
 
-    /// `from` is the index from which latencies are requested.
+    /// Returns the status, with the latencies from index `from` on.
     fn status(&mut self, from: usize) -> Result<Status, Refusal> {
         let _ = from;
         Err(Refusal::new(Errno::ENOENT, "no handler for STATUS"))

@@ -45,7 +45,7 @@ pub(super) struct Keeper {
     /// where there are few descriptors.
     first_max: usize,
     further_max: usize,
-    /// An attempt has failed that may succeed later.
+    /// Set if an attempt has failed that may succeed later.
     retry: bool,
 }
 
@@ -67,7 +67,7 @@ struct Kept {
     /// Set once `nlxd` has dropped it: the user that is charged, and the link to be notified of its
     /// end.
     leaving: Option<(u32, usize)>,
-    /// `nlxd` has not closed its own descriptor of it yet.
+    /// Set while `nlxd` has not closed its own descriptor of the same file.
     held: bool,
 }
 

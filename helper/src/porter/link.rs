@@ -19,9 +19,9 @@ pub(crate) struct Link {
     /// one.
     pub(crate) generation: u64,
     outbox: VecDeque<(Message, Option<OwnedFd>)>,
-    /// The system refuses to send descriptors for now, although there is room.
+    /// Set while the system refuses to send descriptors although there is room.
     refused: bool,
-    /// The porter is about to end: messages in the outbox are for the next one.
+    /// Set when the porter is about to end: messages in the outbox are for the next one.
     ending: bool,
 }
 

@@ -17,7 +17,7 @@ use crate::accounts::{Charge, Payer, Resource};
 pub(super) struct Lingering {
     pub(super) id: u64,
     pub(super) socket: OwnedFd,
-    /// The porter has a copy of the socket.
+    /// Set while the porter has a copy of the socket.
     pub(super) kept: bool,
     pub(super) payer: Payer,
     pub(super) admission: Option<Admission>,

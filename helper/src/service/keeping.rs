@@ -17,8 +17,8 @@ use crate::porter::{Message, SILENCE_MAX};
 pub(super) struct Leaving {
     user: UserId,
     holds: Holds,
-    /// The next porter gets its descriptor with the `Drop` that was not sent to the earlier one,
-    /// and needs no other. Set only while a porter takes over.
+    /// Set if the next porter gets the descriptor with the `Drop` that was not sent to the earlier
+    /// one, and needs no further copy. Set only while a porter takes over.
     taken_over: bool,
     /// For the status only: the charges in `holds` bound their number.
     _pending: Option<Charge>,
@@ -41,7 +41,7 @@ enum Holds {
     Place(Admission),
     /// The place of a refused client.
     Refused,
-    /// A descriptor that a client has as well.
+    /// A descriptor that is shared with a client.
     Descriptor(#[expect(dead_code, reason = "it is held, and dropped")] Charge),
 }
 

@@ -42,13 +42,13 @@ pub(super) struct Worker {
     pub(super) retry_ns: Option<u64>,
     /// Time of the first unanswered request to the porter.
     pub(super) asked_ns: Option<u64>,
-    /// A sign of life was requested.
+    /// Set while a sign of life is requested from the porter.
     pub(super) asking: bool,
-    /// The porter has the sockets of all clients.
+    /// Set while the porter has the sockets of all clients.
     pub(super) keeps_all: bool,
-    /// The porter has been asked to accept.
+    /// Set while the porter is to accept clients.
     pub(super) accepting: bool,
-    /// Descriptors that clients have as well.
+    /// Descriptors that the thread shares with its clients.
     pub(super) custody: Custody,
     /// Clients whose sockets or shared descriptors the porter has not closed yet.
     pub(super) leaving: HashMap<u64, Leaving, foldhash::fast::RandomState>,
@@ -56,7 +56,7 @@ pub(super) struct Worker {
     /// ones.
     pub(super) unread: Vec<u64>,
     pub(super) lingering: Vec<Lingering>,
-    /// Time of their next check.
+    /// Time of the next check of unread and lingering descriptors.
     pub(super) unread_ns: u64,
     /// End of the pause in accepting, for want of descriptors.
     pub(super) paused_until_ns: Option<u64>,
@@ -86,7 +86,7 @@ pub(super) struct Worker {
     pub(super) shutdown_at: Option<usize>,
     /// Number of clients whose ring is carried out for the last time.
     pub(super) quiescing: usize,
-    /// LNet has not released all leftovers.
+    /// Set while LNet has not released all leftovers.
     pub(super) leftovers: bool,
     /// Maximum units of work of one turn so far.
     pub(super) longest_turn: u64,

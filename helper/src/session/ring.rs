@@ -106,7 +106,7 @@ pub struct Drained {
     pub entries: usize,
     /// Units of work used, at most [`BULK_UNITS_MAX`] more than requested.
     pub units: usize,
-    /// The ring was empty before the budget was used up.
+    /// Set if the ring was empty before the budget was used up.
     pub is_over: bool,
 }
 

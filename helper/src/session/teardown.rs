@@ -27,7 +27,7 @@ pub(super) struct Closing {
     teardown: TryArc<SessionTeardown>,
     /// The transfer machine whose operations are being cancelled, with its handle.
     tm: Option<(u64, Tm)>,
-    /// Closing is complete.
+    /// Set once closing is complete.
     over: bool,
 }
 

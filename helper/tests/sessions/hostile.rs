@@ -33,7 +33,7 @@ impl Pair {
         Pair { host, liar, honest, tms, arenas }
     }
 
-    /// The honest client sends itself a message.
+    /// Has the honest client send itself a message, and checks that it arrives.
     fn honest_goes_on(&mut self) {
         let arena = self.arenas[1];
         let (from, to) = (self.honest.register(0, arena, 0, 64), self.honest.register(1, arena, 64, 64));

@@ -141,7 +141,7 @@ fn the_doorbell_rings_when_the_helper_sleeps() {
         QueueWord::consumer(client.ring.memory().clone()),
         Bell::eventfd(client.doorbell.try_clone().unwrap()),
     );
-    // It polls the ring from the first request on.
+    // The helper polls the ring from the first request on.
     client.done(&Request::Sync);
     client.push(&Entry::Cancel { tm: 1, buffer: BufferHandle(1 << 32), cookie: 0 });
     assert_eq!(waker.wake(), Ok(false), "it is awake");

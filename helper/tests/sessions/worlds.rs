@@ -46,7 +46,7 @@ pub(crate) fn scripted_client(credentials: Credentials) -> (Arc<FakeLnet>, Arc<H
     (lnet, host, client)
 }
 
-/// Returns a configuration with these quotas for all clients.
+/// Returns a configuration with the default quotas for all clients, as adjusted by `change`.
 pub(crate) fn quotas(change: impl FnOnce(&mut ClientQuotas)) -> HostConfig {
     let mut quotas = ClientQuotas::default();
     change(&mut quotas);

@@ -70,8 +70,8 @@ fn domain() -> std::sync::Arc<Ucore> {
     Ucore::connect(&HelperOptions::at(std::env::var_os(PATH).unwrap())).unwrap()
 }
 
-/// From now on any system call except `exit_group` and reading the clock, which is a call on few
-/// machines only, kills this thread and its process.
+/// Gives up system calls: from now on any call except `exit_group` and reading the clock, which is
+/// a call on few machines only, kills this thread and its process.
 fn give_up_system_calls() {
     /// Offset of the call's number in a filter's data.
     const NUMBER_AT: u32 = 0;

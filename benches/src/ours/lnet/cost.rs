@@ -73,7 +73,7 @@ pub(crate) fn serve_peers(_: Cores, args: &[String]) -> Result<()> {
     let start = |nids| Node::start(&nodes.config_of(nids)?).map_err(BenchError::nlx("start a peer"));
     let _peers = addresses.chunks(NIDS_EACH).map(start).collect::<Result<Vec<_>>>()?;
     server::ready("")?;
-    // Their own threads drive them.
+    // The nodes' own threads drive them.
     loop {
         std::thread::park();
     }

@@ -29,14 +29,14 @@ use station::Station;
 
 /// The network of two nodes.
 pub(crate) trait Network: Copy {
-    /// A node on it.
+    /// A node on the network.
     type Node;
     /// Name of the server that returns every message.
     const PINGPONG: &'static str;
     /// Name of the server with buffers of 1 MiB.
     const BULK: &'static str;
 
-    /// Chooses two addresses on it.
+    /// Chooses two addresses on the network.
     fn choose() -> Result<Self>;
     /// Returns the arguments of a server: the network's, and `more`.
     fn args(self, more: &[&dyn Display]) -> Vec<String>;

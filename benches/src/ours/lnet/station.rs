@@ -28,12 +28,12 @@ const PORTAL: u32 = 34;
 /// The way in which a thread waits for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It drives the node, and sleeps at once when nothing arrives.
+    /// The thread drives the node, and sleeps at once when nothing arrives.
     Sleep,
-    /// It drives the node, and polls for a while before it sleeps: the default.
+    /// The thread drives the node, and polls for a while before it sleeps: the default.
     Default,
-    /// It drives the node and never sleeps; if both sides share a core, it yields to the other
-    /// side.
+    /// The thread drives the node and never sleeps; if both sides share a core, it yields to the
+    /// other side.
     Poll(Cores),
 }
 

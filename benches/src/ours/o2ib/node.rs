@@ -38,7 +38,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // It exists: no other code removes it.
+        // The NI exists: no other code removes it.
         let _ = self.engine.remove_ni(self.id.nid);
     }
 }

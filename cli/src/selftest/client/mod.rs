@@ -97,7 +97,7 @@ impl Client {
         enough || self.is_time_up(now)
     }
 
-    /// Returns whether no further tries may begin either.
+    /// Returns whether no further tries may begin.
     fn is_time_up(&self, now: Duration) -> bool {
         now >= self.plan.duration || self.counters.errors >= ERRORS_ENOUGH
     }
