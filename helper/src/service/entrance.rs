@@ -162,7 +162,8 @@ impl Worker {
         self.clients.reserve(more)?;
         self.timers.reserve(self.clients.slots() + more)?;
         self.link.reserve(all)?;
-        // Clients in the list may have gone, so each of the others needs room beside them.
+        // The lists may still have entries of clients that have gone, so room for an entry of each
+        // current client is reserved beyond the present entries.
         let reserved = self.unread.try_reserve(clients);
         reserved.and_then(|()| self.lingering.try_reserve(clients)).map_err(|_| NoMemory)?;
         self.leaving.try_reserve(all - self.leaving.len()).map_err(|_| NoMemory)

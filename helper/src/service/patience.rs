@@ -153,9 +153,9 @@ mod tests {
             (500, queued(1001, 8, 791), None),
             (500, queued(1001, 8, 790), Some(200)),
             (100, queued(1000, 9, 300), Some(2000)),
-            // It has used processor time, too.
+            // The thread has blocked, and has used processor time, too.
             (500, queued(1100, 8, 700), Some(2000)),
-            // Time that is counted twice, or elsewhere, does not reduce the processor time.
+            // A waiting time that exceeds the rest of the turn does not reduce the processor time.
             (100, queued(1100, 8, 700), Some(2000)),
             // Not counted at one of the two times.
             (100, spent(1000, 8), Some(2000)),

@@ -157,7 +157,8 @@ impl<S> Schedule<S> {
             None => self.add(user, make()?)?,
         };
         let queue = self.queue(key);
-        // Connections in the queue may have gone, so each of the others needs room beside them.
+        // The queue may still have entries of connections that have gone, so room for an entry of
+        // each current connection is reserved beyond the present entries.
         let reserved = queue.ready.try_reserve(queue.connections + 1);
         if reserved.is_ok() {
             queue.connections += 1;

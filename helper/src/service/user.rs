@@ -29,7 +29,7 @@ impl Worker {
         let make = || Ok(User { requests: shared.rates.of(user, now_ns)?, parked: VecDeque::new() });
         let key = schedule.enter(user, make)?;
         let connections = schedule.connections(key);
-        // As in the schedule: waiting connections may have gone.
+        // As in the schedule: parked connections that have gone may still have entries.
         let reserved = schedule.state(key).map(|user| user.parked.try_reserve(connections));
         let reserved = reserved
             .transpose()
