@@ -16,14 +16,15 @@ const TIMER: u64 = u64::MAX - 1;
 /// The value of `timer_ns` while the timer is not set.
 const NEVER: u64 = u64::MAX;
 
-/// Readable descriptors that one call takes; the next call takes the rest.
+/// The maximum number of readable descriptors that one call returns; the next call returns the
+/// rest.
 const FOUND_AT_ONCE: usize = 72;
 
 /// One descriptor for a program that sleeps in an event loop: it combines a [`Sleeper`], a timer,
 /// and further descriptors that are added.
 ///
-/// It is used between [`Sleeper::prepare`] and [`PollHandle::finish`]. One thread at a time changes
-/// it.
+/// An event loop sleeps on it between [`Sleeper::prepare`] and [`PollHandle::finish`]. One thread
+/// at a time changes it.
 #[derive(Debug)]
 pub struct PollHandle {
     epoll: Epoll,
@@ -34,6 +35,8 @@ pub struct PollHandle {
 }
 
 impl PollHandle {
+    /// Creates a handle with a new sleeper and without further descriptors.
+    ///
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left: a handle takes three.
     pub fn new() -> Result<PollHandle, Errno> {

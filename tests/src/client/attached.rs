@@ -41,7 +41,7 @@ pub struct Arena {
     pub number: u32,
     /// Whether the memory is on huge pages.
     pub huge: bool,
-    /// The memory.
+    /// The client's mapping of the arena.
     pub memory: Memory,
     /// The descriptor of the memory.
     pub fd: OwnedFd,

@@ -41,7 +41,7 @@ pub mod place {
 /// A queue's memory, whose header was checked.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    /// The memory.
+    /// The mapping of the queue.
     pub memory: Memory,
     /// The number of slots in the memory.
     pub max_slots: u32,

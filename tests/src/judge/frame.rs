@@ -9,13 +9,13 @@ use super::wire::{Nid, Order, PID};
 pub const NOOP: u32 = 0xc0;
 /// The prefix of a message.
 pub const LNET: u32 = 0xc1;
-/// Message types.
+/// The message type of an ACK.
 pub const ACK: u32 = 0;
-/// Message types.
+/// The message type of a PUT.
 pub const PUT: u32 = 1;
-/// Message types.
+/// The message type of a GET.
 pub const GET: u32 = 2;
-/// Message types.
+/// The message type of a REPLY.
 pub const REPLY: u32 = 3;
 /// The maximum payload in bytes.
 pub const PAYLOAD_MAX: u32 = 1 << 20;

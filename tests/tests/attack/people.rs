@@ -125,7 +125,7 @@ impl Attacker {
         Attacker::start_at(program, user, &helper.socket(), &helper.nid_text(), args)
     }
 
-    /// Starts the attacker against a target that is not a helper, without waiting.
+    /// Starts the attacker against the node with this socket and NID, without waiting.
     pub(crate) fn start_at(program: &Path, user: User, socket: &Path, nid: &str, args: &[&str]) -> Attacker {
         let [name, rest @ ..] = args else { panic!("an attack without a name") };
         let mut command = user.command(program);

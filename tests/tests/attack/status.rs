@@ -1,4 +1,4 @@
-//! Other users' nodes that root's `nlx status` queries.
+//! Attacks on root's `nlx status`, which queries nodes of other users.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -22,7 +22,7 @@ pub type IbScenario = NodeScenario<Ib>;
 /// The part of a scenario that only RDMA nodes have.
 #[derive(Debug, Clone)]
 pub struct Ib {
-    /// The network.
+    /// The behaviour of the RDMA network.
     pub habits: IbHabits,
     /// The tunables, of each node.
     pub configs: Vec<O2ibConfig>,

@@ -1,4 +1,4 @@
-//! The simulated network.
+//! A simulated network of message-passing LNDs for real engines, in virtual time.
 
 mod arrive;
 mod link;

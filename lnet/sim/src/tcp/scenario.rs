@@ -39,7 +39,7 @@ pub type TcpScenario = NodeScenario<Tcp>;
 /// The part of a scenario that only TCP nodes have.
 #[derive(Debug, Clone)]
 pub struct Tcp {
-    /// The network.
+    /// The behaviour of the TCP network.
     pub habits: TcpHabits,
     /// The policy for connections between nodes.
     pub policy: TcpPolicy,

@@ -24,7 +24,7 @@ const NAP_NS: u64 = 10_000_000;
 
 /// A simulated RDMA network, and its hosts.
 pub struct Network {
-    /// The network.
+    /// The simulated RDMA network.
     pub net: IbNet,
     hosts: Mutex<Vec<(Ipv4Addr, SimFabric)>>,
     /// Set if a sleep lasts at most one event of the network.
