@@ -224,8 +224,8 @@ pub trait CoreTm: Send + Sync {
         Ok(())
     }
 
-    /// Runs `allocate`; memory that it touches first is placed near those processors. By default
-    /// the placement is left to the system.
+    /// Runs `allocate`; memory that it touches first, and that it gets from [`Core::allocate`], is
+    /// placed near those processors. By default the placement is left to the system.
     fn near(&self, allocate: &mut dyn FnMut()) {
         allocate();
     }

@@ -61,7 +61,7 @@ layouts! {
     CreateArenaLayout: 16 {
         0 bytes: U64,
         8 huge: U32,
-        12 reserved: U32,
+        12 near: U32,
     }
 
     /// The body of a request to release an arena.
@@ -121,8 +121,10 @@ layouts! {
     }
 
     /// The body of the reply with a started transfer machine.
-    StartedLayout: 40 {
+    StartedLayout: 48 {
         0 tm: U64,
         8 address: AddressLayout,
+        40 near: U32,
+        44 reserved: U32,
     }
 }

@@ -3,7 +3,7 @@
 use nlx_core::Limits;
 
 /// The protocol version of this crate. Client and helper use the highest that both support.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// Default path of the helper's socket.
 pub const SOCKET_PATH: &str = "/run/nlx/nlxd.sock";

@@ -1,5 +1,7 @@
 //! Replies of the helper.
 
+use std::num::NonZeroU32;
+
 use nlx_core::{Address, Nid};
 use zerocopy::IntoBytes;
 
@@ -36,6 +38,9 @@ pub enum Reply {
         tm: u64,
         /// Its address with its id.
         address: Address,
+        /// Number that places memory near the machine ([`crate::Request::CreateArena`]); `None` if
+        /// the helper leaves the placement to the system.
+        near: Option<NonZeroU32>,
     },
     /// The node's NIDs, `0@lo` last.
     Nids(Vec<Nid>),
@@ -61,8 +66,13 @@ impl Reply {
                 let layout = ArenaLayout { arena: arena.into(), huge, bytes: bytes.into() };
                 packet.extend_from_slice(layout.as_bytes());
             }
-            Reply::Started { tm, address } => {
-                let layout = StartedLayout { tm: (*tm).into(), address: AddressLayout::from(address) };
+            Reply::Started { tm, address, near } => {
+                let layout = StartedLayout {
+                    tm: (*tm).into(),
+                    address: AddressLayout::from(address),
+                    near: near.map_or(0, NonZeroU32::get).into(),
+                    reserved: 0.into(),
+                };
                 packet.extend_from_slice(layout.as_bytes());
             }
             Reply::Nids(nids) => {
@@ -124,7 +134,9 @@ fn read_arena(body: &[u8]) -> Result<Reply, ProtoError> {
 fn read_started(body: &[u8]) -> Result<Reply, ProtoError> {
     const STARTED: Object = Object("a started transfer machine");
     let layout: &StartedLayout = STARTED.whole(body)?;
-    Ok(Reply::Started { tm: layout.tm.get(), address: STARTED.address(&layout.address)? })
+    STARTED.zero(layout.reserved.get())?;
+    let address = STARTED.address(&layout.address)?;
+    Ok(Reply::Started { tm: layout.tm.get(), address, near: NonZeroU32::new(layout.near.get()) })
 }
 
 fn read_nids(body: &[u8]) -> Result<Reply, ProtoError> {

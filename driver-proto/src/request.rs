@@ -1,5 +1,7 @@
 //! Requests of a client on the socket.
 
+use std::num::NonZeroU32;
+
 use nlx_core::StartAddress;
 use zerocopy::IntoBytes;
 
@@ -39,6 +41,9 @@ pub enum Request {
         bytes: u64,
         /// Use huge pages of 2 MiB, if there are any.
         huge: bool,
+        /// Place the memory near a transfer machine, by the number in [`crate::Reply::Started`]. A
+        /// number that the helper does not know has no effect.
+        near: Option<NonZeroU32>,
     },
     /// Releases an arena in which no buffer lies. Errors: ENOENT, EBUSY.
     ReleaseArena {
@@ -109,9 +114,9 @@ impl Request {
         packet.resize(Header::LEN, 0);
         match self {
             Request::Hello(hello) => packet.extend_from_slice(hello.layout().as_bytes()),
-            &Request::CreateArena { bytes, huge } => {
-                let huge = u32::from(huge).into();
-                let layout = CreateArenaLayout { bytes: bytes.into(), huge, reserved: 0.into() };
+            &Request::CreateArena { bytes, huge, near } => {
+                let (huge, near) = (u32::from(huge).into(), near.map_or(0, NonZeroU32::get).into());
+                let layout = CreateArenaLayout { bytes: bytes.into(), huge, near };
                 packet.extend_from_slice(layout.as_bytes());
             }
             &Request::ReleaseArena { arena } => {
@@ -185,12 +190,12 @@ impl StartTm {
 fn read_create(body: &[u8]) -> Result<Request, ProtoError> {
     const CREATE: Object = Object("a request for an arena");
     let layout: &CreateArenaLayout = CREATE.whole(body)?;
-    CREATE.zero(layout.reserved.get())?;
     let bytes = layout.bytes.get();
     if !(1..=ARENA_BYTES_MAX).contains(&bytes) {
         return Err(CREATE.field("the bytes", bytes, "1 to 2^40"));
     }
-    Ok(Request::CreateArena { bytes, huge: CREATE.flag("huge", layout.huge.get())? })
+    let huge = CREATE.flag("huge", layout.huge.get())?;
+    Ok(Request::CreateArena { bytes, huge, near: NonZeroU32::new(layout.near.get()) })
 }
 
 fn read_release(body: &[u8]) -> Result<Request, ProtoError> {

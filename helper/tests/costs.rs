@@ -84,7 +84,9 @@ impl Client {
     }
 
     fn arena(&mut self) -> u32 {
-        let Reply::Arena { arena, .. } = self.ask(&Request::CreateArena { bytes: 4096, huge: false }) else {
+        let Reply::Arena { arena, .. } =
+            self.ask(&Request::CreateArena { bytes: 4096, huge: false, near: None })
+        else {
             panic!("no arena")
         };
         lnet_region::seal(self.answer.take_fds().unwrap()[0].as_fd()).unwrap();

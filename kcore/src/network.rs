@@ -108,7 +108,7 @@ impl Network {
 
     /// Returns the CPU partition in which the entries of this transfer machine lie and its events
     /// are produced.
-    pub(crate) fn home(&self, address: &Address) -> usize {
+    pub fn home(&self, address: &Address) -> usize {
         let bits = match_bits(address.tmid, MatchCounter::UNSOLICITED);
         // A machine that has started has a valid portal.
         usable_portal(address.portal).map_or(0, |portal| self.lnet.home(portal, bits))

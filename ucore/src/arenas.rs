@@ -1,5 +1,7 @@
 //! Memory that the helper can access: arenas, from which buffers are allocated.
 
+use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
 use lnet_region::{Arena, Fragment, IoVec, MAX_REGION_BYTES, Pages, Region, RegionError};
@@ -17,6 +19,24 @@ const GRANULE: usize = 64 << 10;
 /// the additional bytes.
 const HUGE_GRANULE: usize = 2 << 20;
 
+thread_local! {
+    /// The helper's number for the memory that this thread allocates ([`allocate_near`]).
+    static NEAR: Cell<Option<NonZeroU32>> = const { Cell::new(None) };
+}
+
+/// Runs `allocate`; arenas' memory that it allocates lies near the transfer machine with this
+/// number of the helper's.
+pub(crate) fn allocate_near(near: Option<NonZeroU32>, allocate: &mut dyn FnMut()) {
+    struct Restore(Option<NonZeroU32>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            NEAR.set(self.0);
+        }
+    }
+    let _restore = Restore(NEAR.replace(near));
+    allocate();
+}
+
 /// The arenas of a domain.
 pub(crate) struct Arenas {
     entries: Vec<ArenaEntry>,
@@ -29,6 +49,8 @@ pub(crate) struct Arenas {
 
 struct ArenaEntry {
     arena: Arena,
+    /// The helper's number for the memory's place.
+    near: Option<NonZeroU32>,
     /// The helper's names of the arena's parts.
     parts: Vec<Part>,
 }
@@ -48,39 +70,58 @@ impl Arenas {
         Arenas { entries: Vec::new(), former: Vec::new(), pages, chunk }
     }
 
-    /// Allocates a region of `bytes` bytes.
+    /// Allocates a region of `bytes` bytes, where [`allocate_near`] says. If the helper gives this
+    /// client no further arena, a region elsewhere is better than none.
     pub(crate) fn allocate(&mut self, link: &Link, bytes: usize) -> Result<Region, CoreError> {
         if bytes == 0 || bytes > MAX_REGION_BYTES {
             return Err(RegionError::Length { bytes, max: MAX_REGION_BYTES }.into());
         }
         link.check()?;
-        // The newest arena usually has most room.
-        for ArenaEntry { arena, .. } in
-            self.entries.iter().rev().filter(|entry| entry.arena.free_bytes() >= bytes)
-        {
-            match arena.allocate(bytes) {
-                // There is room, but not in one piece.
-                Err(RegionError::System { errno: Errno::ENOMEM, .. }) => {}
-                allocated => return Ok(allocated?),
-            }
+        let near = NEAR.get();
+        if let Some(region) = self.allocate_in(bytes, |entry| entry.near == near)? {
+            return Ok(region);
         }
         self.tidy(link);
         let least = bytes.next_multiple_of(granule(self.pages));
-        let arena = match self.create(link, least.max(self.chunk)) {
+        let is_full = |error: &CoreError| error.errno() == Errno::ENOMEM;
+        let arena = match self.create(link, least.max(self.chunk), near) {
             // No room for a whole arena, but perhaps for this region.
-            Err(error) if error.errno() == Errno::ENOMEM && least < self.chunk => self.create(link, least)?,
-            created => created?,
+            Err(error) if is_full(&error) && least < self.chunk => self.create(link, least, near),
+            created => created,
         };
-        Ok(arena.allocate(bytes)?)
+        match arena {
+            Ok(arena) => Ok(arena.allocate(bytes)?),
+            Err(error) if is_full(&error) => self.allocate_in(bytes, |_| true)?.ok_or(error),
+            Err(error) => Err(error),
+        }
     }
 
-    fn create(&mut self, link: &Link, bytes: usize) -> Result<Arena, CoreError> {
+    /// Allocates a region in one of the existing arenas that are `wanted`, if one has room for it.
+    fn allocate_in(
+        &self,
+        bytes: usize,
+        wanted: impl Fn(&ArenaEntry) -> bool,
+    ) -> Result<Option<Region>, CoreError> {
+        // The newest arena usually has most room.
+        let has_room = |entry: &&ArenaEntry| entry.arena.free_bytes() >= bytes && wanted(entry);
+        for entry in self.entries.iter().rev().filter(has_room) {
+            match entry.arena.allocate(bytes) {
+                // There is room, but not in one piece.
+                Err(RegionError::System { errno: Errno::ENOMEM, .. }) => {}
+                allocated => return Ok(Some(allocated?)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn create(&mut self, link: &Link, bytes: usize, near: Option<NonZeroU32>) -> Result<Arena, CoreError> {
         let (mut parts, mut fds) = (Vec::new(), Vec::new());
-        let created = self.create_parts(link, bytes, &mut parts, &mut fds).and_then(|()| Ok(trust(fds)?));
+        let created =
+            self.create_parts(link, bytes, near, &mut parts, &mut fds).and_then(|()| Ok(trust(fds)?));
         match created {
             Ok(arena) => {
                 point!(ArenaMapped);
-                self.entries.push(ArenaEntry { arena: arena.clone(), parts });
+                self.entries.push(ArenaEntry { arena: arena.clone(), near, parts });
                 Ok(arena)
             }
             Err(error) => {
@@ -94,6 +135,7 @@ impl Arenas {
         &self,
         link: &Link,
         bytes: usize,
+        near: Option<NonZeroU32>,
         parts: &mut Vec<Part>,
         fds: &mut Vec<OwnedFd>,
     ) -> Result<(), CoreError> {
@@ -106,7 +148,7 @@ impl Arenas {
         let (mut huge, mut end) = (self.pages == Pages::Huge, 0);
         while end < bytes as u64 {
             let wanted = (bytes as u64 - end).min(longest as u64);
-            let (number, length, is_huge, fd) = create_one(link, wanted, huge)?;
+            let (number, length, is_huge, fd) = create_one(link, wanted, huge, near)?;
             if length < wanted {
                 return Err(link.violated(format!("an arena of {length} bytes instead of {wanted}")));
             }
@@ -138,15 +180,16 @@ impl Arenas {
         self.entries.iter().rev().find_map(|entry| Some((entry, entry.arena.place(fragment)?)))
     }
 
-    /// Releases unused arenas, except for one that would soon be requested again.
+    /// Releases unused arenas, except for one at each place, which would soon be requested again.
     pub(crate) fn tidy(&mut self, link: &Link) {
         self.tidy_former();
-        let (mut spare, chunk) = (false, self.chunk);
-        self.entries.retain(|ArenaEntry { arena, parts }| {
+        let (mut spares, chunk) = (Vec::new(), self.chunk);
+        self.entries.retain(|ArenaEntry { arena, near, parts }| {
             if !arena.is_unused() {
                 return true;
             }
-            if arena.len() <= chunk && !std::mem::replace(&mut spare, true) {
+            if arena.len() <= chunk && !spares.contains(near) {
+                spares.push(*near);
                 return true;
             }
             point!(ArenaUnused);
@@ -193,8 +236,13 @@ impl ArenaEntry {
 
 /// Returns the helper's handle of a new arena, its length, whether it has huge pages, and its
 /// memory.
-fn create_one(link: &Link, bytes: u64, huge: bool) -> Result<(u32, u64, bool, OwnedFd), CoreError> {
-    let (reply, fds) = link.request(&Request::CreateArena { bytes, huge })?;
+fn create_one(
+    link: &Link,
+    bytes: u64,
+    huge: bool,
+    near: Option<NonZeroU32>,
+) -> Result<(u32, u64, bool, OwnedFd), CoreError> {
+    let (reply, fds) = link.request(&Request::CreateArena { bytes, huge, near })?;
     match (reply, fds.into_iter().next()) {
         (Reply::Arena { arena, bytes, huge }, Some(fd)) => Ok((arena, bytes, huge, fd)),
         (Reply::Arena { .. }, None) => Err(link.violated("an arena without memory".into())),

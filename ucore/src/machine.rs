@@ -4,6 +4,7 @@ mod ending;
 mod submit;
 mod wait;
 
+use std::num::NonZeroU32;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,7 @@ use nlx_driver_proto::{EVENTS_MAX, Entry, Reply, Request, StartTm};
 use nlx_sync::Sleeper;
 use parking_lot::Mutex;
 
+use crate::arenas::allocate_near;
 use crate::link::Link;
 use crate::refused::refused_start;
 use crate::ucore::Domain;
@@ -35,6 +37,8 @@ pub(crate) struct Machine {
     /// The machine's number in this process, which is never reused.
     number: u64,
     address: Address,
+    /// The helper's number for memory near the machine.
+    near: Option<NonZeroU32>,
     descriptors: DescriptorForm,
     counters: Mutex<Sequential>,
     /// The source of match bits of passive buffers, if not `counters`.
@@ -82,8 +86,8 @@ impl Machine {
         let link = domain.link();
         let events_max = options.events_max.clamp(1, link.welcome.events_max.clamp(1, EVENTS_MAX));
         let start = StartTm { address: *wanted, events_max, lazy: options.lazy };
-        let (tm, address, fds) = match link.request(&Request::StartTm(start))? {
-            (Reply::Started { tm, address }, fds) => (tm, address, fds),
+        let (tm, address, near, fds) = match link.request(&Request::StartTm(start))? {
+            (Reply::Started { tm, address, near }, fds) => (tm, address, near, fds),
             (Reply::Refused(refusal), _) => return Err(refused_start(wanted, &refusal)),
             (reply, _) => return Err(link.violated(format!("unexpected reply to a start: {reply:?}"))),
         };
@@ -98,6 +102,7 @@ impl Machine {
             link,
             tm,
             address,
+            near,
             descriptors: options.descriptors,
             counters: Mutex::new(Sequential::up_to(MatchCounter::LAST)),
             random,
@@ -192,6 +197,10 @@ impl CoreTm for Machine {
         if self.in_owner_process() {
             self.wake_waiter();
         }
+    }
+
+    fn near(&self, allocate: &mut dyn FnMut()) {
+        allocate_near(self.near, allocate);
     }
 
     fn dropped(&self) -> u64 {

@@ -83,7 +83,9 @@ enum Registration {
 impl Domain {
     /// Allocates a buffer, zeroed and contiguous, in memory that the transport accesses without a
     /// copy: over a helper, shared memory. A buffer of more than
-    /// [`nlx_core::Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer).
+    /// [`nlx_core::Limits::buffer_bytes_max`] (1 MiB) is [large](Buffer). Its pages lie on the NUMA
+    /// node of the thread that touches them first, which [`Machine::near`](crate::Machine::near)
+    /// changes.
     ///
     /// # Errors
     /// EINVAL for 0 bytes, EFBIG beyond 16 GiB, ENOMEM.

@@ -163,15 +163,32 @@ impl Machine {
 
     /// Allocates a buffer, like [`Domain::allocate`](crate::Domain::allocate), near the processors
     /// on which this machine's events are produced. On a host with several NUMA nodes, and a node
-    /// in this process with several CPU partitions, these are the processors of the machine's
-    /// partition.
+    /// with several CPU partitions, in this process or in the helper, these are the processors of
+    /// the machine's partition.
     ///
     /// # Errors
     /// As [`Domain::allocate`](crate::Domain::allocate).
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
-        let mut made = None;
-        self.tm.near(&mut || made = Some(Buffer::allocate(self.domain.clone(), bytes)));
-        made.unwrap_or_else(|| unreachable!("a transport allocates when it is asked to"))
+        self.near(|| Buffer::allocate(self.domain.clone(), bytes))
+    }
+
+    /// Runs `work`, which allocates buffers or makes a pool larger; this memory lies near the
+    /// processors on which this machine's events are produced, like that of
+    /// [`Machine::allocate`](Self::allocate).
+    ///
+    /// ```
+    /// use nlx::{Domain, NodeConfig, PoolOptions};
+    ///
+    /// let domain = Domain::in_process(&NodeConfig::new())?;
+    /// let tm = domain.machine().start("0@lo:12345:40:*")?;
+    /// let pool = domain.pool(PoolOptions::new(64 << 10))?;
+    /// tm.near(|| pool.provision(8))?;
+    /// # Ok::<(), nlx::Error>(())
+    /// ```
+    pub fn near<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (mut work, mut result) = (Some(work), None);
+        self.tm.near(&mut || result = work.take().map(|work| work()));
+        result.unwrap_or_else(|| unreachable!("a transport runs the work once"))
     }
 
     /// Binds the calling thread to the processors of the machine's CPU partition.

@@ -2,21 +2,28 @@
 //! which `./test verbs` starts.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-#![cfg(feature = "in-process")]
+#![cfg(all(feature = "in-process", feature = "helper"))]
 
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use lnet_cpt::{Topology, bind_thread};
-use nlx::{Domain, NodeConfig, Op, TmOptions, TransferMachine};
-use nlx_testkit::numa::{mappings, pages_of};
+use lnet_cpt::{CptTable, Topology, bind_thread};
+use nlx::{Colour, Domain, Node, NodeConfig, Op, PoolOptions, TmOptions, TransferMachine};
+use nlx_testkit::numa::{mappings, pages_of, shared_mappings};
+
+#[path = "support/helper.rs"]
+mod support;
 
 /// Held by each test, because the pages of the process are counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A domain of a node with a partition for each NUMA node, over TCP.
-fn domain(address: &str) -> Domain {
+/// A node with a partition for each NUMA node, over TCP.
+fn config(address: &str) -> NodeConfig {
     let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse().unwrap()).accept_port(21_947);
-    Domain::in_process(&config.net(&format!("tcp({address})")).unwrap()).unwrap()
+    config.net(&format!("tcp({address})")).unwrap()
+}
+
+fn domain(address: &str) -> Domain {
+    Domain::in_process(&config(address)).unwrap()
 }
 
 /// The address of a machine whose entries lie in this partition.
@@ -26,8 +33,7 @@ fn address(domain: &Domain, home: usize) -> String {
 }
 
 /// Runs `work` on a new thread that is bound to a partition.
-fn bound<T: Send>(domain: &Domain, cpt: usize, work: impl FnOnce() -> T + Send) -> T {
-    let table = domain.node().unwrap().partitions();
+fn bound<T: Send>(table: &CptTable, cpt: usize, work: impl FnOnce() -> T + Send) -> T {
     let bound = || {
         bind_thread(table, cpt).unwrap();
         work()
@@ -45,27 +51,69 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
     const BYTES: usize = 1 << 20;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let domain = domain("127.47.0.5");
+    let table = domain.node().unwrap().partitions();
     for home in [0, 1] {
         let policy = format!("prefer:{home}");
         let placed = || mappings().into_iter().filter(|mapping| mapping.policy == policy).count();
         let (before, at) = (placed(), address(&domain, home));
         let start = || domain.transfer_machine(&at, TmOptions::default()).unwrap();
-        let tm = bound(&domain, 1 - home, start);
+        let tm = bound(table, 1 - home, start);
         assert!(placed() > before, "{:?}", mappings());
         let allocate = || {
-            let (pages, buffers) = pages_of(|| [(); BUFFERS].map(|()| tm.allocate(BYTES).unwrap()));
-            drop(buffers);
-            pages
+            let (buffers, _allocated) = pages_of(|| [(); BUFFERS].map(|()| tm.allocate(BYTES).unwrap()));
+            let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+            let (pooled, added) = pages_of(|| tm.near(|| pool.provision(BUFFERS)));
+            assert_eq!(added, Ok(BUFFERS));
+            [buffers, pooled]
         };
-        let pages = bound(&domain, 1 - home, allocate);
-        assert!(pages[home] * 4096 >= BUFFERS * BYTES, "{pages:?} of partition {home}");
-        assert!(pages[1 - home] * 20 < pages[home], "{pages:?} of partition {home}");
+        for pages in bound(table, 1 - home, allocate) {
+            assert!(pages[home] * 4096 >= BUFFERS * BYTES, "{pages:?} of partition {home}");
+            assert!(pages[1 - home] * 20 < pages[home], "{pages:?} of partition {home}");
+        }
     }
     // Each page of a queue is on the intended node.
     for (node, policy) in [(0, "prefer:0"), (1, "prefer:1")] {
         for mapping in mappings().into_iter().filter(|mapping| mapping.policy == policy) {
             assert!(mapping.pages.keys().eq([&node]), "{mapping:?}");
         }
+    }
+}
+
+/// The event queues of a helper's client, its buffers and its pools lie on the NUMA node of their
+/// machine's partition, whichever thread of the client allocates them and touches them first.
+// Covers: S-305
+#[test]
+#[ignore = "needs 2 NUMA nodes: ./test verbs"]
+fn memory_of_clients_lies_on_the_node_of_their_machine() {
+    const BUFFERS: usize = 4;
+    const BYTES: usize = 1 << 20;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let node = Node::start(&config("127.47.0.8")).unwrap();
+    let (helper, table) = (support::Helper::over(&node), node.partitions());
+    let domain = helper.domain();
+    for home in [0, 1] {
+        let policy = format!("prefer:{home}");
+        let placed = |name: &str| {
+            let of_home = shared_mappings(name).into_iter().filter(|mapping| mapping.policy == policy);
+            of_home.map(|mapping| mapping.pages).collect::<Vec<_>>()
+        };
+        assert_eq!(placed("nlx-bev-cqueue"), []);
+        assert_eq!(placed("nlx-region"), []);
+        let at = address(&domain, home);
+        bound(table, 1 - home, || {
+            let tm = domain.transfer_machine(&at, TmOptions::default()).unwrap();
+            let queues = placed("nlx-bev-cqueue");
+            assert!(!queues.is_empty() && queues.iter().all(|pages| pages.keys().eq([&home])), "{queues:?}");
+            let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+            assert_eq!(tm.near(|| pool.provision(BUFFERS)), Ok(BUFFERS));
+            let pooled = || pool.get(Colour::Any).unwrap().unwrap();
+            let mut buffers = [(); BUFFERS].map(|()| [tm.allocate(BYTES).unwrap(), pooled()]);
+            buffers.as_flattened_mut().iter_mut().for_each(|buffer| buffer.write().unwrap().fill(7));
+            let arenas = placed("nlx-region");
+            assert!(arenas.iter().all(|pages| pages.keys().eq([&home])), "{arenas:?}");
+            let pages: usize = arenas.iter().flat_map(|pages| pages.values()).sum();
+            assert!(pages * 4096 >= 2 * BUFFERS * BYTES, "{arenas:?}");
+        });
     }
 }
 

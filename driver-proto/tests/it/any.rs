@@ -1,6 +1,7 @@
 //! Generators of messages for the property tests.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroU32;
 
 use nlx_core::{
     Address, BufferHandle, Descriptor, Errno, Limits, MatchCounter, Nid, Operation, OperationKind, Pid,
@@ -60,7 +61,9 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     prop_oneof![
         ("\\PC{0,40}", features())
             .prop_map(|(name, features)| { Request::Hello(Hello { features, ..Hello::new(&name) }) }),
-        (1..=ARENA_BYTES_MAX, any::<bool>()).prop_map(|(bytes, huge)| Request::CreateArena { bytes, huge }),
+        (1..=ARENA_BYTES_MAX, any::<bool>(), any::<u32>()).prop_map(|(bytes, huge, near)| {
+            Request::CreateArena { bytes, huge, near: NonZeroU32::new(near) }
+        }),
         any::<u32>().prop_map(|arena| Request::ReleaseArena { arena }),
         (buffer(), prop::collection::vec(segment(), 1..=SEGMENTS_MAX))
             .prop_map(|(buffer, segments)| Request::Register { buffer, segments }),
@@ -120,8 +123,9 @@ pub(crate) fn reply() -> impl Strategy<Value = (u16, Reply)> {
         welcome().prop_map(|welcome| (Kind::Hello as u16, Reply::Welcome(welcome))),
         (kind(arena.to_vec()), any::<u32>(), 1..=ARENA_BYTES_MAX, any::<bool>())
             .prop_map(|(kind, arena, bytes, huge)| (kind, Reply::Arena { arena, bytes, huge })),
-        (any::<u64>(), address())
-            .prop_map(|(tm, address)| (Kind::StartTm as u16, Reply::Started { tm, address })),
+        (any::<u64>(), address(), any::<u32>()).prop_map(|(tm, address, near)| {
+            (Kind::StartTm as u16, Reply::Started { tm, address, near: NonZeroU32::new(near) })
+        }),
         prop::collection::vec(nid(), 0..=NIDS_MAX).prop_map(|nids| (Kind::Nids as u16, Reply::Nids(nids))),
     ]
 }

@@ -1,6 +1,8 @@
 //! MT-232, MT-46: packets of the document with one field changed. Permitted values are accepted;
 //! all others are refused with their errno and the name of the field.
 
+use std::num::NonZeroU32;
+
 use nlx_core::Errno;
 use nlx_driver_proto::{
     ARENA_BYTES_MAX, BUFFERS_MAX, EVENTS_MAX, Header, ProtoError, Reason, Refusal, Reply, Request,
@@ -75,7 +77,7 @@ fn hello() {
     for at in 0..8 {
         assert_eq!(read(at, &[0]), ("the magic", Errno::EBADR));
     }
-    for versions in [[0u8, 0, 1, 0], [3, 0, 4, 0], [3, 0, 2, 0], [0xff; 4]] {
+    for versions in [[0u8, 0, 2, 0], [4, 0, 5, 0], [4, 0, 3, 0], [0xff; 4]] {
         assert_eq!(read(8, &versions), ("versions", Errno::EPROTONOSUPPORT));
         // A different version is reported before fields that it may have changed.
         assert_eq!(read(8, &[&versions[..], &[1]].concat()).1, Errno::EPROTONOSUPPORT);
@@ -95,12 +97,12 @@ fn hello() {
 
 #[test]
 fn versions_that_include_ours_are_spoken() {
-    for versions in [[0u8, 0, 2, 0], [2, 0, 9, 0], [0, 0, 0xff, 0xff]] {
+    for versions in [[0u8, 0, 3, 0], [3, 0, 9, 0], [0, 0, 0xff, 0xff]] {
         assert!(Request::read(&with("hello", BODY + 8, &versions)).is_ok());
     }
-    let error = Request::read(&with("hello", BODY + 8, &[3, 0, 4, 0])).unwrap_err();
-    assert_eq!(error, ProtoError::Version { min: 3, max: 4, own: 2 });
-    assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 4, 2));
+    let error = Request::read(&with("hello", BODY + 8, &[4, 0, 5, 0])).unwrap_err();
+    assert_eq!(error, ProtoError::Version { min: 4, max: 5, own: 3 });
+    assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 5, 3));
 }
 
 // Covers: MT-232
@@ -115,8 +117,11 @@ fn arenas() {
     }
     assert_eq!(create(8, &[2]), ("huge", Errno::EBADR));
     assert_eq!(create(8, &[0, 1]), ("huge", Errno::EBADR));
-    assert_eq!(create(12, &[1]), RESERVED);
-    assert_eq!(create(15, &[1]), RESERVED);
+    for near in [0, 1, u32::MAX] {
+        let read = Request::read(&with("create-arena", BODY + 12, &near.to_le_bytes()));
+        let expected = Request::CreateArena { bytes: 16 << 20, huge: true, near: NonZeroU32::new(near) };
+        assert_eq!(read, Ok((2, expected)));
+    }
     assert_eq!(request("release-arena", BODY + 4, &[1]), RESERVED);
     assert_eq!(request("release-arena", BODY + 7, &[1]), RESERVED);
 }
@@ -205,7 +210,7 @@ fn outcomes() {
 // Covers: MT-232
 #[test]
 fn what_replies_tell() {
-    for version in [0, 1, 3, 0xff] {
+    for version in [0, 1, 2, 4, 0xff] {
         assert_eq!(reply("welcome", TOLD, &[version]), ("versions", Errno::EPROTONOSUPPORT));
     }
     for at in 2..8 {
@@ -219,6 +224,9 @@ fn what_replies_tell() {
     nids(|nid| reply("started", TOLD + 8, nid));
     for id in [0, 4096] {
         assert_eq!(reply("started", TOLD + 36, &u32::to_le_bytes(id)), ("the id", Errno::EBADR));
+    }
+    for at in 44..48 {
+        assert_eq!(reply("started", TOLD + at, &[1]), RESERVED);
     }
     for place in 0..3 {
         assert_eq!(reply("nids-reply", TOLD + 20 * place, &ANY_NID), ("the NID", Errno::EBADR));

@@ -1,5 +1,7 @@
 //! MT-214: each message has the bytes that the document shows, which were written by hand.
 
+use std::num::NonZeroU32;
+
 use nlx_core::{
     Address, BufferEvent, BufferHandle, Descriptor, DescriptorForm, Errno, EventFlags, Limits, MatchCounter,
     Operation, OperationKind, PassiveBuffer, Queue, StartAddress, match_bits,
@@ -22,7 +24,7 @@ fn requests() -> Vec<(&'static str, Request)> {
     let address: StartAddress = "10.0.0.1@tcp:12345:40:*".parse().unwrap();
     vec![
         ("hello", Request::Hello(Hello::new("raw"))),
-        ("create-arena", Request::CreateArena { bytes: 16 << 20, huge: true }),
+        ("create-arena", Request::CreateArena { bytes: 16 << 20, huge: true, near: NonZeroU32::new(2) }),
         ("release-arena", Request::ReleaseArena { arena: 3 }),
         ("register", Request::Register { buffer: 0x2_0000_0005, segments }),
         ("start-tm", Request::StartTm(StartTm { address, events_max: 1024, lazy: true })),
@@ -57,7 +59,7 @@ fn replies() -> Vec<(&'static str, Kind, Reply)> {
         ("refused", Kind::StartTm, Reply::Refused(refusal)),
         ("done", Kind::Sync, Reply::Done),
         ("arena", Kind::CreateArena, Reply::Arena { arena: 1, bytes: 16 << 20, huge: true }),
-        ("started", Kind::StartTm, Reply::Started { tm: TM, address }),
+        ("started", Kind::StartTm, Reply::Started { tm: TM, address, near: NonZeroU32::new(2) }),
         ("nids-reply", Kind::Nids, Reply::Nids(nids.to_vec())),
     ]
 }

@@ -1,6 +1,7 @@
 //! A client of the helper that follows the steps of an input, beside one that keeps to the protocol
 //! (MT-232, MT-233).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig};
@@ -138,7 +139,10 @@ impl SessionRun {
         let tm = || client.tms.get(usize::from(a) % 3).map(|tm| tm.handle);
         let number = usize::from(u16::from_le_bytes([b, c]));
         Some(match choice % 8 {
-            0 => Request::CreateArena { bytes: 1 + number as u64 * 16, huge: a & 1 == 1 },
+            0 => {
+                let near = NonZeroU32::new(u32::from(b % 4));
+                Request::CreateArena { bytes: 1 + number as u64 * 16, huge: a & 1 == 1, near }
+            }
             1 => Request::Nids,
             2 => Request::ReleaseArena { arena: client.arenas.get(usize::from(a) % 3)?.0 },
             3 => {

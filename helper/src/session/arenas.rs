@@ -1,6 +1,7 @@
 //! Memory for buffers, shared with the client.
 
 use std::cell::Cell;
+use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 
 use lnet_region::{Fragment, Pages, Region, WeakRegion};
@@ -152,6 +153,7 @@ impl Session {
         &mut self,
         bytes: u64,
         huge: bool,
+        near: Option<NonZeroU32>,
         answer: &mut Answer,
     ) -> Result<Reply, Refusal> {
         self.arenas.reap();
@@ -163,6 +165,10 @@ impl Session {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
         let pages = if huge && self.host.config.huge_pages { Pages::Huge } else { Pages::Normal };
         let region = Region::memfd(length, pages).map_err(|error| no_memory(&error))?;
+        if let Some(near) = near {
+            let (start, bytes) = region.mapping();
+            self.place(near, start, bytes);
+        }
         let fd = region.share().map_err(|error| no_memory(&error))?;
         let huge = is_huge(fd)?;
         let theirs = fd.try_clone_to_owned().map_err(|error| no_descriptor(&error))?;

@@ -56,7 +56,7 @@ impl Session {
         }
         match request {
             Request::Hello(hello) => self.hello(&hello, answer),
-            Request::CreateArena { bytes, huge } => self.create_arena(bytes, huge, answer),
+            Request::CreateArena { bytes, huge, near } => self.create_arena(bytes, huge, near, answer),
             Request::ReleaseArena { arena } => self.release_arena(arena),
             Request::Register { buffer, segments } => {
                 self.register(BufferHandle(buffer), &segments).map(|()| Reply::Done)

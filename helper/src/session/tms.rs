@@ -1,11 +1,13 @@
 //! Transfer machines and their operations.
 
+use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_nid::Nid;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
-    BufferEvent, BufferHandle, CoreError, Errno, MatchCounter, Operation, Remote, StartAddress, usable_portal,
+    Address, BufferEvent, BufferHandle, CoreError, Errno, MatchCounter, Operation, Remote, StartAddress,
+    usable_portal,
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
@@ -134,11 +136,18 @@ impl Session {
         let (memory, fd) = SharedMemory::create(events_max + 1).map_err(|error| no_queue(&error))?;
         let producer = Producer::new(memory.clone()).map_err(|error| no_queue(&error))?;
         let seal = self.give_memory(fd, (memory.clone(), queue), answer)?;
+        let (start, length) = memory.bytes();
         let sink =
             ClientSink::new(memory, seal, self.record.counters.clone()).map_err(|error| no_memory(&error))?;
         let sink = TryArc::try_new(sink).map_err(starved)?;
-        let lnet_tm =
-            LnetTm::start(&self.host.network, &wanted, lazy, None, |_| Ok((producer, sink.clone())));
+        let mut near = None;
+        let lnet_tm = LnetTm::start(&self.host.network, &wanted, lazy, None, |address| {
+            near = self.number_near(address);
+            if let Some(near) = near {
+                self.place(near, start, length);
+            }
+            Ok((producer, sink.clone()))
+        });
         let lnet_tm = lnet_tm.map_err(|error| refusal_of(&error))?;
         let address = lnet_tm.address();
         let inserted = self.tms.0.insert(Tm {
@@ -151,7 +160,23 @@ impl Session {
         let tm = inserted.ok_or_else(|| self.too_many_tms())?;
         self.record.tms.lock().insert(tm, (address, sink));
         (self.awaits_seals, self.youngest_tm) = (true, tm);
-        Ok(Reply::Started { tm, address })
+        Ok(Reply::Started { tm, address, near })
+    }
+
+    /// Returns the number by which clients name memory near this transfer machine: that of its CPU
+    /// partition, plus one. `None` where memory is not placed.
+    fn number_near(&self, address: &Address) -> Option<NonZeroU32> {
+        let network = &self.host.network;
+        let home = network.drive().memory().is_placed().then(|| network.home(address))?;
+        u32::try_from(home).ok().and_then(|home| NonZeroU32::new(home.saturating_add(1)))
+    }
+
+    /// Places memory that this process maps near the transfer machines of a number
+    /// ([`Session::number_near`]). Without effect where the system refuses it, and for a number
+    /// that is not a partition's: clients choose it.
+    pub(super) fn place(&self, near: NonZeroU32, start: *const u8, bytes: usize) {
+        let placement = self.host.network.drive().memory().place(near.get() as usize - 1, start, bytes);
+        tracing::debug!(near, bytes, ?placement, "memory of a client");
     }
 
     fn too_many_tms(&self) -> Refusal {

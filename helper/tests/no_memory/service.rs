@@ -184,7 +184,7 @@ impl Client {
         };
         let [ring, doorbell] = fds.try_into().unwrap();
         self.ring = Some((Producer::new(SharedMemory::attach(ring).unwrap()).unwrap(), doorbell));
-        let created = self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false })?;
+        let created = self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false, near: None })?;
         let Some((Reply::Arena { arena, .. }, fds)) = created else { return Ok(()) };
         lnet_region::seal(fds[0].as_fd()).unwrap();
         let address = "10.0.0.1@tcp:12345:40:*".parse().unwrap();
@@ -204,7 +204,7 @@ impl Client {
         }
         self.pile_up()?;
         // Leaves with an answer and descriptors that it has not received.
-        self.send(&Request::CreateArena { bytes: 4096, huge: false })
+        self.send(&Request::CreateArena { bytes: 4096, huge: false, near: None })
     }
 
     /// Requests more answers than there is room for: one has to be kept.

@@ -150,7 +150,7 @@ impl World {
         self.ring = Some(Producer::new(SharedMemory::attach(ring).unwrap()).unwrap());
         let mut has_memory = false;
         if let Some((Reply::Arena { arena, .. }, fds)) =
-            self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false })?
+            self.ask(&Request::CreateArena { bytes: 1 << 16, huge: false, near: None })?
         {
             self.arena = arena;
             lnet_region::seal(fds[0].as_fd()).unwrap();
@@ -275,7 +275,7 @@ fn what_was_refused_works_later() {
         }
         if !cut_off {
             world.left = None;
-            let arena = Request::CreateArena { bytes: 4096, huge: false };
+            let arena = Request::CreateArena { bytes: 4096, huge: false, near: None };
             if world.ring.is_none() {
                 let hello = Request::Hello(Hello::new("again"));
                 let (_, fds) = world.ask(&hello).unwrap().expect("there is memory");

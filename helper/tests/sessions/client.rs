@@ -84,7 +84,7 @@ impl Client {
     }
 
     pub(crate) fn arena(&mut self, bytes: u64) -> Arena {
-        let (reply, fds) = self.ask(&Request::CreateArena { bytes, huge: false }).unwrap();
+        let (reply, fds) = self.ask(&Request::CreateArena { bytes, huge: false, near: None }).unwrap();
         let Reply::Arena { arena, bytes: made, .. } = reply else { panic!("{reply:?}") };
         let [fd] = <[OwnedFd; 1]>::try_from(fds).unwrap();
         let region = Region::attach(fd.try_clone().unwrap()).unwrap();
@@ -100,7 +100,7 @@ impl Client {
     pub(crate) fn try_start(&mut self, address: &str, events_max: u32) -> Result<Tm, Refusal> {
         let address: StartAddress = address.parse().unwrap();
         let (reply, fds) = self.ask(&Request::StartTm(StartTm { address, events_max, lazy: false }))?;
-        let Reply::Started { tm: handle, address } = reply else { panic!("{reply:?}") };
+        let Reply::Started { tm: handle, address, .. } = reply else { panic!("{reply:?}") };
         Ok(Tm::attach(handle, address, fds))
     }
 

@@ -42,9 +42,9 @@ fn every_wrong_field_is_refused_without_a_trace() {
     let twice = StartAddress { tmid: Some(TmId::new(7).unwrap()), portal: 41, ..start(40).address };
     let cases = [
         (Request::Hello(Hello::new("again")), Errno::EPROTO, Reason::Order),
-        (Request::CreateArena { bytes: 0, huge: false }, Errno::EBADR, Reason::Malformed),
-        (Request::CreateArena { bytes: u64::MAX, huge: true }, Errno::EBADR, Reason::Malformed),
-        (Request::CreateArena { bytes: 1 << 40, huge: false }, Errno::ENOMEM, Reason::Bytes),
+        (Request::CreateArena { bytes: 0, huge: false, near: None }, Errno::EBADR, Reason::Malformed),
+        (Request::CreateArena { bytes: u64::MAX, huge: true, near: None }, Errno::EBADR, Reason::Malformed),
+        (Request::CreateArena { bytes: 1 << 40, huge: false, near: None }, Errno::ENOMEM, Reason::Bytes),
         (Request::ReleaseArena { arena: 0 }, Errno::ENOENT, Reason::NoArena),
         (Request::ReleaseArena { arena: arena + 1 }, Errno::ENOENT, Reason::NoArena),
         (Request::ReleaseArena { arena: u32::MAX }, Errno::ENOENT, Reason::NoArena),
@@ -94,7 +94,7 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
     let mut answer = Answer::default();
     let mut packet = Vec::new();
     for request in [
-        Request::CreateArena { bytes: 4096, huge: false },
+        Request::CreateArena { bytes: 4096, huge: false, near: None },
         Request::ReleaseArena { arena: 1 },
         register(1 << 32, &[(1, 0, 8), (1, 8, 8)]),
         Request::StartTm(start(40)),
@@ -124,7 +124,8 @@ fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage()
 fn a_hello_comes_first_and_once() {
     let host = loopback();
     let mut session = Session::new(&host, ROOT).unwrap();
-    for request in [Request::Sync, Request::Nids, Request::CreateArena { bytes: 1, huge: false }] {
+    for request in [Request::Sync, Request::Nids, Request::CreateArena { bytes: 1, huge: false, near: None }]
+    {
         assert_eq!(ask(&mut session, &request).unwrap_err().reason, Reason::Order);
     }
     assert!(session.doorbell().is_none() && !session.is_welcome() && session.prepare_sleep());

@@ -30,9 +30,9 @@ fn each_quota_is_a_limit_and_what_is_given_back_counts_no_more() {
     };
 
     let (first, second) = (client.arena(4096), client.arena(4096));
-    limit(&mut client, Request::CreateArena { bytes: 1, huge: false }, Reason::Arenas);
+    limit(&mut client, Request::CreateArena { bytes: 1, huge: false, near: None }, Reason::Arenas);
     client.done(&Request::ReleaseArena { arena: second.handle });
-    limit(&mut client, Request::CreateArena { bytes: 5905, huge: false }, Reason::Bytes);
+    limit(&mut client, Request::CreateArena { bytes: 5905, huge: false, near: None }, Reason::Bytes);
     client.arena(5904);
 
     let address = "10.0.0.1@tcp:12345:40:*";
@@ -104,7 +104,7 @@ fn the_descriptors_of_one_user_are_limited_over_all_its_clients() {
     one.done(&Request::TmDescriptor { tm });
     let (_, last) = (two.arena(64), two.arena(64).handle);
     one.done(&Request::TmDescriptor { tm });
-    let create = Request::CreateArena { bytes: 64, huge: false };
+    let create = Request::CreateArena { bytes: 64, huge: false, near: None };
     for client in [&mut one, &mut two] {
         let refusal = client.refused(&create);
         assert_eq!((refusal.errno, refusal.reason, refusal.limit), (Errno::EMFILE, Reason::System, 7));

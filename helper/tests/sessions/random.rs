@@ -17,7 +17,7 @@ fn packets() -> Vec<Vec<u8>> {
     let segment = Segment { arena: 1 << 16, offset: 0, length: 8 };
     let requests = [
         Request::Hello(Hello::new("spoilt")),
-        Request::CreateArena { bytes: 4096, huge: false },
+        Request::CreateArena { bytes: 4096, huge: false, near: None },
         Request::ReleaseArena { arena: 1 << 16 },
         Request::Register { buffer: 1 << 32, segments: vec![segment; 2] },
         Request::StartTm(StartTm { address, events_max: 4, lazy: true }),

@@ -17,7 +17,9 @@ fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
     let mut session = Session::new(&loopback(), USER).unwrap();
     let (_, fds) = ask(&mut session, &Request::Hello(Hello::new("test"))).unwrap();
     let [ring, _doorbell] = <[OwnedFd; 2]>::try_from(fds).unwrap();
-    for request in [Request::Sync, Request::Nids, Request::CreateArena { bytes: 4096, huge: false }] {
+    for request in
+        [Request::Sync, Request::Nids, Request::CreateArena { bytes: 4096, huge: false, near: None }]
+    {
         let refusal = ask(&mut session, &request).unwrap_err();
         assert_eq!((refusal.errno, refusal.reason), (Errno::EPERM, Reason::Unsealed));
     }
@@ -33,7 +35,7 @@ fn nothing_is_asked_of_a_helper_before_the_ring_is_sealed() {
 #[test]
 fn no_buffer_lies_in_an_arena_that_is_not_sealed() {
     let (_host, mut client) = loopback_client(USER);
-    let (reply, fds) = client.ask(&Request::CreateArena { bytes: 4096, huge: false }).unwrap();
+    let (reply, fds) = client.ask(&Request::CreateArena { bytes: 4096, huge: false, near: None }).unwrap();
     let Reply::Arena { arena, .. } = reply else { panic!("{reply:?}") };
     let buffer = client.name(0);
     let segments = vec![Segment { arena, offset: 0, length: 64 }; 2];
@@ -58,7 +60,7 @@ fn no_operation_starts_whose_events_have_no_sealed_queue() {
     let address: StartAddress = "0@lo:12345:40:*".parse().unwrap();
     let (reply, fds) =
         client.ask(&Request::StartTm(StartTm { address, events_max: 8, lazy: false })).unwrap();
-    let Reply::Started { tm, address } = reply else { panic!("{reply:?}") };
+    let Reply::Started { tm, address, .. } = reply else { panic!("{reply:?}") };
     let receive = OperationKind::Receive { min_receive_size: 64, max_messages: 1 };
     client.push(&operation_of(tm, buffer, receive, 0));
     client.drain().unwrap();
@@ -74,8 +76,8 @@ fn no_operation_starts_whose_events_have_no_sealed_queue() {
 fn huge_pages_and_too_much_memory_are_refused() {
     let mut client = Client::connect(&loopback_with(quotas(|quotas| quotas.bytes = 10_000)), ROOT);
     client.arena(4096);
-    let refusal = client.refused(&Request::CreateArena { bytes: 5905, huge: false });
+    let refusal = client.refused(&Request::CreateArena { bytes: 5905, huge: false, near: None });
     assert_eq!((refusal.errno, refusal.reason), (Errno::ENOMEM, Reason::Bytes));
-    let (reply, _) = client.ask(&Request::CreateArena { bytes: 4096, huge: true }).unwrap();
+    let (reply, _) = client.ask(&Request::CreateArena { bytes: 4096, huge: true, near: None }).unwrap();
     assert!(matches!(reply, Reply::Arena { huge: false, .. }), "asked for, but not to be had: {reply:?}");
 }

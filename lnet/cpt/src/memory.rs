@@ -70,11 +70,11 @@ pub fn alloc_in(
     if bytes == 0 || bytes > max {
         return Err(CptError::Length { bytes, max });
     }
-    let mut map = MmapMut::map_anon(bytes).map_err(|error| CptError::System {
+    let map = MmapMut::map_anon(bytes).map_err(|error| CptError::System {
         call: "mmap",
         errno: error.raw_os_error().map_or(Errno::ENOMEM, Errno::from_raw),
     })?;
-    let placement = place(table, cpt, &mut map);
+    let placement = place(table, cpt, map.as_ptr(), bytes);
     Ok(CptMemory { map, placement })
 }
 
@@ -133,17 +133,17 @@ fn nodes_of(table: &CptTable, cpt: Option<usize>) -> Option<&NodeSet> {
     placed.then_some(nodes)
 }
 
-fn place(table: &CptTable, cpt: Option<usize>, memory: &mut [u8]) -> Placement {
+fn place(table: &CptTable, cpt: Option<usize>, start: *const u8, bytes: usize) -> Placement {
     let Some(nodes) = nodes_of(table, cpt).filter(|_| may_place()) else { return Placement::Anywhere };
     let wanted = match table.spread_node(cpt) {
-        Some(node) if memory.len() < INTERLEAVED_BYTES || nodes.len() == 1 => Placement::Node(node),
+        Some(node) if bytes < INTERLEAVED_BYTES || nodes.len() == 1 => Placement::Node(node),
         _ => Placement::Interleaved(nodes.clone()),
     };
     let placed = match &wanted {
         Placement::Node(node) => {
-            NodeSet::of([*node]).map(|node| sys::place(memory, Policy::Preferred, &node))
+            NodeSet::of([*node]).map(|node| sys::place(start, bytes, Policy::Preferred, &node))
         }
-        _ => Ok(sys::place(memory, Policy::Interleave, nodes)),
+        _ => Ok(sys::place(start, bytes, Policy::Interleave, nodes)),
     };
     match placed {
         Ok(Ok(())) => wanted,
@@ -187,6 +187,17 @@ impl PartitionMemory {
         match &self.0 {
             Some(table) => alloc_in(table, cpt, bytes),
             None => alloc_in(&CptTable::single(), None, bytes),
+        }
+    }
+
+    /// Places an existing mapping, which begins at a page boundary, near the CPUs of a partition as
+    /// [`alloc_in`] does. Pages that other processes share follow too, when they are touched first
+    /// after this call; those that only this process maps are moved. Memory for a partition that
+    /// the table does not have is left alone.
+    pub fn place(&self, cpt: usize, start: *const u8, bytes: usize) -> Placement {
+        match self.0.as_ref().filter(|table| cpt < table.partitions()) {
+            Some(table) => place(table, Some(cpt), start, bytes),
+            None => Placement::Anywhere,
         }
     }
 }
@@ -255,8 +266,8 @@ mod tests {
             other => assert!(matches!(other, Placement::Refused(_)), "{other:?}"),
         }
         let node = NodeSet::of([0]).unwrap();
-        let mut block = MmapMut::map_anon(1 << 20).unwrap();
-        if sys::place(&mut block, Policy::Interleave, &node).is_ok() {
+        let block = MmapMut::map_anon(1 << 20).unwrap();
+        if sys::place(block.as_ptr(), block.len(), Policy::Interleave, &node).is_ok() {
             assert_eq!(sys::policy_of(&block), Ok(libc::MPOL_INTERLEAVE));
         }
     }

@@ -122,21 +122,23 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> Result<(), CptError> {
     Errno::result(rc).map(drop).map_err(|errno| CptError::System { call: "sched_setaffinity", errno })
 }
 
-/// Sets the nodes for the pages of `memory`. Existing pages stay in place.
-pub(crate) fn place(memory: &mut [u8], policy: Policy, nodes: &NodeSet) -> Result<(), Errno> {
+/// Sets the nodes for the pages of a mapping, and moves to them the pages that only this process
+/// maps.
+pub(crate) fn place(start: *const u8, bytes: usize, policy: Policy, nodes: &NodeSet) -> Result<(), Errno> {
+    const MPOL_MF_MOVE: usize = 1 << 1;
     let mask = node_mask(nodes);
-    // SAFETY: mbind changes no content of `memory` (without MPOL_MF_MOVE), which the caller borrows
-    // exclusively; it reads the MAX_NODES bits of `mask`, which lives through the call. It uses one
+    // SAFETY: mbind changes neither content nor addresses, whatever is mapped there, and fails where
+    // nothing is. It reads the MAX_NODES bits of `mask`, which lives through the call; it uses one
     // bit less than the size passed.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_mbind,
-            memory.as_mut_ptr(),
-            memory.len(),
+            start,
+            bytes,
             libc::c_long::from(policy.mode()),
             &raw const mask,
             MAX_NODES + 1,
-            0usize,
+            MPOL_MF_MOVE,
         )
     };
     Errno::result(rc).map(drop)

@@ -343,6 +343,13 @@ impl Region {
         self.address(offset).expose_provenance() as u64
     }
 
+    /// Returns the start of its memory in this process, a page boundary unless it is a vector's or
+    /// part of an arena, and its length: for system calls about the mapping itself, which access no
+    /// byte. Programs access bytes by leases.
+    pub fn mapping(&self) -> (*const u8, usize) {
+        (self.0.memory.base(), self.len())
+    }
+
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
         // Before the lock, which a thread may have held when this process was forked.
         self.fork_guard().check()?;

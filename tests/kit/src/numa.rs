@@ -21,17 +21,32 @@ pub fn mappings() -> Vec<Mapping> {
     fs::read_to_string("/proc/self/numa_maps").unwrap().lines().filter_map(mapping).collect()
 }
 
+/// Returns this process's mappings of memory that processes share and whose name begins with
+/// `name`, if they have pages.
+///
+/// # Panics
+/// As [`mappings`].
+#[must_use]
+pub fn shared_mappings(name: &str) -> Vec<Mapping> {
+    let file = format!(" file=/memfd:{name}");
+    let text = fs::read_to_string("/proc/self/numa_maps").unwrap();
+    let read = |line: &str| line.contains(&file).then(|| pages_in(line)).flatten();
+    text.lines().filter_map(read).collect()
+}
+
 fn mapping(line: &str) -> Option<Mapping> {
+    if line.contains(" file=") { None } else { pages_in(line) }
+}
+
+fn pages_in(line: &str) -> Option<Mapping> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let policy = words.next()?.to_string();
-    let words: Vec<&str> = words.collect();
-    let node = |word: &&str| {
+    let node = |word: &str| {
         let (node, pages) = word.strip_prefix('N')?.split_once('=')?;
         Some((node.parse().ok()?, pages.parse().ok()?))
     };
-    let pages: BTreeMap<usize, usize> = words.iter().filter_map(node).collect();
-    let is_file = words.iter().any(|word| word.starts_with("file="));
-    (!is_file && !pages.is_empty()).then_some(Mapping { policy, pages })
+    let pages: BTreeMap<usize, usize> = words.filter_map(node).collect();
+    (!pages.is_empty()).then_some(Mapping { policy, pages })
 }
 
 /// Returns the number of this process's pages on each of the first two nodes.

@@ -168,7 +168,7 @@ impl Client {
     /// The errno.
     pub fn arena(&mut self, bytes: u64, huge: bool) -> Result<Arena, Errno> {
         self.points.pass("arena asked for");
-        let mut reply = self.call(kind::CREATE_ARENA, &wire::create_arena(bytes, huge.into()))?;
+        let mut reply = self.call(kind::CREATE_ARENA, &wire::create_arena(bytes, huge.into(), 0))?;
         self.points.pass("arena received");
         let fd = reply.fds.pop().ok_or(Errno::EPROTO)?;
         let memory = Memory::map_and_seal(&fd)?;

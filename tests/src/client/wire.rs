@@ -16,7 +16,7 @@ pub const ENTRY: usize = 120;
 pub const PID: u32 = 12345;
 
 /// The version of the protocol.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// The requests, by their number.
 pub mod kind {
@@ -66,8 +66,8 @@ pub fn hello(name: &str, version: u16) -> Vec<u8> {
 }
 
 /// Returns the body of a request for an arena.
-pub fn create_arena(bytes_wanted: u64, huge: u32) -> Vec<u8> {
-    bytes([&bytes_wanted.to_le_bytes(), &huge.to_le_bytes(), &[0; 4]])
+pub fn create_arena(bytes_wanted: u64, huge: u32, near: u32) -> Vec<u8> {
+    bytes([&bytes_wanted.to_le_bytes(), &huge.to_le_bytes(), &near.to_le_bytes()])
 }
 
 /// Returns the body of a request that names an arena.

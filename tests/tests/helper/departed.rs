@@ -95,7 +95,7 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
 fn memory_that_can_never_be_sealed_keeps_no_helper_from_ending() {
     let mut helper = Helper::configured("[helper]\nquarantine = 86400\n");
     let mut client = helper.client("locks");
-    let arena = client.call(kind::CREATE_ARENA, &wire::create_arena(BULK, 0)).unwrap().fds.remove(0);
+    let arena = client.call(kind::CREATE_ARENA, &wire::create_arena(BULK, 0, 0)).unwrap().fds.remove(0);
     let tm =
         client.call(kind::START_TM, &wire::start_tm(helper.nid(), PORTAL, 0, 64, 0)).unwrap().fds.remove(0);
     for memory in [arena, tm] {

@@ -44,7 +44,7 @@ fn descriptors_that_nothing_asks_for() {
     let before = helper.holdings();
     for (kind, body) in [
         (kind::SYNC, Vec::new()),
-        (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
+        (kind::CREATE_ARENA, wire::create_arena(4096, 0, 0)),
         (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),
         (kind::HELLO, wire::hello("again", wire::VERSION)),
         (kind::TM_DESCRIPTOR, vec![0; 8]),

@@ -39,7 +39,7 @@ fn requests_are_those_of_the_document() {
     let segments = [(1, 4096, 65536), (2, 0, 100)];
     let requests = [
         ("hello", kind::HELLO, wire::hello("raw", wire::VERSION)),
-        ("create-arena", kind::CREATE_ARENA, wire::create_arena(16 << 20, 1)),
+        ("create-arena", kind::CREATE_ARENA, wire::create_arena(16 << 20, 1, 2)),
         ("release-arena", kind::RELEASE_ARENA, wire::arena(3)),
         ("register", kind::REGISTER, wire::register(2 << 32 | 5, &segments)),
         ("start-tm", kind::START_TM, wire::start_tm(nid, 40, 0, 1024, 1)),
@@ -88,4 +88,5 @@ fn replies_are_read_as_the_document_says() {
     assert_eq!((wire::u32_at(&welcome, 52), wire::u32_at(&welcome, 56)), (4096, 64));
     let started = read("started").body;
     assert_eq!((wire::u64_at(&started, 0), wire::u32_at(&started, 36)), (TM, 4095));
+    assert_eq!((started.len(), wire::u32_at(&started, 40)), (48, 2));
 }

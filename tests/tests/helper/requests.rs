@@ -118,7 +118,7 @@ fn every_field_wrong() {
     let hello = wire::hello("again", wire::VERSION);
     outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[Errno::EPROTO]);
 
-    let create = wire::create_arena(4096, 0);
+    let create = wire::create_arena(4096, 0, 0);
     let too_much = outfit.client.arena_bytes_max() + 1;
     for (at, bytes, errno) in [
         (0, eight(0), EBADR),
@@ -127,7 +127,6 @@ fn every_field_wrong() {
         (0, eight(too_much), ENOMEM),
         (8, four(2), EBADR),
         (8, four(u32::MAX), EBADR),
-        (12, four(1), EBADR),
     ] {
         outfit.refused_with(kind::CREATE_ARENA, &create, at, &bytes, &[errno]);
     }
@@ -202,6 +201,7 @@ fn every_field_wrong() {
     // The same requests succeed when they are valid.
     let right = [
         (kind::CREATE_ARENA, create),
+        (kind::CREATE_ARENA, wire::create_arena(4096, 0, u32::MAX)),
         (kind::REGISTER, register),
         (kind::START_TM, start),
         (kind::TM_DESCRIPTOR, eight(tm)),
@@ -234,7 +234,7 @@ fn every_header_wrong() {
     let tm = outfit.tm.handle;
     let bodies = [
         (kind::HELLO, wire::hello("again", wire::VERSION)),
-        (kind::CREATE_ARENA, wire::create_arena(4096, 0)),
+        (kind::CREATE_ARENA, wire::create_arena(4096, 0, 0)),
         (kind::RELEASE_ARENA, wire::arena(0)),
         (kind::REGISTER, wire::register(handle(1), &[(0, 0, 64), (0, 64, 64)])),
         (kind::START_TM, wire::start_tm(helper.nid(), PORTAL, 0, 16, 0)),

@@ -150,7 +150,7 @@ impl Seen {
                 let waker = Waker::futex(QueueWord::consumer(memory.clone()));
                 self.queues.push((Producer::new(memory).unwrap(), waker));
                 let address = start.address.with(start.address.tmid.unwrap_or(TmId::MAX));
-                (Reply::Started { tm: self.queues.len() as u64, address }, vec![fd])
+                (Reply::Started { tm: self.queues.len() as u64, address, near: None }, vec![fd])
             }
             Request::Nids => (Reply::Nids(vec![Nid::LOOPBACK]), vec![]),
             Request::TmDescriptor { .. } => (Reply::Done, vec![EventFd::new().unwrap().into()]),

@@ -123,7 +123,7 @@ impl Client {
             }
             (Request::ReleaseArena { arena }, _) => self.arenas.retain(|(other, ..)| *other != arena),
             (Request::Register { buffer, .. }, _) => self.buffers.push(buffer),
-            (Request::StartTm(_), &Reply::Started { tm, address }) => {
+            (Request::StartTm(_), &Reply::Started { tm, address, .. }) => {
                 let (memory, seen) = seen(fds.remove(0));
                 let memory = SharedMemory::attach(memory).expect("events come in a queue");
                 let consumer = Consumer::new(memory).expect("this half is free");

@@ -29,7 +29,7 @@ impl Neighbour {
         let start = StartTm { address, events_max: EVENTS, lazy: false };
         for request in [
             Request::Hello(Hello::new("neighbour")),
-            Request::CreateArena { bytes: 8192, huge: false },
+            Request::CreateArena { bytes: 8192, huge: false, near: None },
             Request::StartTm(start),
         ] {
             client.ask(&request);

@@ -155,7 +155,7 @@ pub(crate) fn left_arena(target: &Target, args: &[&str]) -> Result<Infallible, S
     for done in 0_u64.. {
         let failed = |errno| format!("arena {done}: {errno}");
         let mut client = Client::connect(&target.socket, "left-arena")?;
-        let made = client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0));
+        let made = client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0, 0));
         let arena = made.map_err(failed)?.fds.pop().ok_or("no memory came")?;
         let maps: Result<Vec<Memory>, Errno> = (0..mappings).map(|_| Memory::map(&arena)).collect();
         let maps = maps.map_err(failed)?;
@@ -187,7 +187,7 @@ pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, Str
     let [sent, received] = [0, 1].map(handle);
     for done in 0_u64.. {
         let mut arena =
-            client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0)).map_err(failed)?;
+            client.call(kind::CREATE_ARENA, &wire::create_arena(ARENA as u64, 0, 0)).map_err(failed)?;
         let number = u32_at(&arena.body, 0);
         let fd = arena.fds.pop().ok_or("no memory came")?;
         let memory = Memory::map_aligned_and_seal(&fd, HUGE_PAGE).map_err(failed)?;
