@@ -56,7 +56,8 @@ impl Kcore {
         // One slot more than events: the ring's divider holds no event.
         let slots = options.events_max.clamp(1, nlx_bev_cqueue::MAX_SLOTS - 1) + 1;
         let random = options.match_counters.random()?;
-        let local_sink = LocalSink::new(options.spin.unwrap_or(network.drive.spin()));
+        let spin = options.spin.unwrap_or(network.drive.spin());
+        let local_sink = LocalSink::new(spin);
         let mut consuming = None;
         let lnet_tm = LnetTm::start(network, wanted, options.lazy, random, |address| {
             let (producer, consumer) = event_queue(network, address, slots)?;
@@ -64,6 +65,7 @@ impl Kcore {
             Ok((producer, TryArc::new(local_sink)))
         })?;
         let consumer = consuming.unwrap_or_else(|| unreachable!("a machine has started with its queue"));
+        tracing::debug!(address = %lnet_tm.address(), ?spin, "a transfer machine has started");
         Ok(Machine::new(self.domain.clone(), lnet_tm, consumer, options.descriptors))
     }
 }

@@ -50,7 +50,7 @@ pub(crate) struct Machine {
     stopped: AtomicBool,
     /// The memory of the event queue.
     queue: SharedMemory,
-    sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
+    pub(crate) sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
     /// The spin limit of waits.
     spin: Duration,
     waiters: Arc<Waiters>,
@@ -96,6 +96,7 @@ impl Machine {
         let consumer_state = ConsumerState { consumer, corrupt: false, lost_at: 0 };
         let waiters = Arc::new(Waiters::new(memory.clone()));
         link.add_waiters(&waiters);
+        tracing::debug!(%address, ?spin, "a transfer machine has started");
         Ok(Machine {
             number: domain.next_machine(),
             domain,
