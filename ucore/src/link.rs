@@ -34,7 +34,7 @@ pub(crate) struct Link {
     socket: Socket,
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
-    submit_waiter: SubmitWaiter,
+    pub(crate) submit_waiter: SubmitWaiter,
     doorbell: Waker<QueueWord<SharedMemory>>,
     pub(crate) welcome: Welcome,
     state: AtomicU8,

@@ -50,7 +50,7 @@ const EVENTS: u64 = 0;
 pub(crate) struct ClientLoopHandle {
     handle: PollHandle,
     /// Woken by the helper.
-    events: Sleeper<QueueWord<SharedMemory>>,
+    pub(crate) events: Sleeper<QueueWord<SharedMemory>>,
     /// Set while the event loop's sleep is announced.
     is_armed: Mutex<bool>,
 }
@@ -146,7 +146,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(100);
 pub(crate) struct SubmitWaiter {
     memory: SharedMemory,
     /// One thread waits at a time.
-    sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
+    pub(crate) sleeper: Mutex<Sleeper<QueueWord<SharedMemory>>>,
     waker: Waker<QueueWord<SharedMemory>>,
 }
 

@@ -208,7 +208,7 @@ impl Machine {
     }
 
     /// Returns the descriptor on which a program's event loop sleeps.
-    pub(super) fn get_loop_handle(&self) -> Result<&ClientLoopHandle, CoreError> {
+    pub(crate) fn get_loop_handle(&self) -> Result<&ClientLoopHandle, CoreError> {
         self.domain.check_here()?;
         let _making = self.making_loop_handle.lock();
         if let Some(loop_handle) = self.loop_handle.get() {
