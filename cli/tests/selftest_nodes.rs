@@ -8,6 +8,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -106,6 +107,66 @@ fn begun(child: &mut Child) -> BufReader<std::process::ChildStderr> {
 
 fn pid(child: &Child) -> Pid {
     Pid::from_raw(child.id().try_into().unwrap())
+}
+
+/// The two modes of a self-test, and the module that starts its machines.
+const MODES: [(&str, &str); 2] = [("in-process", "nlx_kcore"), ("helper", "nlx_ucore")];
+
+/// Values of `--spin-us`, and the limits in microseconds that they mean.
+const SPINS: [(&[&str], u64); 3] = [(&[], 50), (&["--spin-us", "7"], 7), (&["--spin-us", "0"], 0)];
+
+/// The spin limit of the command line is that of every machine, in both processes and both modes.
+#[test]
+fn machines_wait_as_the_command_line_says() {
+    let [client, server] = ["127.0.0.71", "127.0.0.72"];
+    let net = format!("tcp({client},{server})");
+    for (mode, module) in MODES {
+        for (option, spin_us) in SPINS {
+            let job = ["selftest", "--mode", mode, "--net", &net, "--count", "1"];
+            let mut command = nlx(&[&job, option].concat());
+            let output = command.env("NLX_LOG", "nlx_kcore=debug,nlx_ucore=debug").output().unwrap();
+            let told = complaint(&output);
+            assert!(output.status.success(), "{told}");
+            let started: Vec<_> = told.lines().filter(|line| line.contains("machine has started")).collect();
+            let spin = format!(" spin={:?}", Duration::from_micros(spin_us));
+            for line in &started {
+                assert!(line.contains(module) && line.ends_with(&spin), "{mode}, {option:?}: {line}");
+            }
+            for end in [client, server] {
+                let address = format!(" address={end}@tcp:");
+                assert!(started.iter().any(|line| line.contains(&address)), "{mode}: {end}: {told}");
+            }
+        }
+    }
+}
+
+/// The nodes of a self-test have that limit too: those of its own processes, and those of the
+/// helpers that it starts.
+#[test]
+fn nodes_wait_as_the_command_line_says() {
+    for (mode, _) in MODES {
+        for (option, spin_us) in SPINS {
+            let job =
+                ["selftest", "--mode", mode, "--net", "tcp(127.0.0.73,127.0.0.74)", "--duration", "600"];
+            let mut command = nlx(&[&job, option].concat());
+            let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+            let _errors = begun(&mut child);
+            let status = support::status();
+            let nodes = status["nodes"].as_array().unwrap().iter();
+            let own = nodes.filter(|node| is_of(child.id(), node["pid"].as_u64().unwrap()));
+            let limits: Vec<_> = own.map(|node| node["spin_us"].as_u64()).collect();
+            kill(pid(&child), Signal::SIGINT).unwrap();
+            child.wait().unwrap();
+            assert_eq!(limits, [Some(spin_us); 2], "{mode}: {option:?}");
+        }
+    }
+}
+
+/// Returns whether a process is this one of a self-test, or was started by it.
+fn is_of(selftest: u32, process: u64) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).map(str::trim);
+    process == u64::from(selftest) || parent == Some(&selftest.to_string())
 }
 
 /// A server on another host that dies is named, and nothing hangs.
