@@ -100,13 +100,14 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         if watch.kept.swap(true, Ordering::AcqRel) {
             return self.is_needed();
         }
-        // The number of releases when it last saw, by its timer, that all shards were attended to.
+        // Number of releases before the last sleep, if that sleep had a timer and all shards seemed
+        // attended to.
         let mut quiet = None;
         while !watch.has_ended() && !self.is_needed() {
-            // Only its timer ends this sleep: waiters never pay a system call to prevent it. Where
-            // all shards are attended to, and no token has changed hands for a grace period, it
-            // needs no timer, and the thread that changes that wakes it. That is rare, because the
-            // next sleep has a timer again.
+            // While shards are in use this thread sleeps with a timer, so that waiters pay no
+            // system call to keep it asleep. If all shards are attended to, and no token has been
+            // released for a grace period, it sleeps without a timer, and the thread that leaves a
+            // shard unattended wakes it. Such wake-ups are rare: the next sleep has a timer again.
             let tokens = self.drive.tokens();
             let releases = Some(tokens.releases()).filter(|_| tokens.seem_attended());
             let rests = releases.is_some() && quiet == releases;

@@ -36,7 +36,7 @@ fn traffic_resumes(stage: &mut Stage, scripted: &mut ScriptedPeer) -> u64 {
 // Covers: S-205
 #[test]
 fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
-    // When the first attempt begins: TCP's repetitions are at different times then.
+    // Start times of the first attempt: they shift the times of TCP's retransmissions.
     for begun_s in [0, 5, 20, 33, 40, 57] {
         let mut stage = Stage::new(&SockConfig::default());
         let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);

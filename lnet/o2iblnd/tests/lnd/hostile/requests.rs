@@ -10,7 +10,7 @@ use nlx_testkit::lnds::{S, TestBed as _};
 use super::bytes::{CONNACK, CONNREQ, MAGIC, NOOP, Record, VERSION, changed, message, params};
 use super::stranger::{Line, LineEvent, Scene};
 
-/// Reasons (lnet-wire 33).
+/// Reject reasons (lnet-wire 33).
 const FATAL: u8 = 3;
 const STALE: u8 = 5;
 const FRAGMENTS: u8 = 6;
