@@ -37,7 +37,7 @@ pub struct Topology {
     cpus: Vec<Cpu>,
     set: CpuSet,
     nodes: NodeSet,
-    /// By (from, to); missing pairs have the defaults.
+    /// Distances between NUMA nodes, by (from, to); missing pairs have the defaults.
     distances: BTreeMap<(usize, usize), u32>,
     numa: bool,
 }
