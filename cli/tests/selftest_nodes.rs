@@ -220,7 +220,7 @@ fn a_server_that_is_not_there_is_named() {
         "--json",
     ];
     for (mode, step, advice) in
-        [("in-process", "connect", "nobody listens"), ("helper", "send", "'nlx ping 127.0.0.65@tcp'")]
+        [("in-process", "connect", "no process listens"), ("helper", "send", "'nlx ping 127.0.0.65@tcp'")]
     {
         let output = run(&[&client[..], &["--mode", mode]].concat());
         assert_eq!(output.status.code(), Some(1), "{mode}");
@@ -234,7 +234,7 @@ fn a_server_that_is_not_there_is_named() {
     let plain = run(&client[..7]);
     let told = complaint(&plain);
     assert!(
-        told.contains("connection refused (ECONNREFUSED)") && told.contains("try: nobody listens"),
+        told.contains("connection refused (ECONNREFUSED)") && told.contains("try: no process listens"),
         "{told}"
     );
 }

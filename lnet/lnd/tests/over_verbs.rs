@@ -19,7 +19,7 @@ const fn connections(conns_per_peer: u8) -> usize {
 const AT_ONCE: std::ops::RangeInclusive<usize> = 1..=2;
 
 /// Part of the failure's text when no node listens at the address.
-const NOBODY: &str = "nobody listens there";
+const NOBODY: &str = "no process listens there";
 
 /// How many of four messages a lazy portal holds back at a time.
 const HELD: usize = 4;

@@ -48,7 +48,7 @@ fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
             "is the host up, the address right, and its RDMA port up? see 'rdma link' on both"
         }
         (Step::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
-            "nobody listens there: is LNet up on that node, with an o2ib network and the same service?"
+            "no process listens there: is LNet up on that node, with an o2ib network and the same service?"
         }
         (Step::Connect, Errno::ETIMEDOUT) => {
             "the node does not answer: is LNet up there, and does RDMA get through?"

@@ -37,7 +37,7 @@ fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
             "can that node be reached from the address of this one's NID? loopback reaches this host alone"
         }
         (Step::Connect, Errno::ECONNREFUSED) => {
-            "nobody listens there, or a firewall rejects it: is LNet up on that node, with the same accept_port? what does \
+            "no process listens there, or a firewall rejects it: is LNet up on that node, with the same accept_port? what does \
              'nft list ruleset' say there?"
         }
         (Step::Connect, Errno::EACCES | Errno::EPERM) => {

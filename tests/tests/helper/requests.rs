@@ -283,8 +283,8 @@ fn hellos_that_are_none() {
     let hello = wire::hello("hello", wire::VERSION);
     for (at, byte, errno) in [
         (0, b'N', Errno::EBADR),
-        (8, 3, Errno::EPROTONOSUPPORT),
-        (10, 1, Errno::EPROTONOSUPPORT),
+        (8, wire::VERSION as u8 + 1, Errno::EPROTONOSUPPORT),
+        (10, wire::VERSION as u8 - 1, Errno::EPROTONOSUPPORT),
         (12, 1, Errno::EBADR),
         // After the end of the name.
         (24 + 31, 1, Errno::EBADR),
