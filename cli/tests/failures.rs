@@ -135,7 +135,13 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
         (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node", "firewall"]),
         (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
         (10, "request version", "handshake", "EPROTO", &["speaks version 1 of it", "which release"]),
-        (9, "refused", "connect", "ECONNREFUSED", &["refused", "no process listens", "firewall", "accept_port"]),
+        (
+            9,
+            "refused",
+            "connect",
+            "ECONNREFUSED",
+            &["refused", "no process listens", "firewall", "accept_port"],
+        ),
     ];
     for (last, case, step, errno, words) in cases {
         for command in ["ping", "discover"] {
