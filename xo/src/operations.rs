@@ -333,18 +333,24 @@ impl Operations {
 
     /// Moves events of the transport into the backlog, up to one that has an owner, which it
     /// returns with the owner. Also returns whether it moved any.
-    pub(crate) fn keep_events(&self, tm: &dyn CoreTm, end_points: &EndPoints) -> (bool, Option<Owned>) {
+    ///
+    /// # Errors
+    /// [`CoreError::QueueCorrupt`] if the transport's further events are lost.
+    pub(crate) fn keep_events(
+        &self,
+        tm: &dyn CoreTm,
+        end_points: &EndPoints,
+    ) -> Result<(bool, Option<Owned>), CoreError> {
         let table = &mut *self.table.lock();
         let mut found = false;
-        // If the transport's events are lost, the next wait returns the error.
-        while let Ok(Some(mut event)) = self.take(table, tm, end_points, || FETCHED_MAX) {
+        while let Some(mut event) = self.take(table, tm, end_points, || FETCHED_MAX)? {
             if let Some(owner) = event.owner.take() {
-                return (found, Some((owner, event)));
+                return Ok((found, Some((owner, event))));
             }
             table.backlog.push_back(event);
             found = true;
         }
-        (found, None)
+        Ok((found, None))
     }
 
     /// Adds an event to the backlog.

@@ -95,7 +95,12 @@ impl Machine {
             if how == Stop::Abort {
                 self.cancel_all();
             }
-            self.drain();
+            if let Err(error) = self.drain() {
+                // The events that would end its operations are lost: it can only fail.
+                self.operations.fail();
+                self.tm.wake();
+                return Err(error.into());
+            }
             if self.end_if_idle()? {
                 return Ok(());
             }
@@ -177,10 +182,10 @@ impl Machine {
 
     /// Moves the transport's events into the backlog, for threads that wait now or later. Events of
     /// owned operations go to their owners at once, which may start others.
-    fn drain(&self) {
+    fn drain(&self) -> Result<(), CoreError> {
         let mut found = false;
         loop {
-            let (kept, owned) = self.operations.keep_events(&*self.tm, &self.end_points);
+            let (kept, owned) = self.operations.keep_events(&*self.tm, &self.end_points)?;
             found |= kept;
             let Some((owner, event)) = owned else { break };
             if let Some(passed) = owner.event(event) {
@@ -192,6 +197,7 @@ impl Machine {
         if found {
             self.tm.wake();
         }
+        Ok(())
     }
 
     /// Queues an event that does not come from the transport.

@@ -282,8 +282,8 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
     assert_eq!((counters.adds, counters.cancels, counters.successes, counters.failures), (1, 0, 0, 1));
 }
 
-/// A program that has overwritten its event queue gets an error from each call that takes events; a
-/// machine with callbacks fails.
+/// A program that has overwritten its event queue gets an error from each call that takes events,
+/// and from a stop, which fails the machine; a machine with callbacks fails at once.
 // Covers: MT-219
 #[test]
 fn events_that_are_lost_are_told_as_an_error() {
@@ -304,6 +304,9 @@ fn events_that_are_lost_are_told_as_an_error() {
     while tm.state() != TmState::Failed {
         std::thread::yield_now();
     }
+    let error = rig.tm.stop(Stop::Abort, None).expect_err("its operation cannot end");
+    assert!(matches!(error, Error::Core(CoreError::QueueCorrupt { .. })), "{error}");
+    assert_eq!(rig.tm.state(), TmState::Failed);
 }
 
 // Covers: MT-213
