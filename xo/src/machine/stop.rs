@@ -38,7 +38,8 @@ impl Machine {
     /// # Errors
     /// [`Error::StopTimedOut`] (ETIMEDOUT) if operations are still in flight, or callbacks
     /// outstanding, when the timeout has passed; call `stop` again, with [`Stop::Abort`] for
-    /// instance. `None` waits without limit.
+    /// instance. `None` waits without limit. [`CoreError::QueueCorrupt`] (EIO) if the program has
+    /// overwritten the event queue: the machine has failed.
     ///
     /// ```
     /// use std::time::Duration;
