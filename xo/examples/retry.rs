@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use nlx::{Buffer, Domain, EndPoint, Errno, Error, NodeConfig, Op, Started, TmOptions, TransferMachine};
 
-/// The code under test: sends a message, and again if its peer could not be reached, at most
-/// `attempts` times. Returns the buffer and the number of attempts.
+/// The code under test. Sends a message, at most `attempts` times while its peer cannot be reached.
+/// Returns the buffer and the number of attempts.
 fn send_with_retry(
     tm: &TransferMachine,
     mut buffer: Buffer,
@@ -123,8 +123,8 @@ mod tests {
         puts.len()
     }
 
-    /// A requester and its server on one node, so that each message arrives at the node that sent
-    /// it.
+    /// Creates a requester and its server on one node, so that each message arrives at the node
+    /// that sent it.
     fn ends(lnet: &Arc<FakeLnet>, drive: &Arc<FakeDrive>) -> (Requester, Responder, EndPoint) {
         let domain = Domain::over_fake(lnet.clone(), drive.clone());
         let tm = |address| domain.transfer_machine(address, TmOptions::default()).unwrap();

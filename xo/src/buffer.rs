@@ -56,7 +56,7 @@ pub struct Refused {
 pub(crate) enum Foreign {
     /// Refuse it.
     Refused,
-    /// Copy to it and from it.
+    /// Register it, and copy data from and to it for each operation.
     Copied,
 }
 

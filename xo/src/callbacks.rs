@@ -1,4 +1,4 @@
-//! The end of an event thread, and which thread is one.
+//! The end of event threads, and a mark of the threads that are event threads.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -20,7 +20,8 @@ pub(crate) fn enter_event_thread() {
     IS_EVENT_THREAD.set(true);
 }
 
-/// Whether the event thread has returned from its last callback.
+/// The state of the event thread: running, or returned from its last callback. Threads can wait
+/// for the end.
 #[derive(Default)]
 pub(crate) struct Callbacks {
     ended: Mutex<bool>,

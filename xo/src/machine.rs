@@ -156,7 +156,7 @@ impl Machine {
         self.provisioner = provisioner;
     }
 
-    /// Returns its address, with the id that was assigned.
+    /// Returns the machine's address, with the id that was assigned.
     pub fn address(&self) -> Address {
         self.tm.address()
     }

@@ -39,7 +39,7 @@ impl Pair {
         (Pair { a, b, to_b }, buffers)
     }
 
-    /// A message and a transfer.
+    /// Sends a message, and reads a buffer of the peer. Returns both buffers.
     async fn round(&self, ours: Buffer, theirs: Buffer) -> (Buffer, Buffer) {
         self.b.post(Op::receive(theirs).min_receive_size(4096)).unwrap();
         let ours = self.a.start(Op::send(ours, &self.to_b).length(4096)).await.unwrap().buffer;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// The workspace's crates among those that `nlx` links with these features, except `nlx`.
+/// Returns the workspace's crates that `nlx` links with these features, except `nlx`.
 fn linked(features: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none", "--package", "nlx"])

@@ -31,7 +31,7 @@ fn add_address(address: &str) {
     assert!((0..10_000).any(is_reachable), "there is no route to {address}");
 }
 
-/// The next event of both sides; both wait, because each drives its node.
+/// Returns the next event of both sides; both wait, because each drives its node.
 fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     std::thread::scope(|scope| {
         let waits = [active, passive].map(|tm| scope.spawn(|| tm.wait(PATIENCE).unwrap().unwrap()));

@@ -16,7 +16,7 @@ mod support;
 /// Held by each test, because the pages of the process are counted.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A node with a partition for each NUMA node, over TCP.
+/// Returns the configuration of a node over TCP with a partition for each NUMA node.
 fn config(address: &str) -> NodeConfig {
     let config = NodeConfig::new().cpt(r#"cpu_pattern="N""#.parse().unwrap()).accept_port(21_947);
     config.net(&format!("tcp({address})")).unwrap()
@@ -26,7 +26,7 @@ fn domain(address: &str) -> Domain {
     Domain::in_process(&config(address)).unwrap()
 }
 
-/// The address of a machine whose entries lie in this partition.
+/// Returns the address of a machine whose entries lie in this partition.
 fn address(domain: &Domain, home: usize) -> String {
     // The portal is even, so the home depends only on the id.
     format!("{}:12345:30:{}", domain.nids()[0], 10 + home)

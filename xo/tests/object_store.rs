@@ -43,7 +43,7 @@ impl Store {
         Store { child, folder, network }
     }
 
-    /// The path of a file beside the store.
+    /// Returns the path of a file beside the store.
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -53,7 +53,7 @@ impl Store {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// A client's command, on the NID with this last number.
+    /// Returns a client's command, on the NID with this last number.
     fn client(&self, host: u8, arguments: &[&str]) -> Command {
         let mut command = node(self.network, host);
         command.args(arguments);

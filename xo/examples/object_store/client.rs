@@ -27,7 +27,7 @@ pub(crate) struct Client {
     piece: Option<Buffer>,
 }
 
-/// A receive for answers.
+/// Returns a receive operation for up to 64 answers.
 fn answers(buffer: Buffer) -> Op {
     Op::receive(buffer).min_receive_size(MESSAGE_MAX).max_messages(64)
 }
@@ -208,7 +208,7 @@ impl Client {
     }
 }
 
-/// The error for a refused request, or an unexpected answer.
+/// Returns the error for a refused request or an unexpected answer.
 fn unexpected(
     object: impl Display,
     (reply, _): (Reply, Option<Buffer>),

@@ -72,7 +72,7 @@ fn client(domain: &Domain, number: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// A stream of `length` pseudo-random bytes that depends on the seed.
+/// Returns a stream of `length` pseudo-random bytes that depends on the seed.
 fn bytes(seed: u64, length: u64) -> impl Read {
     struct Bytes(u64);
     impl Read for Bytes {

@@ -154,7 +154,8 @@ impl Disk {
     }
 }
 
-/// The length and version of a file. Two objects differ in their inode or their modification time.
+/// Returns the length and version of a file. Two objects differ in their inode or their
+/// modification time.
 fn identity(file: &File) -> Result<(u64, u64)> {
     let data = file.metadata().map_err(errno)?;
     let changed_ns = (data.mtime() as u64).wrapping_mul(1_000_000_000).wrapping_add(data.mtime_nsec() as u64);

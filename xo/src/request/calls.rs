@@ -45,7 +45,7 @@ struct PeerSlot {
     /// Bit set of the calls before the latest one of this slot that ended without an answer; the
     /// lowest bit is for the call just before it.
     given_up: u64,
-    /// Whether the last call that ended in this slot had no answer.
+    /// Set if the last call that ended in this slot had no answer.
     last_given_up: bool,
 }
 

@@ -11,7 +11,7 @@ use crate::Error;
 /// The timeout of sending an answer; a client that waits for it repeats its request.
 pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How often a request may run.
+/// The delivery guarantee of requests: the number of times that a request may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delivery {
     /// Once, or not at all.
@@ -36,10 +36,10 @@ pub struct RequestOptions {
     pub message_max: usize,
     /// Maximum number of calls in flight at each server; at most 64.
     pub in_flight_max: usize,
-    /// How often a request may run.
+    /// The delivery guarantee: the number of times that a request may run.
     pub delivery: Delivery,
-    /// Whether a call goes on until its deadline if its server cannot be reached: for a server that
-    /// is being started or restarted. Otherwise the call ends with [`RequestError::Unreachable`].
+    /// Repeats a call until its deadline if its server cannot be reached: for a server that is
+    /// being started or restarted. Without this the call ends with [`RequestError::Unreachable`].
     pub patient: bool,
 }
 

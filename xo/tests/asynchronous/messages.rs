@@ -71,7 +71,7 @@ fn a_task_that_does_not_wait_any_more_loses_no_message() {
     });
 }
 
-/// The barrier of the two threads of a test.
+/// Returns the barrier of the two threads of a test.
 fn pair_ready() -> &'static std::sync::Barrier {
     static READY: std::sync::Barrier = std::sync::Barrier::new(2);
     &READY

@@ -52,7 +52,7 @@ const NEWS: &[u8] = b"news!";
 /// Maximum number of messages for a machine, probes included.
 const MESSAGES: u32 = 1 << 14;
 
-/// How the machines' events are taken.
+/// The threads that take the machines' events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// This number of threads of the program wait, each for the events of one machine.
@@ -139,7 +139,7 @@ fn unused() -> Nid {
     format!("{}@tcp", addresses::unused()).parse().unwrap()
 }
 
-/// The deliveries that a node with this number of partitions holds at a time.
+/// Returns the deliveries that a node with this number of partitions holds at a time.
 fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
     let nid = unused();
     let free = TcpListener::bind(SocketAddr::from((nid.ipv4().unwrap(), 0))).unwrap();
@@ -228,8 +228,8 @@ fn until_driven(node: &Node, gate: &Gate, by: By, peers: &[Peer]) {
     }
 }
 
-/// The number of deliveries by threads whose names begin with `name`. Checks that each is for
-/// another machine.
+/// Returns the number of deliveries by threads whose names begin with `name`. Checks that each
+/// delivery is for another machine and on another thread.
 fn count(held: &[Delivery], name: &str) -> usize {
     for (number, one) in held.iter().enumerate() {
         let same = |other: &Delivery| other.machine == one.machine || other.thread == one.thread;

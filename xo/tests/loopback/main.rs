@@ -41,7 +41,7 @@ impl Pair {
         Pair { domain, a, b }
     }
 
-    /// A buffer that holds these bytes.
+    /// Allocates a buffer, and fills it with these bytes.
     fn filled(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.domain.allocate(bytes.len()).unwrap();
         buffer.write().unwrap().copy_from_slice(bytes);

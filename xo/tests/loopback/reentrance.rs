@@ -1,4 +1,4 @@
-//! What a client may do within its observer.
+//! Calls that a client may make within its observer.
 
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -16,7 +16,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// A node on 127.61.NETWORK.HOST.
+    /// Starts a node on 127.61.NETWORK.HOST.
     fn new(network: u8, host: u8) -> Peer {
         let ip = format!("127.61.{network}.{host}");
         let config =

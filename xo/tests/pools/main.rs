@@ -27,14 +27,14 @@ fn domain() -> Domain {
     helper::domain(module_path!(), &NodeConfig::new())
 }
 
-/// A pool of this number of buffers, with 10 colours.
+/// Creates a pool with this number of buffers and 10 colours.
 fn pool(domain: &Domain, buffers: usize) -> BufferPool {
     let pool = domain.pool(PoolOptions::new(BYTES).colours(10)).unwrap();
     assert_eq!(pool.provision(buffers).unwrap_or_default(), buffers);
     pool
 }
 
-/// A domain with such a pool.
+/// Creates a domain, and in it a pool with this number of buffers.
 fn with_pool(buffers: usize) -> (Domain, BufferPool) {
     let domain = domain();
     let pool = pool(&domain, buffers);
@@ -45,7 +45,7 @@ fn free(pool: &BufferPool) -> usize {
     pool.counts().free
 }
 
-/// A transfer machine that keeps two receive buffers of the pool posted.
+/// Returns the builder of a transfer machine that keeps two receive buffers of the pool posted.
 fn provisioned<'a>(domain: &'a Domain, pool: &BufferPool, colour: Colour) -> MachineBuilder<'a> {
     domain.machine().pool(pool, one_message(colour))
 }

@@ -4,7 +4,7 @@ use nlx::{Errno, TmEvent, TmState};
 
 use super::*;
 
-/// The failures in the statistics of the receive queue.
+/// Returns the failures in the statistics of the receive queue.
 fn failures(machine: &Machine) -> u64 {
     machine.statistics()[Queue::MessageReceive.index()].failures
 }

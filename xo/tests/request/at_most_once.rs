@@ -1,4 +1,4 @@
-//! How often a request runs, whatever the network does.
+//! Delivery guarantees: the number of times that a request runs, whatever the network does.
 
 use std::collections::HashMap;
 
@@ -120,7 +120,7 @@ fn a_refusal_of_the_program_is_an_answer_too() {
     assert_eq!(rig.server().counters().repeated, 1);
 }
 
-/// The fates of messages, one after the other and repeated from the beginning.
+/// Generates the fates of messages, which apply in order and repeat from the beginning.
 fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate = prop_oneof![
         3 => Just(Vec::new()),

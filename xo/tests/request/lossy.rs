@@ -52,7 +52,7 @@ struct Posted {
 }
 
 impl Lossy {
-    /// A network in which `fate` decides about every message.
+    /// Creates a network in which `fate` decides about every message.
     pub(crate) fn new(fate: impl FnMut(&Sent) -> Fate + Send + 'static) -> Lossy {
         Lossy(Arc::new(Mutex::new(NetworkState {
             now_ns: 0,
@@ -121,7 +121,7 @@ impl NetworkState {
         }
     }
 
-    /// A message that finds no machine or no buffer is lost, as with LNet.
+    /// Delivers a message. It is lost if it finds no machine or no buffer, as with LNet.
     fn arrive(&mut self, sent: &Sent) {
         let to = self.machines.iter_mut().find(|machine| machine.address == sent.to && !machine.stopped);
         let Some(Machine { posted, events, .. }) = to else { return };

@@ -40,13 +40,13 @@ impl Ends {
     }
 }
 
-/// The transfer machine for bulk.
+/// Creates the transfer machine for bulk.
 fn bulk(domain: &Domain) -> TransferMachine {
     domain.transfer_machine(&format!("{}:12345:32:*", domain.nids()[0]), TmOptions::default()).unwrap()
 }
 
-/// A server that reads the offer of each request, and answers with a byte of the data, until the
-/// client is done.
+/// Runs a server that reads the offer of each request, and answers with a byte of the data, until
+/// the client is done.
 fn serve(domain: &Domain, to: &EndPoint, done: &AtomicBool) -> ResponderCounters {
     let tm = domain.transfer_machine(&to.to_string(), TmOptions::default()).unwrap();
     let mut server = Responder::new(tm, RESPONDER).unwrap();

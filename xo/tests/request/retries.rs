@@ -1,11 +1,11 @@
-//! When a request is sent again, and until when.
+//! Retries of requests: their intervals, and their end.
 
 use nlx::Errno;
 use nlx::request::{Delivery, RequestError};
 
 use super::*;
 
-/// The intervals between them.
+/// Returns the intervals between consecutive messages, in nanoseconds.
 fn gaps(sent: &[Sent]) -> Vec<u64> {
     sent.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns).collect()
 }

@@ -28,12 +28,12 @@ fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Qu
     ]
 }
 
-/// The operation as the transport got it.
+/// Returns the operation as the transport got it.
 fn operation_of(rig: &Rig, op: OpId) -> Operation {
     rig.script.operations().find(|operation| same(operation, op)).expect("it has reached the transport")
 }
 
-/// An operation's id is the slot and the generation of its cookie.
+/// Returns whether the cookie's halves are the slot and the generation of the operation's id.
 fn same(operation: &Operation, op: OpId) -> bool {
     op.to_string() == format!("{}.{}", operation.cookie as u32, operation.cookie >> 32)
 }

@@ -48,7 +48,7 @@ struct Script {
 /// Called by the transport without any lock, where another thread could call too.
 type Hook = Box<dyn FnOnce(&Scripted) + Send>;
 
-/// An event of an operation that is not its last one.
+/// Returns an event of an operation that is not its last one.
 pub(crate) fn happened(operation: &Operation, status: Result<(), Errno>, length: u64) -> BufferEvent {
     let mut event =
         BufferEvent { buffer: operation.buffer.0, cookie: operation.cookie, length, ..BufferEvent::ZERO };
@@ -56,7 +56,7 @@ pub(crate) fn happened(operation: &Operation, status: Result<(), Errno>, length:
     event
 }
 
-/// Makes it the last event of its operation.
+/// Marks an event as the last one of its operation.
 pub(crate) fn last(mut event: BufferEvent) -> BufferEvent {
     event.flags |= EventFlags::UNLINKED;
     event
@@ -95,12 +95,12 @@ impl Scripted {
         self.happened.notify_all();
     }
 
-    /// The number of threads in a wait without limit.
+    /// Returns the number of threads in a wait without limit.
     pub(crate) fn asleep(&self) -> usize {
         self.script().asleep
     }
 
-    /// The number of calls that asked for events, since the last call of this.
+    /// Returns the number of calls that asked for events, and resets it to 0.
     pub(crate) fn take_asked(&self) -> usize {
         std::mem::take(&mut self.script().asked)
     }
@@ -161,7 +161,7 @@ impl Scripted {
         *self.script().operations.last().expect("an operation was started")
     }
 
-    /// The start time of each operation that was passed to the transport.
+    /// Returns the start time of each operation that was passed to the transport.
     pub(crate) fn began(&self) -> Vec<Option<u64>> {
         self.script().began.clone()
     }

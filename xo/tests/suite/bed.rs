@@ -86,7 +86,7 @@ impl Side {
         Side::of(tm, domain)
     }
 
-    /// A transfer machine without callbacks.
+    /// Creates a side from a transfer machine without callbacks.
     pub(crate) fn of(tm: TransferMachine, domain: Domain) -> Side {
         Side { tm, domain, called: None }
     }
@@ -95,7 +95,7 @@ impl Side {
         self.domain.allocate(bytes).unwrap()
     }
 
-    /// A buffer that holds these bytes.
+    /// Allocates a buffer, and fills it with these bytes.
     pub(crate) fn filled(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.empty(bytes.len());
         buffer.write().unwrap().copy_from_slice(bytes);
@@ -113,7 +113,7 @@ impl Side {
         self.tm.start(Op::receive(self.empty(bytes))).unwrap().op
     }
 
-    /// The end point of another side at this one.
+    /// Returns this machine's end point of another side.
     pub(crate) fn knows(&self, other: &Side) -> EndPoint {
         self.tm.end_point(&other.tm.address().to_string()).unwrap()
     }
@@ -150,7 +150,7 @@ impl Side {
         }
     }
 
-    /// The events that are left after a stop; no more follow.
+    /// Returns the events that are left after a stop, and checks that no more follow.
     pub(crate) fn rest(&self) -> Vec<Event> {
         if let Some(called) = &self.called {
             let rest = called.try_iter().collect();
@@ -185,14 +185,14 @@ impl Side {
         assert!(!self.tm.cancel(op), "it is over");
     }
 
-    /// `(adds, cancels, successes, failures)` of a queue.
+    /// Returns `(adds, cancels, successes, failures)` of a queue.
     pub(crate) fn counts(&self, queue: Queue) -> (u64, u64, u64, u64) {
         let counters = self.tm.statistics()[queue.index()];
         (counters.adds, counters.cancels, counters.successes, counters.failures)
     }
 }
 
-/// The text of an address at one of the places.
+/// Returns the text of an address on the node of `place`.
 pub(crate) fn wanted(world: &World, place: usize, id: &str) -> String {
     format!("{}:12345:{PORTAL}:{id}", world.nids[place])
 }
@@ -201,12 +201,12 @@ pub(crate) fn begin(domain: &Domain, address: &str) -> Result<TransferMachine, n
     domain.transfer_machine(address, TmOptions::default())
 }
 
-/// Bytes that differ at each position.
+/// Returns bytes that differ from position to position.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// The descriptor in the bytes of a message.
+/// Parses the descriptor in the bytes of a message.
 pub(crate) fn parsed(bytes: &[u8]) -> Descriptor {
     Descriptor::from_bytes(bytes).unwrap()
 }

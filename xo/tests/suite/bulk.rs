@@ -186,7 +186,7 @@ fn bulk_goes_both_ways_at_once() {
     }
 }
 
-/// The errno of a refused operation, whose buffer has this length.
+/// Returns the errno of a refused operation, and checks that its buffer has this length.
 fn errno_of(result: Result<Started, Refused>, bytes: usize) -> Errno {
     let refused = result.expect_err("it is refused");
     assert_eq!(refused.buffer.len(), bytes);

@@ -109,7 +109,7 @@ fn ends_with(event: &Event, errno: Errno) -> OpId {
     event.op
 }
 
-/// The same offer, of another node.
+/// Returns the same offer with the NID of another node.
 fn redirected(offer: &Descriptor, nid: Nid) -> Descriptor {
     let passive = offer.for_active_receive(u64::MAX).or_else(|_| offer.for_active_send(1)).unwrap();
     let address = Address { nid, ..passive.address };

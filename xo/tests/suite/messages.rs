@@ -145,7 +145,7 @@ fn what_cannot_be_sent_or_received_is_refused_with_its_buffer() {
 
 const SEGMENT: usize = 512;
 
-/// A buffer of this number of segments, each in separate memory.
+/// Registers a buffer of this number of segments, each in separate memory.
 fn segments(side: &Side, count: usize) -> nlx::Buffer {
     let fragments = (0..count).map(|_| side.empty(SEGMENT).memory().fragments()[0].clone());
     side.domain.register(IoVec::new(fragments.collect::<Vec<_>>()).unwrap()).unwrap()

@@ -7,8 +7,8 @@ use crate::bed::*;
 
 const BYTES: usize = 4096;
 
-/// A pair whose `b` takes its receive buffers, two at a time and each for one message, from a pool
-/// of this number of buffers.
+/// Creates a pair whose `b` takes its receive buffers, two at a time and each for one message, from
+/// a pool of this number of buffers.
 fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     let world = world();
     let domain = world.domain(1);
@@ -19,7 +19,7 @@ fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     (Pair { a: Side::on(&world, 0, "8"), b: Side::of(tm, domain), world }, pool)
 }
 
-/// The numbers of posted, missing and free buffers.
+/// Returns the numbers of posted, missing and free buffers.
 fn balance(pair: &Pair, pool: &BufferPool) -> (usize, usize, usize) {
     (pair.b.tm.posted(Queue::MessageReceive), pair.b.tm.deficit(), pool.counts().free)
 }

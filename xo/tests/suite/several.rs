@@ -19,7 +19,8 @@ struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// The number of threads that were in it at a time; less than all if it hangs.
+    /// Blocks until all machines' threads are in the barrier. Returns their number, which is
+    /// smaller if the wait times out.
     fn join(&self) -> usize {
         let mut there = self.there.lock().unwrap();
         *there += 1;

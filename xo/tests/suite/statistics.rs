@@ -74,7 +74,7 @@ fn failures_are_counted_apart() {
     assert!(counters.time_in_queue > Duration::ZERO);
 }
 
-/// The expected counters of a queue with these events, each the only one of its operation.
+/// Returns the expected counters of a queue with these events, each the only one of its operation.
 fn counted(events: &[Event]) -> QueueStatistics {
     let bytes = || events.iter().map(|event| event.length as u64);
     QueueStatistics {

@@ -90,7 +90,7 @@ fn what_is_dropped_with_everything_in_flight_is_gone() {
     pair.pass(b"as if nothing had been");
 }
 
-/// Whether an operation of [`of_each_queue`] may have ended before the stop: a message that has
+/// Returns whether an operation of [`of_each_queue`] has ended before the stop: a message that has
 /// left, or bulk that the peer has refused.
 fn ended_by_itself(event: &Event) -> bool {
     match event.queue {

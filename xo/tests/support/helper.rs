@@ -25,7 +25,7 @@ impl Helper {
         Helper::serving(node.lnet(), node.drive())
     }
 
-    /// A helper over a node's LNet, or over a layer between that and the helper.
+    /// Starts a helper over a node's LNet, or over a layer between that and the helper.
     pub(crate) fn serving(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Helper {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nlxd.sock");
@@ -49,7 +49,7 @@ thread_local! {
     static HELPERS: RefCell<Vec<(Helper, Arc<Node>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A domain on a new node: through a helper in the test crate `helper`, else in this process.
+/// Opens a domain on a new node: through a helper in the test crate `helper`, else in this process.
 pub(crate) fn domain(module: &str, config: &NodeConfig) -> Domain {
     if !module.starts_with("helper::") {
         return Domain::in_process(config).unwrap();

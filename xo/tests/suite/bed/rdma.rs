@@ -14,7 +14,7 @@ impl Alone {
         Alone(ONE_AT_A_TIME.lock())
     }
 
-    /// The NID of a node with a fixed neighbour entry, to which all packets are lost.
+    /// Returns a NID whose packets are all lost, because its neighbour entry is fixed.
     pub(super) fn silent(&self) -> Nid {
         const NOWHERE: &str = "10.77.0.99";
         let netdev = variable("NLX_GUEST_NETDEVS").remove(0);
@@ -26,7 +26,7 @@ impl Alone {
     }
 }
 
-/// The NIDs of the guest's two addresses.
+/// Returns the NIDs of the guest's two addresses.
 pub(super) fn nids() -> [Nid; 2] {
     let nids: Vec<Nid> = variable("NLX_GUEST_ADDRESSES").iter().map(|address| nid(address)).collect();
     nids.try_into().unwrap()

@@ -26,7 +26,7 @@ pub(crate) struct World {
     /// nodes.
     helpers: Option<Vec<Mutex<Option<Helper>>>>,
     network: Network,
-    /// Whether event threads call back.
+    /// Set if event threads call back.
     called: bool,
 }
 
@@ -42,7 +42,7 @@ struct Nodes {
     by: By,
 }
 
-/// How two nodes reach each other.
+/// The network between two nodes.
 enum By {
     /// All nodes listen on this port.
     Tcp(u16),
@@ -56,7 +56,7 @@ struct Simulated {
 }
 
 impl World {
-    /// The world named by a test's first module.
+    /// Creates the world that a test's first module names.
     pub(crate) fn named(module: &str) -> World {
         let name = module.rsplit("::").next().unwrap();
         let (rest, partitions) = name.rsplit_once('_').unwrap();
@@ -159,7 +159,7 @@ impl World {
         World { nids, network, helpers: None, called: false }
     }
 
-    /// A new domain at one of the places.
+    /// Opens a new domain on the node of `place`.
     pub(crate) fn domain(&self, place: usize) -> Domain {
         if let Some(helpers) = &self.helpers {
             return helpers[place.min(helpers.len() - 1)].lock().as_ref().expect("it is there").domain();
@@ -181,8 +181,8 @@ impl World {
         self
     }
 
-    /// A node that can be reached but never answers, in place of the second one; on the loopback
-    /// there is none.
+    /// Returns a node that can be reached but never answers, in place of the second one; `None` on
+    /// the loopback.
     pub(crate) fn silent(&self) -> Option<Silent> {
         match &self.network {
             Network::Loopback(_) => None,
