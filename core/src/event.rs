@@ -124,7 +124,7 @@ impl BufferEvent {
         }
     }
 
-    /// Sets the status.
+    /// Sets the status: 0 for success, or the negative errno.
     pub fn set_status(&mut self, status: Result<(), Errno>) {
         self.status = status.map_or_else(|errno| -(errno as i32), |()| 0);
     }
@@ -150,7 +150,7 @@ impl BufferEvent {
         })
     }
 
-    /// Sets the sender.
+    /// Sets the sender of the message, and the flag that the event has one.
     pub fn set_sender(&mut self, sender: &Address) {
         self.flags |= EventFlags::HAS_SENDER;
         self.sender_nid = sender.nid.to_wire();

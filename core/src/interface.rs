@@ -14,7 +14,7 @@ pub trait Core: Send + Sync {
     /// Returns the limits of buffers and operations.
     fn limits(&self) -> Limits;
 
-    /// Returns this node's NIDs at the moment, including `0@lo`.
+    /// Returns this node's current NIDs, including `0@lo`.
     fn nids(&self) -> Vec<Nid>;
 
     /// Returns the time that all deadlines refer to: nanoseconds since a fixed moment, never
@@ -70,7 +70,7 @@ pub trait Core: Send + Sync {
 /// space is reserved before its operation starts (S-407). Dropping a transfer machine cancels what
 /// is in flight and discards its events.
 pub trait CoreTm: Send + Sync {
-    /// Returns its address with the transfer machine id.
+    /// Returns the transfer machine's address, with its id.
     fn address(&self) -> Address;
 
     /// Starts operations, and sends their messages together. Each is started or refused separately,

@@ -66,21 +66,22 @@ impl MatchCounters {
 }
 
 impl TmOptions {
-    /// Sets the limit of events.
+    /// Sets [`TmOptions::events_max`]: the largest number of events that the operations in flight
+    /// may need together.
     #[must_use]
     pub const fn events_max(mut self, events_max: u32) -> TmOptions {
         self.events_max = events_max;
         self
     }
 
-    /// Sets the form of descriptors.
+    /// Sets the form of the descriptors that passive operations return.
     #[must_use]
     pub const fn descriptors(mut self, form: DescriptorForm) -> TmOptions {
         self.descriptors = form;
         self
     }
 
-    /// Sets the source of match bits.
+    /// Sets the source of the match bits of passive buffers.
     #[must_use]
     pub const fn match_counters(mut self, counters: MatchCounters) -> TmOptions {
         self.match_counters = counters;

@@ -41,13 +41,13 @@ impl Queue {
         Queue::ALL.get(value as usize).copied()
     }
 
-    /// Returns its value, which is also its index in [`Queue::ALL`].
+    /// Returns the queue's value, which is also its index in [`Queue::ALL`].
     #[must_use]
     pub const fn value(self) -> u32 {
         self as u32
     }
 
-    /// Returns its index in a table of [`Queue::COUNT`] entries.
+    /// Returns the queue's index in a table of [`Queue::COUNT`] entries.
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize

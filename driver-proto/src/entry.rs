@@ -60,8 +60,8 @@ impl Submission {
     /// invalid name or segment of a buffer to be registered, and a value other than 0 in a field
     /// that this kind of entry does not use.
     ///
-    /// Whether the operation's numbers fit its buffer, and whether the buffer exists, is checked
-    /// later and reported by an event.
+    /// The helper checks later that the buffer exists and that the operation's numbers fit it, and
+    /// reports a mistake by an event.
     pub fn read(&self) -> Result<Entry, ProtoError> {
         let entry = self.decode_fields()?;
         match self.first_difference(&entry.write()) {

@@ -29,12 +29,12 @@ pub enum Reply {
         arena: u32,
         /// Its size in bytes: at least the requested size.
         bytes: u64,
-        /// Whether it lies on huge pages.
+        /// Set if the arena is on huge pages.
         huge: bool,
     },
     /// A transfer machine was started.
     Started {
-        /// The helper's name for it.
+        /// The helper's number of the transfer machine.
         tm: u64,
         /// Its address with its id.
         address: Address,

@@ -86,12 +86,12 @@ pub struct StartTm {
     /// Largest number of events that its operations may need together: 1 to [`EVENTS_MAX`]. The
     /// helper grants no more than the welcome allows.
     pub events_max: u32,
-    /// Whether its portal is to be lazy ([`nlx_core::TmOptions::lazy`]).
+    /// Makes its portal lazy ([`nlx_core::TmOptions::lazy`]).
     pub lazy: bool,
 }
 
 impl Request {
-    /// Returns its kind.
+    /// Returns the request's kind, as in the packet's header.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {

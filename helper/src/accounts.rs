@@ -210,7 +210,8 @@ impl AccountsConfig {
     /// Root's reserve is this fraction of a capacity, and at least 1.
     const ROOT_PART: u64 = 8;
 
-    /// Sets the capacity of a resource, of which an eighth, at least 1, is reserved for root.
+    /// Sets the capacity of a resource. An eighth of it, at least 1, is reserved for root; nothing
+    /// if the resource is unbounded.
     #[must_use]
     pub fn with_capacity(mut self, resource: Resource, capacity: u64) -> AccountsConfig {
         let reserve = if capacity >= UNBOUNDED { 0 } else { (capacity / Self::ROOT_PART).max(1) };
@@ -219,7 +220,7 @@ impl AccountsConfig {
         self
     }
 
-    /// Sets the cap of each user.
+    /// Sets the cap of each user's amount of a resource.
     #[must_use]
     pub fn with_per_user(mut self, resource: Resource, cap: u64) -> AccountsConfig {
         self.per_user = self.per_user.with(resource, cap);

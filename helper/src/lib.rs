@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! # What is refused, and who is cut off
+//! # Refusals and clients that are cut off
 //!
 //! A request that a correct client can make, because of a limit, a race or missing knowledge, is
 //! *refused*: an errno and a reason in the reply, or the last event of an operation; nothing has

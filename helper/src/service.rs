@@ -193,8 +193,8 @@ pub const SWEEP: Duration = Duration::from_millis(500);
 /// First interval of checks whether LNet has released a client's memory.
 pub const DEPARTURE_LOOK: Duration = Duration::from_millis(5);
 
-/// Duration from which on a turn is not the work of a client that is counted in units: that takes
-/// less than a millisecond on a processor that is not very slow.
+/// Minimum duration of a long turn. The work that is counted in units cannot explain one: it takes
+/// less than a millisecond, unless the processor is very slow.
 pub const LONG_TURN: Duration = Duration::from_millis(10);
 
 /// Ratio of a user's rest to its long turn, so that it has at most a twentieth of a thread.
@@ -203,8 +203,8 @@ pub const REST_FACTOR: u64 = 20;
 /// The longest rest.
 pub const REST_MAX: Duration = Duration::from_secs(10);
 
-/// Time for which threads measure turns more exactly after a long one, and after the rest for it;
-/// each measurement takes system calls.
+/// Time for which threads measure turns more exactly after a long turn and the rest that follows.
+/// Each measurement takes system calls.
 pub const WARY: Duration = Duration::from_secs(10);
 
 /// The configuration of a [`Service`].

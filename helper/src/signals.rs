@@ -264,7 +264,7 @@ mod tests {
         };
         assert_eq!(send(&[1, 0, 20, 1]), 3);
         assert!(signals.take_pending() && signals.deferred.load(Ordering::Relaxed));
-        // No sleeper: the time of such a check proves nothing.
+        // No thread slept, so the time of this check proves nothing.
         assert_eq!(send(&[0, 0]), 2);
         assert!(!signals.take_pending() && signals.deferred.load(Ordering::Relaxed));
         assert_eq!(send(&[1, 0, 2]), 3);

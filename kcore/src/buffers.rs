@@ -31,7 +31,7 @@ impl Buffer {
         Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
-    /// Returns its handle.
+    /// Returns the buffer's handle.
     #[must_use]
     pub fn handle(&self) -> BufferHandle {
         self.handle

@@ -102,7 +102,7 @@ impl<T: EventSink> LnetTm<T> {
         }
     }
 
-    /// Returns its address.
+    /// Returns the transfer machine's address.
     pub fn address(&self) -> Address {
         self.shared.address
     }

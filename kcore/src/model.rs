@@ -203,7 +203,7 @@ fn send() -> OperationKind {
     OperationKind::Send { length: BYTES as u64, to: peer() }
 }
 
-/// A GET of a peer's buffer.
+/// Returns an active receive: a GET of a peer's buffer.
 fn receive_actively() -> OperationKind {
     let (form, operation) = (DescriptorForm::Compatible, (Queue::PassiveBulkSend, MatchCounter::FIRST));
     let descriptor = Descriptor::of_operation(form, peer(), operation, BYTES as u64).expect("an address");

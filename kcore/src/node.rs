@@ -91,7 +91,8 @@ impl Node {
         self.machines.write().remove(address);
     }
 
-    /// Counts a transfer machine that wants this portal lazy; the first one makes it so.
+    /// Counts one transfer machine more that wants this portal lazy. The first one makes the portal
+    /// lazy.
     pub(crate) fn want_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];
         *wanted += 1;
@@ -100,7 +101,8 @@ impl Node {
         }
     }
 
-    /// Counts down the transfer machines that want this portal lazy; the last one ends it.
+    /// Counts one transfer machine less that wants this portal lazy. After the last one the portal
+    /// is no longer lazy.
     pub(crate) fn unwant_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];
         *wanted -= 1;

@@ -74,7 +74,7 @@ pub(crate) struct LocalSink {
     pub(crate) waiters: Waiters,
     /// Messages that were lost for want of a receive buffer (X13).
     dropped: AtomicU64,
-    /// Set while the waiter has not taken notice of some of them.
+    /// Set by a loss, and cleared by [`LocalSink::take_news`].
     news: AtomicBool,
 }
 
@@ -95,7 +95,8 @@ impl EventSink for LocalSink {
 }
 
 impl LossSink for LocalSink {
-    /// Wakes the waiter once for all losses until it has taken notice.
+    /// Counts a lost message. Wakes the waiter if this is the first one since
+    /// [`LocalSink::take_news`].
     fn lost(&self) {
         // SYNC kcore.loss. Relaxed would do here; loom orders the additions of several threads only
         // this way.

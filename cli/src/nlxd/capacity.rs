@@ -21,8 +21,8 @@ const MAPPINGS_KEPT_PART: u64 = 8;
 /// files is a reserve for the porter's channels.
 const UNREAD_MAX: u64 = 1024;
 
-/// The part of all descriptors that clients may use. The rest is for the network, which accepts and
-/// opens connections with it.
+/// Divisor of the limit of descriptors: clients may use half of them. The other half is for the
+/// connections of the network.
 const DESCRIPTORS_PART: u64 = 2;
 
 /// Descriptors that are reserved for the process itself: for refusing clients with a reason (64),

@@ -333,7 +333,7 @@ impl Wire for Numbered {
 }
 
 impl Numbered {
-    /// Returns its length in bytes.
+    /// Returns the length of the encoded command in bytes.
     pub(super) fn length(&self) -> Result<usize, WireError> {
         let mut writer = Writer::measure();
         self.write(&mut writer)?;

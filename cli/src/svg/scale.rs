@@ -83,7 +83,8 @@ impl Log {
         self.low * (self.high / self.low).powf(share)
     }
 
-    /// Returns the powers of ten, and if there are few of them 2 and 5 as well, with their texts.
+    /// Returns the labels of the axis: the powers of ten, and on an axis of up to 2.5 decades also
+    /// their multiples by 2 and 5.
     pub(crate) fn labels(&self, words: impl Fn(f64) -> String) -> Vec<Tick> {
         self.ticks().into_iter().map(|value| (self.position(value), words(value))).collect()
     }

@@ -52,7 +52,7 @@ pub fn ask(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16, more: &[&
         .concat())
 }
 
-/// Returns the arguments of such a command.
+/// Returns the arguments of a command that asks `target` from the address `from`.
 pub fn asking(command: &str, target: Ipv4Addr, from: Ipv4Addr, port: u16) -> [String; 6] {
     [command, &format!("{target}@tcp"), "--from", &format!("{from}@tcp"), "--accept-port", &port.to_string()]
         .map(str::to_string)

@@ -222,7 +222,7 @@ fn a_nid_that_motrs_form_has_no_room_for_is_described_in_ours() {
     assert_eq!(descriptor.for_active_receive(1), Ok(buffer));
 }
 
-/// A NID of each kind, any address, portal and counter.
+/// Generates passive buffers with NIDs of each kind and any address, portal and counter.
 fn any_passive() -> impl Strategy<Value = PassiveBuffer> {
     let small = any::<u32>().prop_map(|low| Nid::from_nid4(0x0002_0000_0000_0000 | u64::from(low)));
     let large = (any::<u16>(), any::<u128>())

@@ -111,7 +111,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         .prop_map(|(errno, reason, value, limit)| Refusal { errno, reason, value, limit })
 }
 
-/// A reply, and the kind of a request to which it can belong.
+/// Generates a reply, and the kind of a request to which it can belong.
 pub(crate) fn reply() -> impl Strategy<Value = (u16, Reply)> {
     let done = [Kind::ReleaseArena, Kind::Register, Kind::StopTm, Kind::TmDescriptor, Kind::Sync];
     let arena = [Kind::CreateArena];

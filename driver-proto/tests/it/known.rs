@@ -64,7 +64,7 @@ fn replies() -> Vec<(&'static str, Kind, Reply)> {
     ]
 }
 
-/// The peer's transfer machine in all examples.
+/// Returns the address of the peer's transfer machine in all examples.
 fn peer() -> Address {
     "10.0.0.2@tcp:12345:40:7".parse().unwrap()
 }

@@ -16,7 +16,7 @@ fn retold(packet: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A packet of any kind with any body.
+/// Generates a packet of any kind with any body.
 fn packet() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![0..12u16, (0..12u16).prop_map(|kind| kind | Header::REPLY), any::<u16>()];
     (kind, any::<u64>(), prop::collection::vec(any::<u8>(), 0..200)).prop_map(|(kind, id, body)| {
@@ -25,7 +25,8 @@ fn packet() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A packet of zeros with a few other bytes, which is valid more often than arbitrary bytes.
+/// Generates a packet of zeros with a few other bytes, which is valid more often than arbitrary
+/// bytes.
 fn sparse_packet() -> impl Strategy<Value = Vec<u8>> {
     (packet(), prop::collection::vec(any::<prop::sample::Index>(), 0..4)).prop_map(|(mut packet, kept)| {
         let kept: Vec<_> = kept.iter().map(|at| at.index(packet.len())).collect();

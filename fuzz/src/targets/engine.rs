@@ -101,7 +101,7 @@ pub(super) fn take<'a, const N: usize>(bytes: &mut &'a [u8]) -> [u8; N] {
     taken
 }
 
-/// Removes and returns one of a list.
+/// Removes and returns the element of the list that `choice` selects; `None` if the list is empty.
 fn pick<T>(list: &Mutex<Vec<T>>, choice: usize) -> Option<T> {
     let mut list = list.lock();
     let index = choice.checked_rem(list.len())?;

@@ -9,7 +9,7 @@ use lnet_proto::{ByteOrder, ProtoError};
 use super::{Outcome, same};
 use crate::corpus::rdma;
 
-/// Bytes of the longest message, and more behind it, which is not read.
+/// Maximum length of an input: the longest message, and 64 bytes after it, which are not read.
 pub(super) const MESSAGE_INPUT_MAX: usize = MESSAGE_MAX + 64;
 
 /// Reads a message, and checks that it is written back with the same meaning and, where all of it

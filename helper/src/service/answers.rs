@@ -93,7 +93,7 @@ impl Worker {
         })
     }
 
-    /// Clears the count of a client that has received everything.
+    /// Clears the count of unread descriptors of a client that has received everything.
     fn check_unread(&mut self, slot: usize) {
         let Some(client) = self.clients.get(slot) else { return };
         if client.unread.count() > 0 && socket::is_all_read(client.socket.as_fd()) {
@@ -101,8 +101,8 @@ impl Worker {
         }
     }
 
-    /// Clears the counts of all clients, and of departed ones, whose sockets stay until they have
-    /// received everything or are gone.
+    /// Clears the counts of unread descriptors of all clients that have received everything.
+    /// Removes the sockets of departed clients that have received everything or are gone.
     pub(super) fn check_all_unread(&mut self) {
         let mut unread = mem::take(&mut self.unread);
         unread.retain(|&name| {

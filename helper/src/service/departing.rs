@@ -60,7 +60,7 @@ impl Worker {
         self.queue(slot);
     }
 
-    /// Removes a client without a session.
+    /// Removes a client that has no session or whose session has ended.
     pub(super) fn remove(&mut self, slot: usize) {
         self.set_due(slot, None);
         let Some(client) = self.clients.remove(slot) else { return };
@@ -111,7 +111,7 @@ impl Worker {
         if departure.is_over() || is_late && may_go {
             return self.remove(slot);
         }
-        // The interval doubles: many clients may have left much.
+        // The interval doubles, because many departed clients may wait for LNet at a time.
         let delay_ns = if is_late { ns(SWEEP) } else { *check_ns };
         *check_ns = (*check_ns * 2).min(ns(SWEEP));
         self.set_due(slot, Some(now_ns + delay_ns));

@@ -108,7 +108,7 @@ impl Arenas {
         Fragment::new(region.clone(), offset, length).map_err(|_| outside)
     }
 
-    /// Counts a further buffer segment in the arena.
+    /// Counts one buffer segment more in the arena.
     pub(super) fn hold(&mut self, arena: u32) {
         if let Some(arena) = self.table.get_mut(arena.into()) {
             // Fewer than all segments of all buffers, which quotas bound.
@@ -116,7 +116,7 @@ impl Arenas {
         }
     }
 
-    /// Counts a buffer segment less in the arena.
+    /// Counts one buffer segment less in the arena.
     pub(super) fn release(&mut self, arena: u32) {
         if let Some(arena) = self.table.get_mut(arena.into()) {
             arena.segments = arena.segments.saturating_sub(1);

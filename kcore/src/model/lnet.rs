@@ -102,7 +102,8 @@ impl ScriptedLnet {
         assert!(self.leave(number, Err(Errno::EIO)), "it waits to be sent");
     }
 
-    /// Sends a PUT or GET, or fails to. Returns false if none waits.
+    /// Ends the sending of a PUT or GET with this status. Returns false if it does not wait to be
+    /// sent.
     pub(super) fn leave(&self, number: u64, status: Result<(), Errno>) -> bool {
         let waits = matches!(&*self.slot(number).lock().unwrap(), MdSlot::Live(live) if live.busy);
         if waits {
@@ -289,7 +290,7 @@ impl LNet for ScriptedLnet {
         Ok(None)
     }
 
-    /// The GET waits to be sent.
+    /// Starts a GET, which waits to be sent.
     fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
         self.make(get.md, true).map(Some)
     }

@@ -152,7 +152,7 @@ impl<W: World> Bed<W> {
 pub(crate) struct Passive(pub(crate) PassiveBuffer);
 
 impl Passive {
-    /// Returns a PUT of a peer into it.
+    /// Returns a PUT with which a peer writes into the buffer.
     pub(crate) fn put(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
         let payload = pattern(length as usize, 9);
@@ -160,7 +160,7 @@ impl Passive {
         Arriving { from: ProcessId::new(from.nid, from.pid), body }
     }
 
-    /// Returns a GET of a peer from it.
+    /// Returns a GET with which a peer reads from the buffer.
     pub(crate) fn get(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
         Arriving { from: ProcessId::new(from.nid, from.pid), body: Body::Get { portal, bits, length } }

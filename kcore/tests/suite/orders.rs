@@ -12,7 +12,7 @@ use crate::bed::*;
 /// A possible next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Its message leaves, or fails to.
+    /// The sending of its message ends with this result.
     Leave(Result<(), Errno>),
     /// A message for it begins to arrive: a PUT, a GET, the REPLY.
     Begin,
@@ -179,7 +179,7 @@ fn explore<W: World>(
     courses
 }
 
-/// The rows of the table that each operation passes through in every world.
+/// Returns the rows of the table that an operation of this queue passes through in every world.
 fn rows_of(queue: Queue) -> &'static [&'static str] {
     match queue {
         Queue::MessageReceive => &["UNLINK", "receive: PUT", "receive: PUT, last"],

@@ -39,7 +39,7 @@ pub struct Client {
 pub struct Arena {
     /// The arena's number.
     pub number: u32,
-    /// Whether the memory is on huge pages.
+    /// Set if the memory is on huge pages.
     pub huge: bool,
     /// The client's mapping of the arena.
     pub memory: Memory,

@@ -22,7 +22,7 @@ pub struct Event {
     pub length: u64,
     pub offset: u64,
     pub status: i32,
-    /// Whether this is the operation's last event.
+    /// Set on the operation's last event.
     pub last: bool,
     /// NID, portal, id.
     pub sender: Option<([u8; 20], u32, u32)>,

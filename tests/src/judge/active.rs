@@ -47,7 +47,7 @@ pub struct Target {
     /// The address that the judge connects from: that of its NID, unless the host lacks that
     /// address.
     pub from: IpAddr,
-    /// Whether the judge connects from privileged ports.
+    /// Set if the judge connects from privileged ports.
     pub privileged: bool,
     /// The node's policy.
     pub policy: Policy,

@@ -24,7 +24,7 @@ fn sockets_that_linger() {
     stage.close_beside(attackers);
 }
 
-/// One such socket does not prevent the closing of others' sockets.
+/// One socket whose close blocks does not prevent the closing of others' sockets.
 #[test]
 #[ignore = "./test attack"]
 fn one_socket_that_lingers() {
@@ -49,8 +49,9 @@ fn files_of_a_hostile_file_system() {
     }
 }
 
-/// Signals of a transfer machine are received into a page of such a file, which never arrives: the
-/// helper, which sends them, does not wait for the receiver, and ends on request.
+/// An attacker receives the signals of a transfer machine into a page of a file of its file system,
+/// which never delivers the page: the helper, which sends them, does not wait for the receiver, and
+/// ends on request.
 // Covers: MT-219
 #[test]
 #[ignore = "./test attack"]
@@ -59,7 +60,8 @@ fn signals_received_in_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// A helper that is killed during such an attack ends, and its successor serves.
+/// A helper that is killed while signals are received into such a page ends, and its successor
+/// serves.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_signals_ends() {
@@ -67,9 +69,9 @@ fn a_helper_that_is_killed_beside_such_signals_ends() {
     the_next_one_serves(stage, attackers);
 }
 
-/// Descriptors that the helper shares with clients, mainly their doorbells, are watched by an epoll
-/// set whose lock is held while such a page does not arrive: the helper, which closes shared
-/// descriptors last, ends on request all the same.
+/// An attacker watches descriptors that the helper shares with clients, mainly doorbells, by an
+/// epoll set. A wait for the set blocks on a page that never arrives, and holds the lock of the
+/// set. The helper, which closes shared descriptors last, ends on request all the same.
 #[test]
 #[ignore = "./test attack"]
 fn shared_descriptors_watched_from_memory_that_never_comes() {
@@ -77,7 +79,8 @@ fn shared_descriptors_watched_from_memory_that_never_comes() {
     stage.close_beside(attackers);
 }
 
-/// A helper that is killed during such an attack ends, and its successor serves.
+/// A helper that is killed while the lock of a set that watches its descriptors is held ends, and
+/// its successor serves.
 #[test]
 #[ignore = "./test attack"]
 fn a_helper_that_is_killed_beside_such_watches_ends() {

@@ -162,7 +162,7 @@ impl Attacker {
         self.did().parse().expect("the attacker says a number")
     }
 
-    /// Kills it.
+    /// Kills the attacker, if it has not ended.
     pub(crate) fn kill(self) {
         self.process.kill_if_alive();
     }

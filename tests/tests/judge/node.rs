@@ -86,7 +86,7 @@ impl Nlx {
         Target { privileged, policy, buffer: Some((PORTAL, BITS)), ..target }
     }
 
-    /// The node's NID, in the judge's type.
+    /// Returns the node's NID, in the judge's type.
     pub(crate) fn nid(&self) -> wire::Nid {
         wire::Nid::new(self.address, 0)
     }

@@ -71,8 +71,8 @@ pub(crate) struct Launch {
     /// The user that it runs as: this process's user if `None`; only root can start it as another
     /// one.
     pub(crate) uid: Option<u32>,
-    /// Whether it is the packaged unit of the systemd that `tests/systemd/run` has started, with
-    /// that unit's user, limits and sandbox.
+    /// Set if the helper is the packaged unit of the systemd that `tests/systemd/run` has started,
+    /// with that unit's user, limits and sandbox.
     pub(crate) unit: bool,
     /// The listening socket that it is passed, as systemd does it, and its path.
     pub(crate) listener: Option<(Arc<OwnedFd>, PathBuf)>,
@@ -573,7 +573,7 @@ impl Other {
         other
     }
 
-    /// Returns its next line of output.
+    /// Waits for the client's next line of output, and returns it.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(HUNG).unwrap_or_else(|error| panic!("no line from the client: {error}"))

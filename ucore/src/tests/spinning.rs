@@ -72,11 +72,11 @@ fn waits_spin_for_as_long_as_was_asked_for() {
     }
 }
 
-/// A wait with a limit looks for news again and again before it sleeps; one without looks only
-/// before it announces sleep and afterwards.
+/// A wait with a spin limit checks for events repeatedly before it sleeps. A wait without one
+/// checks only before it announces that it will sleep, and afterwards.
 #[test]
 fn a_wait_sleeps_at_once_without_a_limit_and_spins_with_one() {
-    /// More than the looks of a wait that does not spin.
+    /// More than the checks of a wait that does not spin.
     const MANY: u32 = 100;
     /// A wait that is preempted stops spinning; that many in a row are not.
     const TRIES: u32 = 100;

@@ -211,7 +211,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
     }
 }
 
-/// A forked child has none of it, and shuts nothing down.
+/// A forked child has no share in the connection, and does not shut it down.
 #[test]
 #[allow(unsafe_code, reason = "forking a process with threads")]
 fn a_forked_child_leaves_it_alone() {

@@ -30,14 +30,16 @@ const ATTACKS: [&str; 4] = ["sync", "sync", "connect", "operations"];
 /// The attackers' user, which need not exist on the host.
 const ATTACKER: u32 = 12_100;
 
-/// Connections of a process that sends `Sync`, and requests of one of them in a turn.
+/// Number of connections of a process that sends `Sync`.
 const CONNECTIONS: usize = 100;
+/// Number of requests that the process sends on one connection before it goes to the next.
 const SYNCS: usize = 8;
 
-/// Connections of the process that submits operations, messages of one in flight, and bytes of a
-/// message.
+/// Number of connections of the process that submits operations.
 const SUBMITTERS: usize = 16;
+/// Number of messages in flight on each of these connections.
 const MESSAGES: u64 = 32;
+/// Length of each message in bytes.
 const MESSAGE: u64 = 64;
 
 /// Rounds are longer here: a percentile needs enough messages, and the group's periods are 0.1 s

@@ -11,8 +11,9 @@ use crate::failure::Failure;
 /// An operation in flight, with its buffers while no transfer uses them.
 pub(super) struct Lane {
     pub(super) request: Option<Buffer>,
-    /// Bulk to the server, and from it.
+    /// Buffer of the bulk to the server.
     pub(super) source: Option<Buffer>,
+    /// Buffer of the bulk from the server.
     pub(super) sink: Option<Buffer>,
     /// Index of the server that it asks.
     pub(super) server: usize,

@@ -50,7 +50,7 @@ impl Wire {
             .collect()
     }
 
-    /// Lets a message leave, or fail to.
+    /// Ends the sending of a message with this result.
     pub(crate) fn leave(&self, id: u64, result: Result<(), Errno>) {
         let waiting = {
             let mut all = self.waiting.lock();

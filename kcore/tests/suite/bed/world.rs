@@ -14,11 +14,10 @@ pub(crate) trait World: Send + Sync {
     /// Returns the LNet.
     fn lnet(&self) -> Arc<dyn LNet>;
 
-    /// Returns the PUTs and GETs that were started and have neither left nor failed to, oldest
-    /// first.
+    /// Returns the PUTs and GETs that were started and whose sending has not ended, oldest first.
     fn outgoing(&self) -> Vec<Outgoing>;
 
-    /// Lets one of them leave, or fail to.
+    /// Ends the sending of a PUT or GET with this result.
     fn leave(&self, message: &Outgoing, result: Result<(), Errno>);
 
     /// Begins to deliver a message. Returns `None` if it is not received.
@@ -31,7 +30,7 @@ pub(crate) trait World: Send + Sync {
 /// A message that a program has started, as the network sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outgoing {
-    /// The world's id of it.
+    /// The id that the world has given the message.
     pub(crate) id: u64,
     pub(crate) is_get: bool,
     pub(crate) to: ProcessId,
@@ -42,9 +41,9 @@ pub(crate) struct Outgoing {
     pub(crate) hdr_data: u64,
     /// Bytes sent, or requested.
     pub(crate) length: usize,
-    /// Empty for a GET.
+    /// Payload of a PUT; empty for a GET.
     pub(crate) payload: Vec<u8>,
-    /// Whether an ACK is requested.
+    /// Set if an ACK is requested.
     pub(crate) ack: bool,
     /// The handle that an answer names; only where there is a wire.
     pub(crate) handle: WireHandle,

@@ -78,7 +78,7 @@ struct Lane {
     seed: u64,
     memory: Option<Scattered>,
     step: Step,
-    /// Whether the ACK or REPLY has arrived.
+    /// Set once the ACK or REPLY has arrived.
     answered: bool,
 }
 

@@ -47,7 +47,7 @@ pub(crate) enum Kind {
 pub(crate) struct PeerOp {
     pub(crate) kind: Kind,
     pub(crate) portal: Portal,
-    /// Whether the portal's entry names the initiator.
+    /// Set if the portal's entry names the initiator.
     pub(crate) unique: bool,
     pub(crate) match_bits: MatchBits,
     /// The number of bytes at the initiator.
@@ -56,7 +56,7 @@ pub(crate) struct PeerOp {
     pub(crate) room: usize,
     /// The offset at the target.
     pub(crate) offset: usize,
-    /// Whether the target takes the offset from the message.
+    /// Set if the target takes the offset from the message.
     pub(crate) managed: bool,
     /// The numbers of fragments at the initiator and at the target.
     pub(crate) fragments: [usize; 2],

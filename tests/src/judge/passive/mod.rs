@@ -41,14 +41,14 @@ pub struct Play {
     /// The connections that the judge accepts: [`Policy::Secure`] as a kernel, [`Policy::Hello`]
     /// where processes have no privileges.
     pub policy: Policy,
-    /// Whether peers copy what they send, and so never request zero-copy acks, as nlx.
+    /// Set if peers copy what they send, as nlx does, and so never request zero-copy acks.
     pub copies: bool,
-    /// Whether the judge discovers a peer as soon as the peer has its three connections.
+    /// Makes the judge discover a peer as soon as the peer has its three connections.
     pub eager: bool,
-    /// Whether the judge connects to each peer that connects, before it answers, so that both are
-    /// connecting.
+    /// Makes the judge connect to each peer that connects, before it answers, so that both sides
+    /// are connecting.
     pub race: bool,
-    /// Whether the judge pushes back to a NID that it has not discovered yet, as a kernel does.
+    /// Makes the judge push back to a NID that it has not discovered yet, as a kernel does.
     pub pushes_back: bool,
     /// The time limit for answers.
     pub patience: Duration,
