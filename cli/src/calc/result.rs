@@ -16,7 +16,7 @@ pub(super) struct Calculation {
     pub(super) nodes: [Node; 2],
     /// A connection that `a` opens, and one that `b` opens.
     pub(super) directions: [Negotiation; 2],
-    /// Reasons why one cannot be opened, independent of its sizes.
+    /// Reasons why a connection cannot be opened, whatever its sizes.
     pub(super) barriers: Vec<Barrier>,
     pub(super) buffer: Buffer,
     pub(super) warnings: Vec<String>,

@@ -32,8 +32,8 @@ impl Helper {
         Helper { child, socket, _folder: folder }
     }
 
-    /// Returns whether the helper has no clients and nothing left of any, by the output of `nlx
-    /// status --json`.
+    /// Returns whether the helper has no clients and no leftovers of departed clients, by the
+    /// output of `nlx status --json`.
     pub fn is_idle(&self, status: &Value) -> bool {
         let own = &self.node(status)["helper"];
         let counts = ["clients", "tms", "buffers", "bytes", "operations"].map(|count| &own[count]);

@@ -48,7 +48,7 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Returns whether it can be given a job.
+    /// Returns whether the carrier can be given a job.
     fn is_idle(&self) -> bool {
         self.job.is_none() && !self.killed
     }

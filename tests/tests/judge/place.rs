@@ -14,7 +14,7 @@ use nlx_tests::judge::{Policy, Target};
 /// The port over IPv4, where each case has different addresses. Over IPv6 there is one address, and
 /// the cases use the next ports.
 const PORT: u16 = 21_961;
-/// The maximum number of cases of a test, less one.
+/// The number of ports for each test, which is larger than the index of its last case.
 const CASES: u16 = 32;
 
 /// Far longer than any operation here takes.

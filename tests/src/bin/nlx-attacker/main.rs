@@ -107,7 +107,7 @@ fn target(socket: &str, address: &str) -> Result<Target, String> {
     Ok(Target { socket: socket.into(), address: number(ip)?, nid: nid(address)? })
 }
 
-/// Returns the NID of an address that [`target`] parses.
+/// Returns the NID of an address in one of the two forms of `target`.
 pub(crate) fn nid(address: &str) -> Result<[u8; 20], String> {
     let (ip, net) = parts(address);
     Ok(wire::nid_on(net, number(ip)?))

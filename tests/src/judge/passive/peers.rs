@@ -22,11 +22,11 @@ pub(super) struct PassiveState {
     pub(super) peers: HashMap<Nid, Peer>,
     /// The peers that the judge is connecting to.
     pub(super) connecting: HashSet<Nid>,
-    /// The peers that it has connected to because they connected to it.
+    /// The peers that the judge has connected to because they connected to it.
     pub(super) raced: HashSet<Nid>,
-    /// The peers that it has pushed back to, or is about to, and the number of those without an
-    /// answer.
+    /// The peers that the judge has pushed back to, or is about to push back to.
     pub(super) pushed_back: HashSet<Nid>,
+    /// The number of pushes back that are not answered yet.
     pub(super) pushing_back: usize,
     /// Received PUTs, by portal and match bits; they answer GETs.
     buffers: HashMap<(u32, u64), Vec<u8>>,
