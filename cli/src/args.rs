@@ -56,7 +56,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Returns whether it prints JSON, failures included.
+    /// Returns whether the command prints JSON, also for its failures.
     pub(crate) fn json(&self) -> bool {
         match self {
             Command::Ping(args) => args.json,

@@ -89,12 +89,13 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     lnet_region::guard::install().context("cannot guard shared memory")?;
     lnet_region::closer::install().context("cannot start the thread that closes memory")?;
     let notify = Notify::from_environment()?;
-    // The socket first: its owner may claim the NIDs.
+    // The socket comes before the node: its lock shows that no other nlxd runs, so the node may
+    // claim the NIDs.
     let listener = Listener::open(&config.socket)?;
     listener.give_to(&porter)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
-    // The node has allocated all that it needs itself.
+    // After the node's start: the limits are then what the node's own memory leaves.
     let accounts = HostLimits::read().fill(config.host.accounts.clone());
     let accounts = AccountsConfig { operator: Some(config::operator()), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });

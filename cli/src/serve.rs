@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());
     let node = start(&config, ports.tcp)?;
-    // Before the greeting: the first line then covers everything after it.
+    // Taken before the greeting, so that the first line of statistics covers everything after it.
     let (begun, rates) = (Instant::now(), Rates::since(&node));
     print_greeting(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;

@@ -202,7 +202,7 @@ fn helpers_are_killed_under_rdma_load() {
     let [asking, serving] = helpers(19_876);
     let store = Store::start(&serving);
     let clients = [(); 2].map(|()| store.uploading(&asking));
-    // By SIGKILL.
+    // Dropping a helper kills it by SIGKILL.
     drop(asking);
     for client in clients {
         let why = client.fails();

@@ -203,7 +203,7 @@ fn a_black_hole_is_found_by_its_size() {
         assert!(message.contains(words), "{line}");
     }
     assert!(advice.contains("MTU") && advice.contains("tcp_mtu_probing"), "{line}");
-    // A self-test finds it before it begins.
+    // A self-test detects such a path before it begins.
     let server = format!("{}@tcp", six(ADDRESSES[1]));
     let client = ["selftest", "--client", &server, "--net", &format!("tcp({})", six(ADDRESSES[0]))];
     let stopped = hosts.nlx(0, &client).output().unwrap();

@@ -54,12 +54,12 @@ fn each_interface_is_explained() {
     assert_eq!(reason("127.0.0.1")["why"], "the interface is named");
     let text = text(&["--net", "tcp(127.4.2.2)", "--why"]);
     assert!(text.contains("not named") && text.contains("127.4.2.2@tcp: the address is named"), "{text}");
-    // Impossible networks are explained too, and it fails.
+    // Impossible networks are explained too, and the command fails.
     let output = run(&["net", "show", "--net", "tcp(nosuchif0)", "--why"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("interface 'nosuchif0': not there"));
     assert!(complaint(&output).contains("nosuchif0"), "{}", complaint(&output));
-    // So is a partition that this machine does not have.
+    // A partition that this machine does not have is explained in the same way.
     let output = run(&["net", "show", "--net", "tcp(127.4.2.2)[255]"]);
     assert!(complaint(&output).contains("no CPU partition 255"), "{}", complaint(&output));
 }
@@ -137,7 +137,7 @@ fn the_tunables_of_an_ni_are_shown() {
     assert!(
         yaml.contains("          lnd tunables:\n              conns_per_peer: 3\n              timeout: 7\n")
     );
-    // By the link, of which loopback has none.
+    // The defaults depend on the link, of which the loopback has none.
     let usual = text(&["--net", "tcp(lo)", "--tunables"]);
     let line = |name: &str| usual.lines().find(|line| line.contains(name)).unwrap().to_string();
     assert!(

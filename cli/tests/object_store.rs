@@ -27,7 +27,7 @@ fn clients_of_one_helper_work_while_one_of_them_is_killed() {
                 }
             });
         }
-        // By SIGKILL.
+        // Dropping a client kills it by SIGKILL.
         scope.spawn(|| drop(dying));
     });
     let listed = store.succeeds(&helper, &["list"]);

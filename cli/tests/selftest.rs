@@ -119,7 +119,7 @@ fn rules_that_cannot_be_are_refused_before_anything_starts() {
             complaint(&output)
         );
     }
-    // Messages would not be late there, and the report would not show that.
+    // Over the loopback messages would not be late, and the report would not show that.
     let output = run(&["selftest", "--net", "lo", "--faults", "drop 1/9; delay 1ms put"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(complaint(&output).contains("loopback cannot be delayed"), "{}", complaint(&output));

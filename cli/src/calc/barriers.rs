@@ -39,7 +39,7 @@ pub(super) struct Barrier {
     bars: [bool; 2],
     /// The tunable of each side that causes it.
     tunables: [&'static str; 2],
-    /// Text for people.
+    /// The reason in words, for the reports.
     pub(super) text: String,
 }
 

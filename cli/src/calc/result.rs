@@ -148,7 +148,8 @@ impl Node {
         Ok(Node { peer, adjusted, pools })
     }
 
-    /// Describes how memory gets its key.
+    /// Describes the registration of memory on this side: its kind, and the number of fragments
+    /// where that decides.
     pub(super) fn registration(&self) -> String {
         let name = |mapping| if mapping == Mapping::Fmr { "FMR" } else { "fast registration" };
         match self.adjusted.registration {

@@ -18,7 +18,7 @@ pub(super) const VALUES_MAX: usize = 4096;
 /// Number of lines of the picture in a terminal.
 const LINES: usize = 24;
 
-/// Width of its bars.
+/// Width of the longest bar of the picture, in characters.
 const BAR: usize = 32;
 
 /// The results for each value.

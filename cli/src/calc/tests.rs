@@ -136,7 +136,7 @@ fn credits_beyond_the_depth_are_told() {
     assert_eq!(idle(&["--a", "release=2.15,peer_credits=128"]), 1);
     assert_eq!(idle(&["--a", "peer_credits=16", "--b", "peer_credits=63"]), 1);
     assert_eq!(idle(&["--a", "peer_credits=16", "--b", "peer_credits=16"]), 0);
-    // By a device, of both.
+    // The device of `a` limits the depth, so credits of both sides are idle.
     assert_eq!(idle(&["--a", "max_wr=1024"]), 2);
 }
 

@@ -63,7 +63,8 @@ fn refuse(reason: &str) -> Failure {
         .hint("the socket unit needs one 'ListenSequentialPacket=' with the path of the socket")
 }
 
-/// The service manager that started this process and wants to be notified, if there is one.
+/// The socket of the service manager that started this process and expects notifications, if there
+/// is one.
 pub(super) struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
@@ -76,7 +77,7 @@ impl Notify {
         let socket = variable("NOTIFY_SOCKET").map(|name| connect(&name)).transpose()?;
         let mine = variable("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let limit = variable("WATCHDOG_USEC").filter(|_| mine).and_then(|text| text.parse().ok());
-        // Twice in the time that it allows, as its manual recommends.
+        // Two notifications in systemd's time limit, as its manual recommends.
         Ok(Notify { socket, watchdog: limit.map(|limit| Duration::from_micros(limit) / 2) })
     }
 

@@ -32,7 +32,7 @@ impl Faults {
             return if rules.is_empty() { Ok(()) } else { Err(refusal) };
         };
         for id in applied.drain(..) {
-            // No other code knows it; an error means that it is gone already.
+            // Only this object has the rule's id; an error means that the rule is gone already.
             let _ = node.remove_fault(id);
         }
         for rule in rules {

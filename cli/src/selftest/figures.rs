@@ -89,7 +89,7 @@ impl Figures<'_> {
     }
 }
 
-/// Returns a rate; 0 for no time.
+/// Returns a rate per second; 0 if no time has passed.
 pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }

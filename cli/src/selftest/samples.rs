@@ -109,7 +109,8 @@ impl Random {
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns the sum of twelve, which approximates a normal distribution.
+    /// Returns the sum of twelve uniform numbers, less its mean: approximately normally
+    /// distributed.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.share()).sum::<f64>() - 6.0
     }

@@ -130,7 +130,7 @@ impl Wire for bool {
     }
 }
 
-/// In nanoseconds: 64 bits hold 584 years.
+/// A duration is encoded in nanoseconds: 64 bits hold 584 years.
 impl Wire for Duration {
     fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
         u64::try_from(self.as_nanos()).unwrap_or(u64::MAX).write(to)

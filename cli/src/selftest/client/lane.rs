@@ -15,7 +15,7 @@ pub(super) struct Lane {
     pub(super) source: Option<Buffer>,
     /// Buffer of the bulk from the server.
     pub(super) sink: Option<Buffer>,
-    /// Index of the server that it asks.
+    /// Index of the server that handles the operation.
     pub(super) server: usize,
     pub(super) kind: Kind,
     pub(super) length: usize,
