@@ -132,7 +132,8 @@ impl Descriptor {
     ///
     /// # Errors
     /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive
-    /// buffer receives too, EFBIG if it sends more than `capacity`, EINVAL for invalid content.
+    /// buffer is itself one that receives, EFBIG if it sends more than `capacity`, EINVAL for
+    /// invalid content.
     pub fn for_active_receive(&self, capacity: u64) -> Result<PassiveBuffer, CoreError> {
         self.decode(Queue::ActiveBulkReceive, capacity)
     }
@@ -142,7 +143,8 @@ impl Descriptor {
     ///
     /// # Errors
     /// In this order: EINVAL for a wrong checksum or an unknown version, EPERM if the passive
-    /// buffer sends too, EFBIG if it has less room than `length`, EINVAL for invalid content.
+    /// buffer is itself one that sends, EFBIG if it has less room than `length`, EINVAL for invalid
+    /// content.
     pub fn for_active_send(&self, length: u64) -> Result<PassiveBuffer, CoreError> {
         self.decode(Queue::ActiveBulkSend, length)
     }
@@ -192,7 +194,8 @@ impl DescriptorForm {
 /// The fields of a descriptor whose checksum is right, unchecked.
 struct Content {
     match_bits: u64,
-    /// Its error is reported when its turn comes in the order of checks.
+    /// The NID, or its error, which is reported only after the checks that come before that of the
+    /// NID.
     nid: Result<Nid, CoreError>,
     pid: u32,
     portal: u32,

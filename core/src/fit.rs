@@ -26,7 +26,7 @@ pub struct Remote {
 }
 
 impl OperationKind {
-    /// Checks it against a buffer of `bytes` bytes.
+    /// Checks the operation against a buffer of `bytes` bytes.
     ///
     /// # Errors
     /// EINVAL for lengths and counts that do not fit and for an invalid portal, and the errors of

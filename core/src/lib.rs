@@ -25,8 +25,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `interface` | [`Core`], [`CoreTm`]: what a transport serves |
-//! | `options` | [`TmOptions`]: how a transfer machine is started |
+//! | `interface` | [`Core`], [`CoreTm`]: the traits that a transport implements |
+//! | `options` | [`TmOptions`]: the options for the start of a transfer machine |
 //! | `operation` | [`Operation`], [`OperationKind`], [`BufferHandle`], [`Submitted`] |
 //! | `event` | [`BufferEvent`], the 88 bytes in which a completion travels |
 //! | `address` | [`Address`], [`StartAddress`], [`TmId`] and their text |

@@ -3,7 +3,7 @@
 use crate::{CoreError, IoVec, RegionError};
 
 /// The limits of a domain (motr-transport 12). They are the same for every transport today; clients
-/// ask their domain, so that they may change.
+/// read them from their domain, so that they may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {

@@ -9,12 +9,12 @@ use nlx_sync::{AtomicBool, Ordering};
 pub struct WakeUp(AtomicBool);
 
 impl WakeUp {
-    /// Sets it. The thread that takes it sees everything stored before.
+    /// Sets the flag. The thread that clears it sees everything stored before.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Clears it; returns whether it was set.
+    /// Clears the flag; returns whether it was set.
     #[inline]
     #[must_use]
     pub fn take(&self) -> bool {
