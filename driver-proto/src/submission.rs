@@ -66,7 +66,7 @@ impl Submission {
         reserved: U64::ZERO,
     };
 
-    /// Returns the same with a target of at most 56 bytes.
+    /// Returns the entry with a target of at most 56 bytes.
     pub(crate) fn with_target(mut self, bytes: &[u8]) -> Submission {
         self.target_length = (bytes.len() as u32).into();
         self.target[..bytes.len()].copy_from_slice(bytes);
