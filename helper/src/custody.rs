@@ -116,8 +116,8 @@ impl Custody {
         unkept.extend(held.keys());
     }
 
-    /// Removes a descriptor to be closed. Returns its number, the only descriptor of it in this
-    /// process, and the charge for it.
+    /// Removes a descriptor to be closed. Returns its number, the descriptor, which is this
+    /// process's only one for the file, and the charge for it.
     pub(super) fn pop_ended(&self) -> Option<(u64, OwnedFd, Charge)> {
         let Ended { number, fd, charge } = self.0.lock().ended.pop()?;
         Some((number, TryArc::try_unwrap(fd).ok()?, charge))

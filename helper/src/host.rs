@@ -69,7 +69,7 @@ pub(super) struct ClientRecord {
 }
 
 impl Host {
-    /// Creates a host that serves clients from this LNet, which `drive` moves forward.
+    /// Creates a host that serves clients from this LNet, whose network `drive` polls.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>, config: HostConfig) -> Arc<Host> {
         let accounts = AccountsConfig { groups: config.policy.groups(), ..config.accounts.clone() };
@@ -80,7 +80,7 @@ impl Host {
         Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
     }
 
-    /// Returns what moves the network forward, and its clock.
+    /// Returns the interface that polls the network and has its clock.
     #[must_use]
     pub fn drive(&self) -> &Arc<dyn Drive> {
         self.network.drive()
@@ -92,7 +92,7 @@ impl Host {
         self.network.lnet()
     }
 
-    /// Returns which clients may use what.
+    /// Returns the policy: the users that may connect, and the rights of each.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.config.policy

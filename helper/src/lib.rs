@@ -90,7 +90,7 @@
 //! | `departed` | leftovers of departed clients |
 //! | `slots` | handles of one client |
 //! | `counters` | counters of a client |
-//! | `policy` | [`Policy`], [`Rights`]: which clients may use what |
+//! | `policy` | [`Policy`], [`Rights`]: the users that may connect, and the rights of each |
 //! | `porter` | the process that keeps and closes descriptors that `nlxd` must not have |
 //! | `quotas` | [`ClientQuotas`]: limits of one client |
 //! | [`accounts`] | [`Accounts`](accounts::Accounts): amounts that the clients of each user hold together, and fair shares of them |

@@ -25,8 +25,8 @@ use super::watched::WatchedQueue;
 pub(super) struct ClientSink {
     /// Wakes a thread of the client that sleeps on the queue itself.
     thread: Waker<QueueWord<SharedMemory>>,
-    /// Wakes an event loop of the client that sleeps on a socket; set once the client has asked for
-    /// one.
+    /// Wakes an event loop of the client that sleeps on a socket; set once the client has requested
+    /// such a socket.
     loop_handle: OnceLock<Waker<QueueWord<SharedMemory>>>,
     /// Set while a signal to the event loop is deferred.
     deferred: AtomicBool,

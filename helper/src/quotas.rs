@@ -48,7 +48,7 @@ impl Default for ClientQuotas {
             // One for each 16 MiB of the bytes below.
             arenas: 256,
             bytes: 4 << 30,
-            // The size that a client asks for at once. Removing all its pages takes some 5 ms.
+            // The size that a client requests at a time. Removing all its pages takes some 5 ms.
             arena_bytes: 16 << 20,
             operations: 1 << 16,
             // A receive buffer of the maximum number of messages.

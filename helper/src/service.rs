@@ -48,7 +48,7 @@
 //! ([`Violation`](super::Violation)) is cut off. Either way its session is closed, in slices
 //! ([`Session::close_some`](super::Session::close_some)). The socket of a client that is cut off
 //! stays open, unread and with its place among the clients, until LNet has released the client's
-//! memory: so the client knows at the end of the stream that nothing writes there any more. Once
+//! memory: to the client the end of the stream then means that nothing writes there any more. Once
 //! the client has hung up, the helper waits for no longer than [`ServiceConfig::quarantine`];
 //! memory that LNet still holds then is quarantined without the client. A helper that stops does
 //! not wait longer for any client: after its end it writes nowhere.

@@ -12,7 +12,7 @@ pub const USERS_MAX: usize = 64;
 /// moment of the call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostStatus {
-    /// The connected clients, in order of pending.
+    /// The connected clients, by their number: in the order in which they connected.
     pub clients: Vec<ClientStatus>,
     /// The users that hold something, by uid: at most [`USERS_MAX`].
     pub users: Vec<UserStatus>,

@@ -198,7 +198,7 @@ fn start() -> Result<Carrier, Errno> {
 /// Runs a carrier until its channel ends.
 fn become_carrier(channel: OwnedFd) -> ! {
     let _ = prctl::set_name(c"nlx-carrier");
-    // The next porter does not know this carrier, and could not kill it when it is late.
+    // The next porter has no record of this carrier, and could not kill it when it is late.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let inherited = dup2_stdin(&channel);
     // Its descriptor is closed with all others.

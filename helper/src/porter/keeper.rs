@@ -429,7 +429,7 @@ struct Ready {
 
 fn accept_one(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     let fd = accept4(listener.as_raw_fd(), SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC)?;
-    // SAFETY: the system has just made it, and nothing else knows it.
+    // SAFETY: the system has just made it, and nothing else uses it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -464,7 +464,8 @@ mod tests {
 
     use super::*;
 
-    /// Otherwise the close of `nlxd` would be the last one, and close what the client has sent.
+    /// If the porter closed the socket first, the close of `nlxd` would be the last one, and would
+    /// close what the client has sent.
     #[test]
     fn a_client_is_closed_after_nlxd_has_closed_its_own_descriptor() {
         let (main, _nlxd) = channel::pair().unwrap();

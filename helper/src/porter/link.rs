@@ -15,7 +15,7 @@ const MESSAGES_PER_CLIENT: usize = 1;
 /// The channel of one service thread. It never blocks, and only [`Link::reserve`] allocates.
 pub(crate) struct Link {
     pub(crate) channel: OwnedFd,
-    /// Number of the porter in this process: a new porter does not know what was sent to an earlier
+    /// Number of the porter in this process: a new porter does not have what was sent to an earlier
     /// one.
     pub(crate) generation: u64,
     outbox: VecDeque<(Message, Option<OwnedFd>)>,

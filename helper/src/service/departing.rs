@@ -28,7 +28,7 @@ impl Worker {
         self.depart(slot);
     }
 
-    /// Closes the session; the socket stays until LNet has released its memory.
+    /// Closes the session; the socket stays until LNet has released the session's memory.
     pub(super) fn depart(&mut self, slot: usize) {
         match self.clients.get(slot).map(|client| &client.state) {
             Some(ClientState::Served(_)) => self.begin_departure(slot, true),

@@ -74,7 +74,7 @@ impl Worker {
     pub(super) fn handle_bell(&mut self) {
         let _ = self.worker_handle().bell.silence();
         self.worker_handle().bells_handled.fetch_add(1, Ordering::AcqRel);
-        // Another thread has replaced the porter: new pending_clients belong to the next one.
+        // Another thread has replaced the porter: new clients come from the next one.
         if self.link.generation < self.shared.porter.generation() {
             self.leave_porter();
         }

@@ -237,8 +237,8 @@ impl Worker {
                 leaving.taken_over = true;
             }
         });
-        // The earlier porter closes its copies when it ends, unless a close blocks. The new one
-        // does not know these clients, and answers that they are gone.
+        // The earlier porter closes its copies when it ends, unless a close blocks. The new one has
+        // no record of these clients, and answers that they are gone.
         for (&client, leaving) in leaving {
             if !mem::take(&mut leaving.taken_over) {
                 link.push(Message::Drop { client, user: leaving.user.0 });
@@ -332,8 +332,8 @@ mod tests {
         std::iter::from_fn(next).collect()
     }
 
-    /// Otherwise the clients would see the end of their connections, and a close here could be the
-    /// last one.
+    /// If those clients were lost, they would see the end of their connections, and a close here
+    /// could be the last one.
     #[test]
     fn clients_that_the_earlier_porter_accepted_come_in_when_another_thread_has_replaced_it() {
         const COUNT: u64 = 2 * ACCEPT_BUDGET as u64 + 1;
@@ -364,7 +364,8 @@ mod tests {
     }
 
     /// A porter answers at once that an unknown client is closed. After the first `Drop` a carrier
-    /// may still be closing the client's socket, and the porter does not know the client any more.
+    /// may still be closing the client's socket, while the porter has no record of the client any
+    /// more.
     #[test]
     fn the_next_porter_is_to_drop_each_client_once() {
         const GIVEN: u64 = 1;

@@ -148,7 +148,7 @@ pub(super) fn prepare(socket: &OwnedFd) -> Result<(Credentials, bool), Errno> {
     Ok((Credentials { pid: who.pid(), uid: who.uid(), gid: who.gid() }, may_attach))
 }
 
-/// Returns whether descriptors may come. Older kernels do not know the option, and always let them
+/// Returns whether descriptors may come. Older kernels do not have the option, and always let them
 /// pass.
 fn passes_rights(socket: &OwnedFd) -> bool {
     getsockopt(socket, PassRights).unwrap_or(true)
@@ -221,7 +221,7 @@ mod tests {
         let ours = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(ours.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        // SAFETY: the system has just made it, and nothing else knows it.
+        // SAFETY: the system has just made it, and nothing else uses it.
         let theirs = unsafe { OwnedFd::from_raw_fd(accept(listener.as_raw_fd()).unwrap()) };
         prepare(&theirs).unwrap();
         let longest = Answer { packet: vec![1; PACKET_MAX], fds: Vec::new() };

@@ -2,7 +2,7 @@
 
 use nlx_fallible::NoMemory;
 
-/// One deadline for each number, in a binary heap that knows the position of each.
+/// One deadline for each number, in a binary heap with an index of the position of each.
 ///
 /// Only [`Timers::reserve`] allocates.
 #[derive(Debug, Default)]

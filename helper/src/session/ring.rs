@@ -174,8 +174,8 @@ impl Session {
         drained
     }
 
-    /// Carries out entries of the ring. Their slots are released together at the end: a client that
-    /// sees its slot free again knows that the entry is done.
+    /// Carries out entries of the ring. Their slots are released together at the end: to a client a
+    /// slot that is free again means that its entry is done.
     fn drain_from(
         &mut self,
         ring: &mut Ring,

@@ -33,8 +33,8 @@ pub(super) struct Tm {
     lnet_tm: LnetTm<ClientSink>,
     /// Limit of the events that the machine's operations may need together.
     events_max: u32,
-    /// The client's end of the sockets on which an event loop sleeps, once it has asked for it;
-    /// kept for further requests.
+    /// The client's end of the sockets on which an event loop sleeps, once it was requested; kept
+    /// for further requests.
     loop_handle: Option<SharedFd>,
     /// The charge for the helper's end.
     loop_handle_charge: Option<Charge>,

@@ -55,7 +55,7 @@ fn bulk_goes_between_clients() {
     let (mut active, mut passive) = (alice.start("0@lo:12345:40:*", 4), bob.start("0@lo:12345:40:*", 4));
     let (ours, theirs) = (alice.arena(1 << 20), bob.arena(1 << 20));
     let describe = |counter: u64, queue| {
-        // Made by the client itself, from its own counter (U1).
+        // The client makes the descriptor itself, from its own counter (U1).
         let match_bits = match_bits(passive.address.tmid, MatchCounter::new(counter).unwrap());
         let buffer = PassiveBuffer { address: passive.address, match_bits, queue, length: 1000 };
         Descriptor::encode(&buffer).unwrap()

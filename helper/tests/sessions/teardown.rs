@@ -127,7 +127,8 @@ fn a_session_that_is_dropped_meanwhile_is_closed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// Whatever a client has, and however small the slices are.
+    /// Closing in slices does the same work, whatever a client has and however small the slices
+    /// are.
     #[test]
     fn slices_do_what_closing_at_once_does(
         (tms, operations, idle, gap, arenas) in (0_u32..5, 0_u32..70, 0_u32..70, 0_u32..40, 1_u32..9),
