@@ -76,20 +76,20 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `kcore` | [`Kcore`]: the domain |
-//! | `node` | what the domains of a node share |
-//! | `registry` | who has which address, over all domains of a node |
+//! | `node` | the state that the domains of a node share |
+//! | `registry` | the addresses in use, over all domains of a node |
 //! | `buffers` | registered buffers |
 //! | `notices` | waking the waiting thread and event loop; lost messages |
 //! | `network` | LNet, and the state that all transfer machines over it share |
 //! | `lnet_tm` | [`LnetTm`]: a transfer machine over LNet, its start and stop and its operations |
 //! | `event_sink` | [`EventSink`]: the destination of its events |
 //! | `machine` | a transfer machine whose events are taken in this process: waiting, room for events |
-//! | `submit` | how each operation is set up with LNet |
-//! | `ring` | how large the queue of events is |
+//! | `submit` | the set-up of each operation with LNet |
+//! | `ring` | the size of the queue of events |
 //! | `remains` | leftovers of a transfer machine that was dropped in use, until LNet releases its last MD |
-//! | `shared` | what a transfer machine shares with its event callback |
+//! | `shared` | the state that a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
-//! | `rules` | what each LNet event means for its operation |
+//! | `rules` | the meaning of each LNet event for its operation |
 //! | `agreed` | the synchronisation rules |
 
 #![forbid(unsafe_code)]

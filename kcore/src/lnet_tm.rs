@@ -32,11 +32,11 @@ pub struct LnetTm<T: EventSink> {
     pub(crate) shared: TryArc<TmShared<T>>,
     pub(crate) network: Arc<Network>,
     pub(crate) eq: EqHandle,
-    /// The portal that it wants lazy, if any.
+    /// The portal of this transfer machine, if the machine makes it lazy.
     lazy: Option<Portal>,
     /// Cleared when the transfer machine is stopped.
     open: Mutex<bool>,
-    /// The process that it belongs to.
+    /// Detects a fork: the transfer machine belongs to the process that started it.
     fork_guard: ForkGuard,
     ending: Ending,
 }
@@ -61,8 +61,8 @@ pub enum Naming {
 }
 
 impl<T: EventSink> LnetTm<T> {
-    /// Takes an address and an event queue of LNet for it. `make_queue` makes the producer's half
-    /// of the queue of buffer events, and the sink.
+    /// Starts a transfer machine: takes an address, and an event queue of LNet. `make_queue` makes
+    /// the producer's half of the queue of buffer events, and the sink.
     ///
     /// # Errors
     /// EADDRINUSE or EADDRNOTAVAIL for the address, ENOMEM, and those of `make_queue`.
@@ -117,7 +117,7 @@ impl<T: EventSink> LnetTm<T> {
         TmLeftover(TryArc::downgrade(&self.shared))
     }
 
-    /// Returns whether this is the process that it belongs to.
+    /// Returns whether the transfer machine belongs to this process.
     pub(crate) fn in_owner_process(&self) -> bool {
         self.fork_guard.in_owner_process()
     }
@@ -226,7 +226,7 @@ impl<T: EventSink> LnetTm<T> {
         units
     }
 
-    /// Ends notifications about lost messages, and the machine's wish for a lazy portal.
+    /// Ends notifications about lost messages, and no longer keeps the machine's portal lazy.
     fn leave(&self) {
         let Network { node, lnet, .. } = &*self.network;
         node.leave(&self.shared.address);

@@ -29,7 +29,7 @@ pub(crate) struct Machine {
     pub(crate) woken: WakeUp,
     /// The ring of events points outside its memory: no event can be taken any more.
     corrupt: AtomicBool,
-    /// Set once a program has asked for a descriptor.
+    /// Set once a program has requested a descriptor.
     loop_handle: OnceLock<EventLoopHandle>,
 }
 

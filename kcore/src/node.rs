@@ -24,7 +24,7 @@ use crate::registry::Registry;
 pub(crate) struct Node {
     pub(crate) registry: Mutex<Registry>,
     machines: RwLock<HashMap<Address, TryArc<dyn LossSink>, foldhash::fast::RandomState>>,
-    /// For each portal the number of transfer machines that want it lazy. The lock is held while
+    /// For each portal the number of transfer machines that make it lazy. The lock is held while
     /// LNet is notified, so that LNet gets the changes in order. Nothing that LNet calls meanwhile
     /// takes this lock.
     lazy: Mutex<LazyPortals>,
@@ -91,8 +91,8 @@ impl Node {
         self.machines.write().remove(address);
     }
 
-    /// Counts one transfer machine more that wants this portal lazy. The first one makes the portal
-    /// lazy.
+    /// Counts one transfer machine more that makes this portal lazy. The first one makes LNet hold
+    /// the portal's messages.
     pub(crate) fn want_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];
         *wanted += 1;
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Counts one transfer machine less that wants this portal lazy. After the last one the portal
+    /// Counts one transfer machine less that makes this portal lazy. After the last one the portal
     /// is no longer lazy.
     pub(crate) fn unwant_lazy(&self, lnet: &dyn LNet, portal: Portal) {
         let wanted = &mut self.lazy.lock().0[portal.index()];

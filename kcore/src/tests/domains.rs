@@ -21,7 +21,7 @@ fn dynamic_ids_fall_across_the_domains_of_a_node() {
     assert_eq!(tms.each_ref().map(|tm| tm.address().tmid.get()), [4095, 4094, 4093]);
     let middle = tms[1].address();
     tms[1].stop().unwrap();
-    // It goes to another domain than the one that had it.
+    // The freed id is assigned to a domain other than its previous one.
     assert_eq!(begin(&cores[2], wanted).unwrap().address(), middle);
 }
 

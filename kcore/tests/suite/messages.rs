@@ -58,7 +58,7 @@ fn each_message_names_its_own_sender() {
     assert_eq!(senders, from.map(Some));
 }
 
-/// While they are not taken, none is lost or out of order.
+/// Events that wait in the queue are neither lost nor out of order.
 // Covers: S-417, MT-24, MT-208
 #[test]
 fn messages_accumulate_until_they_are_taken() {

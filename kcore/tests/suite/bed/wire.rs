@@ -59,7 +59,7 @@ impl Wire {
         };
         let Tx { ni, peer, token, .. } = waiting.tx;
         let node = self.node(ni).expect("its node is there");
-        // A real network has asked this when it first met the peer.
+        // A real network has made this call before, at its first contact with the peer.
         let partition = uncounted(|| node.partition_of(ni, peer.nid));
         drop(waiting.tx.payload);
         with_partition(partition, || node.finalize_tx(token, result));
