@@ -15,8 +15,8 @@ use crate::refused::refused;
 /// Alignment of an arena's length: the largest size of an ordinary page on any machine.
 const GRANULE: usize = 64 << 10;
 
-/// Alignment for huge pages. If the system rounded the length up itself, the helper would not know
-/// the additional bytes.
+/// Alignment for huge pages. If the system rounded the length up itself, the helper would have no
+/// record of the additional bytes.
 const HUGE_GRANULE: usize = 2 << 20;
 
 thread_local! {
@@ -141,8 +141,8 @@ impl Arenas {
     ) -> Result<(), CoreError> {
         let granule = granule(self.pages);
         let longest = usize::try_from(link.welcome.arena_bytes_max).unwrap_or(usize::MAX);
-        // A helper that allows less than a page is asked nevertheless, and returns the reason of
-        // its refusal.
+        // The request is sent even if the helper allows less than a page: its refusal has the
+        // reason.
         let longest = (longest - longest % granule).max(granule);
         // After a part on small pages the rest is, too: huge pages could not begin where it ends.
         let (mut huge, mut end) = (self.pages == Pages::Huge, 0);

@@ -228,7 +228,7 @@ impl Domain {
         drop(buffer);
         point!(BufferDropped);
         let link = self.link();
-        // A helper that is gone has forgotten it.
+        // A helper that is gone has no record of the buffer.
         if is_known && link.push(&Entry::Deregister { buffer: handle }).is_ok() {
             link.wake_helper();
             arenas.tidy(&link);

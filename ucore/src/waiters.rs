@@ -17,7 +17,7 @@ use crate::ucore::now_ns;
 #[derive(Debug)]
 pub(crate) struct Waiters {
     thread: Waker<QueueWord<SharedMemory>>,
-    /// Set once a program has asked for a descriptor.
+    /// Set once a program has requested a descriptor.
     event_loop: OnceLock<Arc<Sleeper>>,
 }
 
@@ -134,8 +134,8 @@ impl ClientLoopHandle {
     }
 }
 
-/// The longest sleep before the helper is asked by a request: it may be stopped, or may not poll
-/// the ring without one.
+/// The longest sleep before a request makes the helper carry out the entries: it may be stopped, or
+/// may not poll the ring without one.
 const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// Waits until the helper has carried out the submissions.

@@ -86,8 +86,8 @@ impl Machine {
         let (receives, events, started_ns) = buffer.operation().map_or((false, 0, 0), |operation| {
             (operation.queue.receives(), operation.events, operation.started_ns)
         });
-        // Measured in this process: the helper has begun later, and an operation that ran into its
-        // deadline has that age.
+        // Measured in this process, because the helper starts an operation later than it: one that
+        // ends at its deadline must have lasted for its whole timeout.
         event.time_ns = now_ns.saturating_sub(started_ns);
         let impossible = receives && event.status == 0 && buffer.receive(event.offset, event.length).is_err();
         point!(BytesTaken);
@@ -169,7 +169,7 @@ impl Machine {
 
     fn sleep(&self, deadline_ns: Option<u64>) {
         let left = |deadline_ns: u64| Duration::from_nanos(deadline_ns.saturating_sub(now_ns()));
-        // A deadline beyond the end of the clock is none.
+        // A deadline beyond the end of the clock counts as none.
         let deadline = deadline_ns.and_then(|deadline_ns| Instant::now().checked_add(left(deadline_ns)));
         let sleeper = self.sleeper.lock();
         point!(SleepDue);

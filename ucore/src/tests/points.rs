@@ -50,7 +50,7 @@ points! {
     ReleaseAsked,
     ReleaseAnswered,
 
-    /// A buffer is in this side's table; the helper does not know it.
+    /// A buffer is in this side's table, and not yet in the helper's.
     BufferEntered,
     /// A buffer of one segment, about to be pushed into the ring. Likewise for each entry below.
     RegisterDue,
@@ -61,7 +61,7 @@ points! {
     SegmentsAnswered,
     /// Removed from this side's table; its memory still exists.
     BufferForgotten,
-    /// The buffer's memory may be reused; the helper still knows the buffer.
+    /// The buffer's memory may be reused; the helper still has the buffer.
     BufferDropped,
     DeregisterDue,
     DeregisterPushed,

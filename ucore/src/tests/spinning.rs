@@ -81,8 +81,8 @@ fn a_wait_sleeps_at_once_without_a_limit_and_spins_with_one() {
     /// A wait that is preempted stops spinning; that many in a row are not.
     const TRIES: u32 = 100;
     let helper = Helper::start();
-    // Returns how often a wait for the helper and an event loop look until they find news at the
-    // look of number `MANY`, or have slept or announced sleep; `MANY` at most.
+    // Returns the number of checks that a wait for the helper and an event loop make, each until it
+    // finds news at check number `MANY`, or has slept or announced sleep; `MANY` at most.
     let looks = |limit| {
         let (domain, machine) = helper.client(Some(limit), None);
         let looks = Cell::new(0);

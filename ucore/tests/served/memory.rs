@@ -121,7 +121,7 @@ fn an_operation_in_flight_holds_its_bytes() {
         tm.cancel(held.handle, held.handle.0).unwrap();
         assert_eq!(event(&*tm).status(), Err(Errno::ECANCELED));
         assert!(held.memory.write(0..1000).is_ok());
-        // And the other way round.
+        // Conversely, no operation writes to bytes that the client is reading.
         let reading = held.memory.read(0..10).unwrap();
         assert_eq!(tm.submit(&held.receive(3)).unwrap_err().errno(), Errno::EBUSY);
         drop(reading);
