@@ -110,22 +110,22 @@ impl<'a> MachineBuilder<'a> {
         self
     }
 
-    /// Sets how many parts of 1 MiB of each active transfer of a [large](crate::Buffer) buffer may
-    /// be in flight; at least 1. The default is 8: the number of messages that LNet sends to a peer
-    /// before the first is answered.
+    /// Sets the number of parts of 1 MiB that may be in flight of each active transfer of a
+    /// [large](crate::Buffer) buffer; at least 1. The default is 8: the number of messages that
+    /// LNet sends to a peer before the first is answered.
     pub fn large_window(mut self, parts: usize) -> Self {
         self.large_window = parts;
         self
     }
 
-    /// Takes receive buffers from a pool (Motr's automatic provisioning). The wanted number is
-    /// posted before the observer learns that the machine has started. Whenever one ends, another
-    /// is posted before the client gets the last event. If the pool is empty, missing buffers are
-    /// posted when one is returned to it. The events are those of other receive buffers, and a
-    /// buffer that the client drops goes back to the pool.
+    /// Takes receive buffers from a pool (Motr's automatic provisioning). [`Provision::buffers`] of
+    /// them are posted before the observer is called for the start of the machine. Whenever one
+    /// ends, another is posted before the client gets the last event. If the pool is empty, missing
+    /// buffers are posted when one is returned to it. The events are those of other receive
+    /// buffers, and a buffer that the client drops goes back to the pool.
     ///
     /// A message that the client holds keeps its buffer out of the pool: size the pool for the
-    /// buffers that its machines want plus those of held messages.
+    /// buffers that its machines keep posted plus those of held messages.
     ///
     /// ```
     /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision};

@@ -5,7 +5,7 @@ use nlx_core::{CoreError, Errno, Queue};
 
 use crate::TmState;
 
-/// An error of this crate: why a call was refused, or an operation failed.
+/// An error of this crate: the reason why a call was refused or an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

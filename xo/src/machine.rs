@@ -102,7 +102,7 @@ pub(crate) type Observer = Box<dyn Fn(&Machine, &TmEvent) + Send + Sync>;
 /// All methods take `&self` and may be called from any thread. If several threads wait, each event
 /// goes to one of them.
 pub struct Machine {
-    /// For the owners of operations that it starts on the client's behalf.
+    /// The machine itself, for the owners of operations that it starts on the client's behalf.
     this: Weak<Machine>,
     tm: Box<dyn CoreTm>,
     domain: Arc<DomainInner>,

@@ -409,8 +409,8 @@ impl fmt::Debug for Op {
 pub struct Started {
     /// The operation's id, which its events carry.
     pub op: OpId,
-    /// Returns the offer by which a peer can access the buffer of a passive operation;
-    /// [`Offer::NONE`] for any other operation.
+    /// The offer by which a peer can access the buffer of a passive operation; [`Offer::NONE`] for
+    /// any other operation.
     pub offer: Offer,
 }
 

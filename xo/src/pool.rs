@@ -364,7 +364,7 @@ impl BufferPool {
         self.shared.state.lock().waiters.want_refill(waiter, true);
     }
 
-    /// Records that the machine has all buffers that it wants.
+    /// Records that the machine lacks no buffer any more.
     pub(crate) fn refilled(&self, waiter: PoolWaiterId) {
         self.shared.state.lock().waiters.refilled(waiter);
     }
@@ -403,8 +403,8 @@ impl Buffer {
 }
 
 impl PoolShared {
-    /// Passes free buffers to the transfer machines that lack some, until each has what it wants or
-    /// no buffer is left. Called without any lock.
+    /// Passes free buffers to the transfer machines that lack some, until none lacks any or no
+    /// buffer is left. Called without any lock.
     fn serve(&self) {
         let mut state = self.state.lock();
         if !state.waiters.begin_serving() {

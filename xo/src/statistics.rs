@@ -9,7 +9,7 @@ use nlx_core::{Errno, Queue};
 pub struct QueueStatistics {
     /// Operations started.
     pub adds: u64,
-    /// Operations that were asked to be cancelled; timeouts do not count.
+    /// Operations for which a cancel was requested; timeouts do not count.
     pub cancels: u64,
     /// Events with success; for a receive buffer, one per message.
     pub successes: u64,

@@ -101,7 +101,7 @@ fn a_timeout_makes_the_descriptor_readable() {
     let tm = machine(&domain);
     post(&domain, &tm, Some(Duration::from_secs(3600)));
     assert!(tm.arm().unwrap());
-    // The loop sleeps until the later deadline, and does not know this one.
+    // The loop sleeps until the later deadline, and has not read this one.
     let start = || post(&domain, &tm, Some(Duration::from_millis(5)));
     std::thread::scope(|scope| scope.spawn(start).join().unwrap());
     let mut set = [PollFd::new(tm.descriptor().unwrap(), PollFlags::POLLIN)];

@@ -20,7 +20,7 @@ struct Table<T> {
 }
 
 /// A slot with its index in the table. The operation that will bring the value and the future that
-/// wants it both hold it; the last of the two to act releases it.
+/// returns it both hold the slot; the last of the two to act releases it.
 #[derive(Debug)]
 pub(crate) struct TableSlot<T> {
     slot: Slot<T>,

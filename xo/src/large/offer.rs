@@ -23,9 +23,9 @@ const VERSION: u8 = 1;
 ///
 /// The offer of a single descriptor has the bytes of that descriptor, 48 or 56, in Motr's form or
 /// in nlx's extended one. Several descriptors follow a header of [`Offer::HEADER_LEN`] bytes; the
-/// length distinguishes the two cases. The descriptors are ordinary ones: a peer that does not know
-/// offers can use each separately. Every part but the last has the same number of bytes. All
-/// numbers are little-endian.
+/// length distinguishes the two cases. The descriptors are ordinary ones: a peer that does not
+/// support offers can use each separately. Every part but the last has the same number of bytes.
+/// All numbers are little-endian.
 ///
 /// | at | bytes | holds |
 /// | --- | --- | --- |

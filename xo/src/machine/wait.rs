@@ -227,8 +227,10 @@ impl Machine {
     /// Wakes a waiter that may sleep past this deadline.
     pub(super) fn wake_for(&self, deadline_ns: u64) {
         // A waiter counts itself before it reads the earliest deadline, under the lock that was
-        // just held. If this deadline has passed already, the next one may be that of a thread
-        // which has left the wake-up to this one.
+        // just held. Another thread may have removed this deadline already, if it has passed. The
+        // earliest one may then belong to a thread that did not wake the waiter, because this
+        // deadline came before its own: so the waiter is woken for every earliest deadline that is
+        // not before this one.
         if self.waiters.are_there() && self.operations.is_earliest(deadline_ns) {
             self.tm.wake();
         }

@@ -82,7 +82,7 @@ struct Call {
 pub(super) enum Action {
     /// Send the request; its buffer is returned to [`Calls::returned`].
     Request { id: CallId, buffer: Buffer, header: Header, to: EndPoint, within: Duration },
-    /// Ask for a session.
+    /// Request a session from the server.
     Open { tag: u64, header: Header, to: EndPoint },
     /// Report the end of a call.
     Ended(Ended),
@@ -228,7 +228,7 @@ impl Calls {
         if kind == Kind::Once && call.sent == 0 {
             let Some(session) = peer.session else {
                 call.back_off(&self.options);
-                // If several calls wait for a session, one of them asks.
+                // If several calls wait for a session, only one of them requests it.
                 if peer.asked_ns.is_some_and(|asked_ns| now_ns < asked_ns.saturating_add(retry_ns / 2)) {
                     return None;
                 }
@@ -279,7 +279,7 @@ impl Calls {
             id
         } else {
             peer.failure = failure;
-            // The next call asks at once.
+            // The next call requests a session at once.
             peer.asked_ns = peer.asked_ns.filter(|_| definite.is_none());
             let unsent = |id: &CallId| {
                 let call = self.entries.get(id.key());
@@ -339,12 +339,12 @@ impl Calls {
         self.end(id, result, now_ns)
     }
 
-    /// Handles a refusal: the server does not know the session. A request that was sent in the
+    /// Handles a refusal: the server does not have the session. A request that was sent in the
     /// session must not be sent in another one: even if it was sent only once, the network may have
-    /// duplicated it, and the first copy may have reached a server that knew the session.
+    /// duplicated it, and the first copy may have reached a server that had the session.
     fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
         if header.status != Errno::ESTALE as u32 {
-            // The server has no room for another session: it is asked again later.
+            // The server has no room for another session: the request for one is repeated later.
             return None;
         }
         let session = &mut self.peers[peer].session;

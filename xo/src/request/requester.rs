@@ -14,9 +14,9 @@ use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 /// Sends requests to servers ([`super::Responder`]), and returns their answers.
 ///
 /// A request without an answer is sent again, at growing intervals, until its deadline: a server
-/// without a posted receive buffer loses messages, and so does a network. [`super::Delivery`] says
-/// how often the request may run. A call to a server that cannot be reached ends as soon as that is
-/// known ([`RequestError::Unreachable`]), unless the options are
+/// without a posted receive buffer loses messages, and so does a network. [`super::Delivery`]
+/// determines how often the request may run. A call to a server that cannot be reached ends as soon
+/// as that is known ([`RequestError::Unreachable`]), unless the options are
 /// [patient](RequestOptions::patient).
 ///
 /// It drives its transfer machine in [`Requester::wait`] and [`Requester::call`]: nothing is sent

@@ -146,8 +146,8 @@ pub enum RequestError {
     Unanswered {
         /// The number of times that the request was sent; 0 if no session was opened.
         sent: u32,
-        /// The reason why the request, or the message that asks for a session, could not be sent
-        /// the last time; `None` if it was sent, and no answer arrived.
+        /// The reason why the request, or the request for a session, could not be sent the last
+        /// time; `None` if it was sent, and no answer arrived.
         failure: Option<SendFailure>,
     },
     /// The server's node cannot be reached: its host refuses the connection, or no network leads to
@@ -157,10 +157,10 @@ pub enum RequestError {
         /// The number of times that the request was sent, this time included; 0 if no session was
         /// opened.
         sent: u32,
-        /// The reason why the request, or the message that asks for a session, could not be sent.
+        /// The reason why the request, or the request for a session, could not be sent.
         failure: SendFailure,
     },
-    /// The server no longer knows whether it has run the request.
+    /// The server has forgotten the session, so that it is unknown whether the request has run.
     #[error(
         "the server has forgotten the session: whether the request, sent {sent} times, has run is unknown"
     )]

@@ -27,7 +27,7 @@ const VERSION: u8 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// A client asks for a session.
+    /// A client requests a session.
     Open = 1,
     /// The answer to `Open`, with the session.
     Opened = 2,

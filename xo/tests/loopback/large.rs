@@ -89,7 +89,7 @@ fn a_peer_may_send_less_than_the_last_part_has_room_for() {
     assert_eq!(event.buffer.unwrap().read().unwrap()[..text.len()], text);
 }
 
-// A peer that does not know offers uses the descriptors separately, in any order.
+// A peer that does not support offers uses the descriptors separately, in any order.
 #[test]
 fn each_descriptor_of_an_offer_is_an_ordinary_one() {
     let pair = Pair::new();

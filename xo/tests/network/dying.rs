@@ -127,7 +127,7 @@ fn a_process_that_dies_in_the_middle_of_bulk_ends_it() {
     drop(peer);
 
     let successor = Peer::start();
-    // For a moment the connection may still be known as broken.
+    // For a moment the connection may still be recorded as broken.
     loop {
         tm.start(Op::active_receive(domain.allocate(BULK).unwrap(), successor.sends[0]).timeout(HUNG))
             .unwrap();

@@ -1,4 +1,4 @@
-//! Two processes that want the same NID. The other process is this test program, which runs the
+//! Two processes that claim the same NID. The other process is this test program, which runs the
 //! ignored test at the end of this file.
 
 use std::io::{BufRead, BufReader};

@@ -25,8 +25,8 @@ fn colours_and_lengths_are_set_and_read_back() {
     assert_eq!((posted(&tm), tm.deficit()), (3, 0));
 }
 
-/// MT-113. Better than required there: all buffers are posted when the observer learns that the
-/// machine has started.
+/// MT-113. Better than required there: all buffers are posted before the observer is called for the
+/// start of the machine.
 // Covers: MT-113
 #[test]
 fn the_queue_is_full_when_the_machine_has_started() {

@@ -37,7 +37,7 @@ struct Script {
     corrupt: bool,
     /// The number of threads in a wait without limit.
     asleep: usize,
-    /// The number of calls that asked for events.
+    /// The number of calls that requested events.
     asked: usize,
     registered: Vec<BufferHandle>,
     deregistered: Vec<BufferHandle>,
@@ -100,7 +100,7 @@ impl Scripted {
         self.script().asleep
     }
 
-    /// Returns the number of calls that asked for events, and resets it to 0.
+    /// Returns the number of calls that requested events, and resets it to 0.
     pub(crate) fn take_asked(&self) -> usize {
         std::mem::take(&mut self.script().asked)
     }

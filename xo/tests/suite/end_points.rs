@@ -96,7 +96,7 @@ fn the_end_point_of_a_stopped_machine_is_still_a_name() {
     assert_eq!((same.address(), same.references(), first.references()), (a.tm.address(), 1, 1));
 }
 
-/// An end point of another transfer machine is valid too: it is a name.
+/// An end point is only an address, so that of another transfer machine is valid too.
 // Covers: MT-242
 #[test]
 fn end_points_are_names() {

@@ -34,7 +34,8 @@ fn what_is_asked_of_a_node_that_is_gone_fails() {
     assert_eq!(other.next().message.as_deref(), Some(&b"still here"[..]));
 }
 
-/// Until the node knows that the other one is gone, sends may succeed.
+/// Repeats an operation until it fails: it may succeed until the node has detected that the other
+/// one is gone.
 fn fails(side: &Side, start: impl Fn() -> Result<Started, Refused>) {
     loop {
         let event = side.end_of(start().unwrap().op);

@@ -46,8 +46,8 @@ fn messages_wait_until_they_are_taken() {
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 4, 0));
 }
 
-/// Waiting threads are woken by what another drives; each event is delivered once, and the end to
-/// all.
+/// A waiting thread is woken for an event that another thread has driven; each event is delivered
+/// once, and the end to all.
 // Covers: MT-84, MT-110, X-11, X-15
 #[test]
 fn waiting_threads_share_the_events() {
