@@ -5,7 +5,7 @@ use lnet_region::{Fragment, IoVec, Region};
 /// Unused bytes between two fragments.
 const GAP: usize = 61;
 
-/// Bytes that differ when they are shifted or belong to another buffer.
+/// Returns bytes that differ when they are shifted or belong to another buffer.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (at.wrapping_mul(31).wrapping_add(at / 251).wrapping_add(seed.wrapping_mul(7))) as u8)

@@ -18,11 +18,11 @@ pub mod feature {
     pub const LARGE_ADDR: u32 = 0x20;
     /// The first large entry is the node's primary NID.
     pub const PRIMARY_LARGE: u32 = 0x40;
-    /// The peer wants pushes of changes: MULTI_RAIL and DISCOVERY.
+    /// The peer takes pushes of changes: MULTI_RAIL and DISCOVERY.
     pub const PUSHES: u32 = 0x18;
     /// The features of a modern kernel node with small NIDs.
     pub const KERNEL: u32 = 0x1e;
-    /// The features of a kernel that does not forward and wants no pushes: a single-rail peer.
+    /// The features of a kernel that does not forward and takes no pushes: a single-rail peer.
     pub const SINGLE_RAIL: u32 = 0x06;
 }
 

@@ -15,7 +15,7 @@ const HEAD: &str =
 
 /// The lists, and the numbers that each must contain.
 const LISTS: [(&str, &[RangeInclusive<u32>]); 3] = [
-    // The requirements: the card, and the five seed documents.
+    // The requirements: 1 to 7 are the summary, each hundred after that is one document.
     ("S", &[1..=7, 101..=110, 201..=210, 301..=316, 401..=418, 501..=508]),
     // The inventory of Motr's tests.
     ("MT", &[1..=246]),

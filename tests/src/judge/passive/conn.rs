@@ -128,7 +128,7 @@ fn judge(shared: &PassiveShared, hello: &Hello, on: u32, message: &Message) -> R
         record.note(rules::ACK_ONLY, must(on != kind::BULK_OUT, || format!("a message of {size} bytes")));
     }
     let best = if size < MIN_BULK { kind::CONTROL } else { kind::BULK_IN };
-    // Until a peer knows that a connection is established, it uses another one.
+    // Until a peer has seen that a connection is established, it uses another one.
     let knows = peer.has(best) && (peer.settled || best == kind::CONTROL || peer.used.contains(&best));
     if typed && on != kind::BULK_OUT && knows {
         record.note(rules::CONNECTION, must(on == best, || format!("a message of {size} bytes on {name}")));

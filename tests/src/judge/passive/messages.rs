@@ -36,12 +36,12 @@ impl PassiveShared {
         let mut state = self.lock();
         let peer = state.peer(nid)?;
         peer.discovered = true;
-        // The peer has answered after all three hellos, so it knows its connections.
+        // The peer has answered after all three hellos, so it has seen its connections established.
         peer.settled |= complete;
         Ok(())
     }
 
-    /// Handles a push: if this node does not know the peer yet, it pushes back after a delay.
+    /// Handles a push: if this node has not discovered the peer yet, it pushes back after a delay.
     fn push_back_later(self: &Arc<Self>, nid: Nid) -> Result<(), String> {
         let mut state = self.lock();
         if state.peer(nid)?.discovered || !state.pushed_back.insert(nid) {

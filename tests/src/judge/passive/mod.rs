@@ -146,7 +146,8 @@ impl Passive {
         Ok(self.shared.ask(peer, &get)?.payload)
     }
 
-    /// Pings a peer, and pushes if it wants that: as a kernel does before its first message.
+    /// Pings a peer, and pushes if its features request that: as a kernel does before its first
+    /// message.
     ///
     /// # Errors
     /// As for [`Passive::put`].

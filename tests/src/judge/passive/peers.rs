@@ -38,7 +38,7 @@ pub(super) struct Peer {
     pub(super) incarnation: u64,
     pub(super) conns: Vec<Conn>,
     pub(super) discovered: bool,
-    /// Set once the peer knows that its three connections are established.
+    /// Set once the peer must have seen that its three connections are established.
     pub(super) settled: bool,
     /// Connection types, in the judge's view, that the peer has used.
     pub(super) used: HashSet<u32>,
