@@ -41,7 +41,7 @@ pub(crate) fn unpartitioned<const THREADS: usize>(round: &Round) -> Result<Sampl
     handled(round, THREADS, 1)
 }
 
-/// Measures thousands of messages a second.
+/// Returns the number of handled messages per second, in thousands.
 fn handled(round: &Round, threads: usize, partitions: usize) -> Result<Sample> {
     let nodes = Nodes::choose()?.partitioned(partitions);
     let server = Station::server(nodes)?;

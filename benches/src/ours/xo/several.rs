@@ -129,7 +129,7 @@ fn roaming<R: Send>(work: impl FnOnce() -> Result<R> + Send) -> Result<R> {
     })
 }
 
-/// Measures thousands of handled messages in a second.
+/// Returns the number of handled messages per second, in thousands.
 fn handled(round: &Round, machines: usize, partitions: usize, by: By, work: Work) -> Result<Sample> {
     let nodes = Nodes::choose()?.partitioned(partitions);
     let helper = (by == By::Helper).then(|| Helper::start(round.cores, nodes, nodes.server)).transpose()?;
