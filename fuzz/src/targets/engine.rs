@@ -346,7 +346,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
             for (number, item) in stream.items.iter().filter(|item| lnet(item)).enumerate() {
                 let number = number as u8;
                 seed.push(6 + number % 2);
-                // The odd choice: an answer is to the last request.
+                // An odd choice directs an answer to this node's last request.
                 seed.push(u8::from(item.header.len() == Header::LARGE_LEN) + STEPS);
                 seed.extend(&item.header);
                 seed.extend([3, 2, 8, 4]);

@@ -26,7 +26,8 @@ const STEPS: u8 = 16;
 /// Largest number of steps of one input; further ones reach nothing new.
 const STEPS_MAX: usize = 256;
 
-/// The driver's side of the connection: its state, and what the peer could know of it.
+/// The driver's side of the connection: its state, and the values that the peer could have received
+/// from it.
 struct Driver {
     conn: Conn<usize>,
     /// Set for each item that has come back.
