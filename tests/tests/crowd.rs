@@ -12,7 +12,7 @@ const PROCESSES: usize = 4;
 const NODES: usize = 50;
 const PEERS: usize = PROCESSES * NODES;
 
-/// CONTROL, BULK_IN and BULK_OUT.
+/// The connections of a peer: CONTROL, BULK_IN and BULK_OUT.
 const CONNECTIONS: usize = 3;
 
 /// The limit of the memory of one connection: its receive buffer (64 KiB), and the same for

@@ -241,7 +241,7 @@ impl Buffer {
         }
     }
 
-    /// Returns whether it is registered in parts.
+    /// Returns whether the buffer is registered in parts.
     pub(crate) fn is_large(&self) -> bool {
         matches!(self.0.registration, Registration::Parts(_))
     }

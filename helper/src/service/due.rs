@@ -1,4 +1,8 @@
-//! Deadlines of clients, and of a serving thread itself.
+//! The deadlines of a serving thread. Those of its clients (for the hello, for reading an answer,
+//! for requests above the client's rate, for the memory of a departed client) are in `timers`, by
+//! slot; each of its own (the end of a pause, the next attempt to reach the porter, the next sweep)
+//! is a field of [`Worker`]. The thread sleeps until the first of them all (`timeout`) and then
+//! handles those that have passed (`handle_due`).
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,12 +14,15 @@ use super::worker::{Worker, ns};
 use super::{DUE_BUDGET, Phase, SWEEP, UNREAD_LOOK};
 
 impl Worker {
+    /// Sets the deadline of a client in place of its previous one; `None` removes it.
     pub(super) fn set_due(&mut self, slot: usize, due_ns: Option<u64>) {
         if self.clients.get(slot).is_some() {
             self.timers.set(slot, due_ns);
         }
     }
 
+    /// Handles the deadlines that have passed: at most [`DUE_BUDGET`] of those of clients, and all
+    /// of the thread's own.
     pub(super) fn handle_due(&mut self, now_ns: u64) {
         for _ in 0..DUE_BUDGET {
             let Some(slot) = self.timers.take_due(now_ns) else { break };
@@ -50,6 +57,9 @@ impl Worker {
         }
     }
 
+    /// Handles the deadline of a client; its meaning depends on the client's state. A throttled
+    /// client is read again, an answer is sent again or given up, and a client without a hello is
+    /// cut off.
     pub(super) fn handle_one(&mut self, slot: usize, now_ns: u64) {
         let Some(client) = self.clients.get(slot) else { return };
         match &mut client.state {

@@ -1,4 +1,6 @@
-//! Admission of clients, and room for their records.
+//! Admission of clients, and room for their records. The porter accepts the sockets (`accept`); the
+//! thread that receives one checks who the client is and chooses the least loaded thread
+//! (`accept_client`), which makes the record (`admit`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -44,6 +46,8 @@ impl Worker {
         self.watch_listener(EpollFlags::empty());
     }
 
+    /// Handles a client whose socket the porter has accepted and passed on; the socket is `None` if
+    /// it did not fit into the table of descriptors.
     pub(super) fn accepted(&mut self, id: u64, user: u32, socket: Option<OwnedFd>) {
         let prepared = socket.map(|socket| (socket::prepare(&socket), socket));
         match prepared {
@@ -86,6 +90,8 @@ impl Worker {
         }
     }
 
+    /// Checks the client's rights and the limits on the number of clients, and passes the client,
+    /// admitted or refused, to the thread with the fewest clients.
     pub(super) fn accept_client(
         &mut self,
         id: u64,

@@ -74,8 +74,8 @@ impl Worker {
         self.custody.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
     }
 
-    /// Passes shared descriptors to the porter. Needs room for all that are held, because each
-    /// leaves some day.
+    /// Passes shared descriptors to the porter. Needs room for all that are held, because the
+    /// porter must be told later to close each of them.
     fn keep_shared(&mut self) -> bool {
         let Worker { custody, link, .. } = self;
         custody.keep_all(|number, fd| link.keep(number, fd))

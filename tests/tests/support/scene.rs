@@ -28,7 +28,7 @@ use tempfile::TempDir;
 
 use crate::support::peer::{HUNG, PORT, address, hung_unless};
 
-/// A test that measures takes it for writing, so that no other test runs.
+/// The lock of the machine: a test that measures takes it for writing, so that no other test runs.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 pub(crate) fn machine_to_itself() -> RwLockWriteGuard<'static, ()> {

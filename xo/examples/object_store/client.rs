@@ -148,6 +148,7 @@ impl Client {
         }
     }
 
+    /// Takes the memory for a piece.
     fn piece(&mut self) -> Outcome<Buffer> {
         Ok(self.piece.take().map_or_else(|| self.domain.allocate(PIECE), Ok)?)
     }
@@ -163,6 +164,8 @@ impl Client {
         self.answer(staged.map(|staged| staged.op))
     }
 
+    /// Waits for the answer to the last request, and for the end of the passive operation `moving`
+    /// that carries its bytes.
     fn answer(&mut self, mut moving: Option<OpId>) -> Outcome<(Reply, Option<Buffer>)> {
         let deadline = Instant::now() + TIMEOUT;
         let (mut reply, mut moved) = (None, Ok(()));

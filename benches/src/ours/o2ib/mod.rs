@@ -72,7 +72,7 @@ impl Network for Addresses {
 /// Returns this host's devices.
 #[allow(unsafe_code, reason = "devices write where they are told to")]
 fn host() -> Arc<dyn Fabric> {
-    // SAFETY: it is used by LNDs alone, and to query a device's limits.
+    // SAFETY: the host is used by LNDs alone, and to query a device's limits.
     Arc::new(unsafe { Host::new() })
 }
 
