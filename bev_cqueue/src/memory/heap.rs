@@ -1,3 +1,6 @@
+//! Memory of one process, for queues between two of its threads. With `std` it is an anonymous
+//! mapping (`paged`), without `std` or under loom it is allocated (`boxed`).
+
 #[cfg(all(feature = "std", not(loom)))]
 use core::ops::Range;
 

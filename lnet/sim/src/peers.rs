@@ -1,4 +1,4 @@
-//! The memory of a peer and of a posted MD.
+//! Measurement of the memory that an engine takes for an idle peer and for a posted MD.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -42,8 +42,9 @@ impl fmt::Display for Cost {
 /// Sends a PUT to each of many peers and receives one from each, with its ACK; then posts many MDs;
 /// and measures the heap.
 ///
-/// Each peer is a separate engine for the length of one message, so the memory that stays belongs
-/// to the one engine that stays.
+/// One further engine plays all peers, one after the other: each is an NI of that engine for the
+/// length of one exchange, and is removed then. So the memory that stays belongs to the measured
+/// engine.
 pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
     let net = SimNet::new(1, Arc::new(()));
     let lnd = net.lnd(NetType::TCP, LinkModel::reliable())?;
@@ -73,7 +74,7 @@ pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
             engine.put(&Put { source: None, md, ack, target, portal, match_bits, offset, hdr_data })?;
         }
         net.run_until(|| false);
-        // The far node disappears silently, so that its peer stays known.
+        // The far node disappears silently, so that the measured engine keeps its peer.
         net.forget(there.nid);
         far.remove_ni(there.nid)?;
     }

@@ -35,8 +35,8 @@ impl<I: Iterator<Item = Nid> + Clone> PushedNids<I> {
         self.sender
     }
 
-    /// Returns whether the sender may announce NIDs of the source: no other peer may do so for a
-    /// node that this node knows itself.
+    /// Returns whether the sender may announce NIDs of the source. For a node to which this node
+    /// has sent something, or whose NIDs it has stored, no other node may do so.
     fn may_announce(&self, identities: &Identities, sent_to: impl Fn(Nid) -> bool) -> bool {
         let known = sent_to(self.source) || !identities.nids(self.source).is_empty();
         identities.same(self.sender, self.source) || !known
@@ -219,8 +219,8 @@ impl NetShared {
 }
 
 impl Net {
-    /// Returns whether a push may contain changes, as far as one partition knows. Usually it does
-    /// not.
+    /// Returns whether a push may contain changes, going by the peers of this partition alone.
+    /// Usually it contains none.
     pub(crate) fn is_news(
         &self,
         shared: &NetShared,
@@ -265,7 +265,7 @@ impl Net {
         for peer in self.peers.of_ni(ni) {
             self.peers.forget(peer);
         }
-        // Some still count messages that have just ended.
+        // Some hosts still count messages that have just ended.
         self.peers.enter_ni(ni);
         if let Some(share) = self.shares.get_mut(ni.index as usize) {
             share.take_if(|share| share.ni == ni);

@@ -14,7 +14,7 @@ pub(crate) fn read(text: &str) -> Result<Item, Fault> {
     Builder::default().read(text)
 }
 
-/// A list or map that is not complete.
+/// A list or map whose end has not been read.
 enum Open {
     List(Vec<Item>),
     Map {
@@ -74,6 +74,7 @@ impl Builder {
         }
     }
 
+    /// Refuses anchors and tags.
     fn plain(&self, line: usize, anchor: usize, tag: bool) -> Result<(), Fault> {
         match () {
             () if anchor != 0 => Err(Fault::new(line, "&", "anchors are not read: write the value itself")),
@@ -103,6 +104,8 @@ impl Builder {
         key.unwrap_or_else(|| "YAML".into())
     }
 
+    /// Adds a complete value to the list or map that is open, as an item, a key or the value of the
+    /// key; without one the value is the whole document.
     fn place(&mut self, line: usize, value: Value) -> Result<(), Fault> {
         match self.open.last_mut() {
             None => self.whole = Some(Item { line, value }),

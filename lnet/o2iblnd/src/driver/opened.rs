@@ -39,8 +39,8 @@ impl Driver {
         let life = Known { version: link.version, stamp: link.peer.stamp };
         let others = {
             let mut state = peer.state.lock();
-            // Only during the handshake can a connection to another incarnation of the peer have
-            // been established.
+            // Another connection, established during this handshake (no earlier one can), may lead
+            // to another incarnation of the peer.
             let contradicts = state.links.life().is_some_and(|known| known != life);
             state.failure = None;
             contradicts
