@@ -76,7 +76,7 @@ struct Registered {
 enum Registration {
     /// As one buffer.
     One(BufferHandle),
-    /// In several parts. A part is `None` while an operation holds it.
+    /// As several buffers, one for each part. A part is `None` while an operation holds it.
     Parts(Box<[Option<Buffer>]>),
 }
 

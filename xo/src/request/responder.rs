@@ -40,7 +40,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the client that sent it.
+    /// Returns the client that sent the request.
     #[must_use]
     pub fn client(&self) -> &EndPoint {
         &self.from

@@ -48,8 +48,8 @@ fn pair_with_observer(options: TmOptions) -> (Pair, Arc<DropCounts>) {
     (pair, drops)
 }
 
-/// The sender gets no error, the observer of the receiver gets ENOBUFS and the number; then it goes
-/// on.
+/// The sender gets no error, the observer of the receiver gets ENOBUFS and the number of messages.
+/// Afterwards the receiver takes messages as before.
 // Covers: MT-194, X-13
 #[test]
 fn a_message_without_a_buffer_is_told_to_its_receiver() {
