@@ -1,9 +1,9 @@
-//! Helpers of the audit, which checks that the engine's tables agree with each other. Each room has
-//! an audit beside its private fields, which uses none of the code that it checks; `engine::audit`
-//! calls them all.
+//! Helpers of the audit, which checks that the engine's tables agree with each other. Each room
+//! (state owner) has an audit function beside its private fields, which uses none of the code that
+//! it checks; `engine::audit` calls them all.
 
-/// Text that is formatted only where it is displayed, and can be kept in a variable. `format_args!`
-/// cannot before Rust 1.89.
+/// Text that is formatted only where it is displayed, and can be kept in a variable. The result of
+/// `format_args!` cannot be kept in a variable before Rust 1.89.
 macro_rules! text {
     ($($parts:tt)*) => { crate::audit::Text(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
 }
@@ -18,7 +18,7 @@ use crate::slab::{NONE, some};
 /// A violated invariant of an [`crate::Engine`]; see [`crate::Engine::audit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditError {
-    /// The invariant.
+    /// Name of the violated invariant, as in the audit's code.
     pub rule: &'static str,
     /// The place of the violation, and the state found there.
     pub found: String,
@@ -32,13 +32,14 @@ impl fmt::Display for AuditError {
 
 impl std::error::Error for AuditError {}
 
-/// The rule of a room's audit, and a function that breaks the room so that the audit detects it.
+/// The name of an invariant, and a function that breaks it in a room on purpose: a test that the
+/// room's audit detects the damage.
 #[cfg(test)]
 pub(crate) type Damage<T> = (&'static str, fn(&mut T));
 
 pub(crate) type Audit = Result<(), AuditError>;
 
-/// The result of `text!`.
+/// The result of `text!`: the closure that formats the text.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<F>(pub(crate) F);
 
@@ -61,11 +62,11 @@ pub(crate) fn equal<T: PartialEq + fmt::Debug>(
     check(rule, is == should, format_args!("{location}: {is:?} instead of {should:?}"))
 }
 
-/// The ends of a list.
+/// The first and the last object of a list; `None` if it is empty.
 pub(crate) type Ends = (Option<u32>, Option<u32>);
 
-/// Visits the objects of a list in order; returns their number. It terminates: each object has one
-/// predecessor.
+/// Visits the objects of a list in order; returns their number. It ends even for a damaged list,
+/// because it checks that each object links back to its predecessor.
 pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     location: impl fmt::Display,
     (head, tail): Ends,
@@ -86,7 +87,7 @@ pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     Ok(count)
 }
 
-/// Returns the objects, at most `most`, in the chains of a hash index.
+/// Returns the objects in the chains of a hash index: at most `most`, so that a cycle is detected.
 pub(crate) fn chained<'a, T: Hashed + 'a>(
     location: impl fmt::Display,
     index: &Buckets,
@@ -95,7 +96,7 @@ pub(crate) fn chained<'a, T: Hashed + 'a>(
 ) -> Result<Vec<(u32, &'a T)>, AuditError> {
     let mut all = Vec::new();
     for head in index.heads().filter_map(some) {
-        // A chain stores no tail.
+        // A chain stores no tail: it is found by following the links.
         let next = |&index: &u32| at(index).and_then(|object| some(object.links().next));
         let tail = std::iter::successors(Some(head), next).take(most + 1).last();
         walk(format_args!("a chain of {location}"), (Some(head), tail), at, |index, object| {

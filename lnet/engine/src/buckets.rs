@@ -18,7 +18,7 @@ pub(crate) const CHAIN: usize = 0;
 
 /// An object that a [`Buckets`] index can hold.
 pub(crate) trait Hashed: Linked<CHAIN> {
-    /// Returns the hash of its key; must not change while it is in the index.
+    /// Returns the hash of the object's key; must not change while the object is in the index.
     fn hash(&self) -> u32;
 }
 
@@ -69,7 +69,7 @@ impl Buckets {
         true
     }
 
-    /// Removes an object of the index.
+    /// Removes an object from the index.
     pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.objects -= 1;
         let hash = slab[index].hash();

@@ -73,7 +73,7 @@ impl Common {
         self.deadlines.len()
     }
 
-    /// Returns the source of memory for the tables of a partition.
+    /// Returns the source of memory for the tables of a partition: memory near its CPUs.
     pub(crate) fn room(&self, partition: usize) -> Room {
         room_of(&self.memory, partition)
     }

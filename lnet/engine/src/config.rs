@@ -28,11 +28,11 @@ pub struct EngineConfig {
     /// Partition in which a message starts its search for a buffer of a wildcard portal
     /// (`portal_rotor`).
     pub portal_rotor: Rotor,
-    /// Messages that also search other partitions.
+    /// The messages that also search other partitions for a buffer.
     pub stealing: Stealing,
     /// Order of the entries of a wildcard portal.
     pub match_order: MatchOrder,
-    /// Whether this node is at distance 0 from itself (`local_nid_dist_zero`, default true) or at
+    /// True if this node is at distance 0 from itself (`local_nid_dist_zero`, default true) or at
     /// 1.
     pub local_nid_dist_zero: bool,
     /// NUMA distances up to this one count as equal in the choice of an NI (`lnet_numa_range`, 0).

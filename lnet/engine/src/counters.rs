@@ -119,7 +119,8 @@ impl Traffic {
     /// Subtracts the dropped messages from `received`, which includes them while counting.
     pub(crate) fn subtract_dropped(&mut self) {
         let ByKind { put, get, reply, ack } = self.dropped;
-        // A peer may be forgotten, and known again, between the two counts of a waiting message.
+        // Counts are not taken at one moment: a peer may be forgotten and known again between them,
+        // so more may be dropped than received.
         self.received.put = self.received.put.saturating_sub(put);
         self.received.get = self.received.get.saturating_sub(get);
         self.received.reply = self.received.reply.saturating_sub(reply);
@@ -138,11 +139,11 @@ impl AddAssign for Traffic {
 /// Statistics of an NI, as `lnetctl net show -v` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NiStatistics {
-    /// Its NID.
+    /// The NI's NID.
     pub nid: Nid,
-    /// Whether the NI and its link are up.
+    /// True if the NI and its link are up.
     pub up: bool,
-    /// Its traffic.
+    /// Messages over the NI, by kind.
     pub traffic: Traffic,
     /// Maximum number of messages in flight, all partitions together (`credits`).
     pub credits: i64,
@@ -158,7 +159,7 @@ pub struct NiStatistics {
 /// Statistics of a peer NI, as `lnetctl peer show -v` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerStatistics {
-    /// Its NID.
+    /// The peer's NID.
     pub nid: Nid,
     /// Traffic to it and from it.
     pub traffic: Traffic,

@@ -27,9 +27,9 @@ pub enum DropReason {
     /// A table of the node is full: messages being received, or messages that wait on a lazy
     /// portal.
     NoRoom,
-    /// It waited on a lazy portal, and there is no memory for it to wait in.
+    /// The message waited on a lazy portal, and there is no memory to keep it waiting.
     NoMemory,
-    /// No operation waits for this ACK or REPLY: it came late or twice, or it is forged.
+    /// No operation waits for this ACK or REPLY: the answer came late or twice, or is forged.
     Unexpected,
     /// The header names another node: this node does not route.
     OtherNode,
@@ -37,11 +37,11 @@ pub enum DropReason {
     BadSource,
     /// Too many answers to this peer are in flight already.
     TooManyAnswers,
-    /// The NI that received it is being stopped.
+    /// The NI that received the message is being stopped.
     NiStopping,
-    /// Its connection was lost while it waited.
+    /// The connection of the message was lost while the message waited.
     ConnectionLost,
-    /// It waited on a portal that is no longer lazy.
+    /// The message waited on a portal that is no longer lazy.
     NotLazy,
     /// A fault rule drops it.
     FaultRule,
@@ -73,7 +73,7 @@ impl fmt::Display for DropReason {
 pub struct RecentDrop {
     /// PUT, GET, ACK or REPLY.
     pub kind: MessageType,
-    /// The source that the header names.
+    /// Source NID and PID from the header.
     pub source: ProcessId,
     /// The NID to which the header is addressed.
     pub target: Nid,
@@ -81,14 +81,14 @@ pub struct RecentDrop {
     pub portal: Option<u32>,
     /// Match bits of a PUT, GET or ACK.
     pub match_bits: Option<MatchBits>,
-    /// Payload bytes of the last one; of a GET the requested bytes.
+    /// Payload bytes of the last such message; for a GET, the requested bytes.
     pub length: u32,
-    /// Reason of the drop.
+    /// The reason for the drop.
     pub reason: DropReason,
-    /// Number of such messages since this node remembers them.
+    /// Number of such messages since this entry was made.
     pub count: u64,
-    /// Nanoseconds since the last one, by the node's clock; 0 on a node without NIs, which has no
-    /// clock.
+    /// Nanoseconds since the last such message, by the node's clock; 0 on a node without NIs, which
+    /// has no clock.
     pub age_ns: u64,
 }
 
@@ -112,7 +112,8 @@ impl RecentDrop {
     }
 }
 
-/// Logs a dropped message. Must be called without a lock: the subscriber may write.
+/// Logs a dropped message. Must be called without a lock: the log's subscriber may block in a
+/// write.
 pub(crate) fn log(header: &Header, reason: DropReason) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         let RecentDrop { kind, source, target, portal, match_bits, length, .. } =
@@ -149,7 +150,7 @@ impl RecentDrops {
         self.noted[RECENT_DROPS - 1] = Some(DropRecord { at_ns: now_ns, drop });
     }
 
-    /// Returns all remembered drops, with their age.
+    /// Returns all remembered drops, newest first, with their ages at `now_ns`.
     pub(crate) fn iter(&self, now_ns: u64) -> impl Iterator<Item = RecentDrop> + '_ {
         let noted = self.noted.iter().rev().flatten();
         noted.map(move |noted| RecentDrop { age_ns: now_ns.saturating_sub(noted.at_ns), ..noted.drop })
@@ -174,7 +175,8 @@ mod tests {
     }
 
     proptest! {
-        /// Agrees with a plain list to whose front the newest goes.
+        /// The remembered drops agree with a model: a list into which each new drop is inserted at
+        /// the front.
         #[test]
         fn the_newest_are_kept_and_equal_ones_are_counted(bits in proptest::collection::vec(0_u64..24, 0..100)) {
             let (mut drops, mut model) = (RecentDrops::default(), VecDeque::<(u64, u64, u64)>::new());

@@ -64,7 +64,7 @@ pub struct Engine {
     /// Messages that fault rules delay.
     held: Held,
     watcher: OnceLock<Arc<dyn DropWatcher>>,
-    /// Number of NIs without `0@lo`.
+    /// Number of NIs, not counting `0@lo`.
     ni_count: AtomicUsize,
 }
 
@@ -132,7 +132,8 @@ impl Engine {
         self.has_time().then(|| next.min(latest))
     }
 
-    /// Returns whether the clock is advanced: a node without NIs does not need it.
+    /// Returns whether the engine's clock advances: on a node without NIs nothing calls
+    /// [`Engine::advance`].
     fn has_time(&self) -> bool {
         self.ni_count.load(Ordering::Relaxed) > 0
     }
@@ -333,10 +334,7 @@ impl Engine {
         self.faults.add(rule)
     }
 
-    /// Removes a rule and returns its statistics.
-    ///
-    /// # Errors
-    /// ENOENT if there is no such rule.
+    /// Removes a fault rule and returns its statistics.
     pub fn remove_fault(&self, id: FaultId) -> Result<FaultStatistics, LNetError> {
         self.faults.remove(id).ok_or(LNetError::NoSuch { object: "fault rule", handle: 0 })
     }
@@ -355,7 +353,7 @@ impl Engine {
         self.this.upgrade().ok_or(LNetError::ShuttingDown)
     }
 
-    /// Returns the data that all rooms read.
+    /// Returns the data that all rooms read: configuration, event queues, clock.
     pub(crate) fn common(&self) -> &Common {
         &self.common
     }
@@ -405,9 +403,9 @@ impl Engine {
             self.net.lock(here).count_ignored_push();
             return;
         }
-        // All partitions stop for this. A peer with changes in every push causes it as often as the
-        // rates allow. Each time costs at most the look-ups for the 255 NIDs that a buffer takes of
-        // a push, and one node's entry in the tables.
+        // All partitions stop while the lists change. A peer with changes in every push causes that
+        // as often as the rate limits allow. Each change costs at most the look-ups for the 255
+        // NIDs that a buffer takes of a push, and one node's entry in the tables.
         let mut net = self.net.lock_all();
         let (parts, shared) = net.split();
         shared.learn(parts, pushed);

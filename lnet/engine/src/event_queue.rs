@@ -14,7 +14,7 @@ use crate::slab::{Key, NONE, Slab, slab};
 #[derive(Clone)]
 pub(crate) struct EventQueue {
     handler: Handler,
-    /// The same object, if the queue can be polled.
+    /// The same queue, as one that can be polled; `None` if it has only a handler.
     polled: Option<Arc<PolledQueue>>,
 }
 
@@ -37,7 +37,7 @@ impl EventQueue {
         Ok(EventQueue { handler: Handler::Shared(polled.clone()), polled: Some(polled) })
     }
 
-    /// Removes and returns the oldest event; `Err` if the queue cannot be polled.
+    /// Removes and returns the oldest event. Fails if the queue cannot be polled.
     fn poll(&self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
         let mut ring = self.as_polled(eq)?.ring.lock();
         let Some(event) = ring.events.pop_front() else { return Ok(None) };
@@ -98,7 +98,7 @@ impl EventHandler for PolledQueue {
 /// The threads that wait for a queue.
 #[derive(Default)]
 struct Watchers {
-    /// Their number, so that a queue without waiters costs no lock.
+    /// Number of sleepers, so that a queue without waiters costs no lock.
     count: AtomicUsize,
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
 }
@@ -125,8 +125,8 @@ impl Watchers {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
-        // Woken without the lock: a wake-up is a system call. More than fit here wait at one queue
-        // rarely.
+        // The sleepers are woken without the lock, as a wake-up is a system call. Rarely do more
+        // sleepers than fit here wait for one queue.
         let sleepers: SmallVec<[Arc<Sleeper>; 8]> = self.sleepers.lock().iter().cloned().collect();
         sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
@@ -215,7 +215,7 @@ struct QueueUse {
 }
 
 impl QueueUses {
-    /// Counts one more MD of a queue; returns the queue's index here.
+    /// Counts one more MD of a queue; returns the index of the queue's count.
     pub(crate) fn enter(
         &mut self,
         queues: &EventQueues,
@@ -241,7 +241,7 @@ impl QueueUses {
         Ok(key.index)
     }
 
-    /// Counts one MD less.
+    /// Counts one MD less for a queue.
     pub(crate) fn leave(&mut self, index: u32) {
         if let Some(Some(queue)) = self.0.get_mut(index as usize) {
             queue.users -= 1;

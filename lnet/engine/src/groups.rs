@@ -15,7 +15,7 @@ pub(crate) const GROUP: usize = 1;
 pub(crate) trait Grouped: Hashed + Linked<GROUP> {
     /// Returns whether the keys are equal.
     fn same_key(&self, other: &Self) -> bool;
-    /// Returns the last object of the group; stored in the first.
+    /// Returns the last object of the group; only the first object stores it.
     fn last(&self) -> u32;
     /// Sets [`Grouped::last`].
     fn set_last(&mut self, last: u32);
@@ -109,7 +109,8 @@ impl Groups {
         self.link(slab, prev, index, next);
     }
 
-    /// Removes an object.
+    /// Removes an object from its group; the next object of the group takes its place in the hash
+    /// index.
     pub(crate) fn remove<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         let Links { prev, next } = Linked::<GROUP>::links(&slab[index]);
         if prev == NONE && next == NONE {

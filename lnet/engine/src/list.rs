@@ -19,8 +19,8 @@ impl Links {
     pub(crate) const NONE: Links = Links { prev: NONE, next: NONE };
 }
 
-/// An object that can be in a list; `L` distinguishes the lists that one object is in at the same
-/// time.
+/// An object that can be in a list; `L` is the number of the list, as one object can be in several
+/// at the same time.
 pub(crate) trait Linked<const L: usize> {
     /// Returns the links of list `L`.
     fn links(&self) -> Links;
@@ -114,7 +114,7 @@ impl<const L: usize> List<L> {
         }
     }
 
-    /// Removes an object of this list.
+    /// Removes an object from this list.
     pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         let Links { prev, next } = std::mem::replace(slab[index].links_mut(), Links::NONE);
         match prev {

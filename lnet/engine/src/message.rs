@@ -66,13 +66,13 @@ pub(crate) struct Request {
     /// The local NID to send from, if the program has chosen one.
     pub(crate) via: Option<Nid>,
     pub(crate) target: ProcessId,
-    /// The kind of the expected answer.
+    /// The kind of the expected answer; `None` if no answer is expected.
     pub(crate) answer: Option<EventKind>,
     /// The target's portal. On portal 0 LNet nodes exchange pings and pushes.
     pub(crate) portal: u32,
     match_bits: MatchBits,
     offset: u32,
-    /// 0 for a GET.
+    /// `hdr_data` of a PUT; 0 for a GET.
     hdr_data: u64,
 }
 
@@ -98,8 +98,8 @@ impl Request {
         Request { op: MessageOp::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
     }
 
-    /// Returns the body of its header for an MD of this length; `handle` is the one that an answer
-    /// echoes.
+    /// Returns the body of the request's header for an MD of this length; an answer echoes
+    /// `handle`.
     pub(crate) fn body(&self, length: u32, handle: WireHandle) -> Body {
         let &Request { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
         match op {
@@ -114,7 +114,7 @@ impl Request {
         }
     }
 
-    /// Returns its SEND event.
+    /// Returns the SEND event of the request.
     pub(crate) fn event(&self, common: &Common, length: u32) -> Event {
         let &Request { target, portal, match_bits, offset, hdr_data, .. } = self;
         Event {
@@ -135,9 +135,9 @@ pub(crate) struct Route {
     pub(crate) path: Path,
     /// The NID from which it is sent.
     pub(crate) source: Nid,
-    /// The primary NID of the target's node.
+    /// The primary NID of the target node.
     pub(crate) primary: Nid,
-    /// The peer that will owe the answer; none if this node itself does.
+    /// The peer that will owe the answer; `None` if this node itself owes it.
     pub(crate) debtor: Option<PeerName>,
 }
 
@@ -154,7 +154,7 @@ pub(crate) enum MessageOp {
 }
 
 impl MessageOp {
-    /// Returns the type under which it is counted.
+    /// Returns the message type under which the operation is counted.
     pub(crate) fn kind(self) -> MessageType {
         match self {
             MessageOp::Put => MessageType::Put,
@@ -164,7 +164,7 @@ impl MessageOp {
         }
     }
 
-    /// Returns whether it answers a request of another node.
+    /// Returns whether the message answers a request of another node.
     pub(crate) fn is_answer(self) -> bool {
         matches!(self, MessageOp::Ack | MessageOp::Reply)
     }
@@ -175,7 +175,7 @@ impl MessageOp {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) op: MessageOp,
-    /// The MD it uses; none for an ACK.
+    /// The MD that the message uses; none for an ACK.
     pub(crate) md: Option<MdName>,
     /// The event for the MD's owner, without the status.
     pub(crate) event: Event,
@@ -184,7 +184,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Returns the number of payload bytes after its header.
+    /// Returns the number of payload bytes that follow the header.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self.op {
             MessageOp::Put | MessageOp::Reply => u64::from(self.event.mlength),
@@ -209,16 +209,16 @@ pub(crate) struct Launch {
     reason = "the large one is the common one, and a box would be allocated for it"
 )]
 pub(crate) enum Launched {
-    /// It has its credits, and is to be handed to its LND.
+    /// The message has its credits, and is to be handed to its LND.
     Ready {
         lnd: Arc<Arc<dyn Lnd>>,
         tx: Tx,
-        /// The MD it uses; none for an ACK.
+        /// The MD that the message uses; none for an ACK.
         md: Option<MdName>,
-        /// It has waited for credits: the MD may have been unlinked meanwhile.
+        /// The message has waited for credits: its MD may have been unlinked in that time.
         waited: bool,
     },
-    /// It waits for credits.
+    /// The message waits for credits.
     Waits { md: Option<MdName>, token: TxToken },
 }
 
@@ -229,15 +229,15 @@ pub(crate) struct Local {
     pub(crate) payload: Option<ReadVec>,
 }
 
-/// The origin of a header.
+/// The origin of an arrived header.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbound {
     /// The return path: an answer goes over the hop from which the request came.
     pub(crate) back: Path,
-    /// The last hop.
+    /// The last hop of the message.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,
-    /// The token by which its LND knows it since a fault rule has delayed it, or 0.
+    /// The token under which the LND knows the message if a fault rule has delayed it, otherwise 0.
     pub(crate) held: u64,
     /// The NIDs of the node that the header names as its source, the primary one first.
     pub(crate) nids: SmallVec<[Nid; 2]>,
@@ -289,7 +289,7 @@ pub(crate) fn is_push(header: &Header) -> bool {
     matches!(header.body, Body::Put { portal, match_bits: MatchBits::PING, .. } if portal == PING_PORTAL.get())
 }
 
-/// Returns the handle that the ACK of a PUT echoes; none if it requests no ACK.
+/// Returns the handle that the ACK of a PUT echoes; the null handle if the PUT requests no ACK.
 pub(crate) fn ack_of(header: &Header) -> WireHandle {
     match header.body {
         Body::Put { ack_wmd, .. } => ack_wmd,

@@ -32,7 +32,7 @@ const US: &str = "10.0.0.1@tcp";
 const PEER: &str = "10.0.0.2@tcp";
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
-    // An engine has many locks, and each use of one is a branch.
+    // An engine has many locks, and each operation on a lock is a branch for loom.
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
     builder.check(model);
@@ -47,7 +47,7 @@ fn nid(text: &str) -> Nid {
 struct Keeper {
     handed: Mutex<Vec<Tx>>,
     resumed: Mutex<Vec<Option<Delivery>>>,
-    /// Whether it gives messages back.
+    /// Set if the LND gives unlinked messages back.
     withdraws: bool,
 }
 
@@ -260,8 +260,8 @@ fn a_buffer_and_a_message_that_is_about_to_wait_meet() {
     check(|| attach_against_block(2));
 }
 
-/// The same if the buffer's entry is the portal's first, and names one process: until it is posted,
-/// the message cannot know the key of the search.
+/// The same race where the buffer's entry is the portal's first, and names one process: until it is
+/// posted, the message cannot know the key of the search.
 // Covers: S-109, S-310
 #[test]
 fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
@@ -270,7 +270,8 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     check(move || attach_spec_against_block(2, unique, |_| {}));
 }
 
-/// The same if the message, until it knows of the buffer, has no reason to search its partition.
+/// The same race where the message, before it knows of the buffer, has no reason to search the
+/// buffer's partition.
 // Covers: S-109, S-310
 #[test]
 fn a_buffer_in_another_partition_meets_a_message_too() {
@@ -310,7 +311,8 @@ fn a_message_without_its_fence_misses_a_buffer() {
     weakened(PLACED, End::Load, || check(attach_spread_against_block));
 }
 
-/// With the announcement after the last search the two can miss each other; loom finds it.
+/// If the message announces itself only after its last search, message and poster can miss each
+/// other; loom finds it.
 // Covers: S-109
 #[test]
 #[should_panic(expected = "the message is resumed")]
@@ -318,8 +320,8 @@ fn announced_too_late_they_miss_each_other() {
     broken(ANNOUNCED, || check(|| attach_against_block(2)));
 }
 
-/// A message that is about to wait, on a portal that stops being lazy, or from an NI that is
-/// removed.
+/// Race of a message that is about to wait with the end of its portal's laziness, or with the
+/// removal of its NI.
 // Covers: S-109
 #[test]
 fn nothing_waits_where_nothing_may() {
@@ -404,7 +406,7 @@ fn a_message_that_outlives_its_ni_ends_once() {
     });
 }
 
-/// An unlink, and the end of the message that uses the MD.
+/// Race of an unlink with the end of the message that uses the MD.
 // Covers: S-311
 #[test]
 fn unlink_and_finalise_end_an_md_once() {
@@ -437,7 +439,7 @@ fn unlink_and_finalise_end_an_md_once() {
     });
 }
 
-/// A credit is returned while a message requests it.
+/// Race of a returned credit with a message that requests it.
 // Covers: S-307
 #[test]
 fn a_credit_goes_to_the_message_that_waits_for_it() {
@@ -484,7 +486,7 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
             let first = waits.then(|| node.put(PEER));
             let md = node.bind();
             let unlinker = node.beside(move |node| node.engine.md_unlink(md));
-            // Refused if the MD is gone already.
+            // The PUT is refused if the MD is already gone.
             let _ = node.put_from(md, PEER);
             unlinker.join().unwrap().expect("nothing else ends the MD");
             node.assert_ended_once(md);
@@ -498,7 +500,8 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
     }
 }
 
-/// The same while the credit for which it waits is returned, and while its network finalises it.
+/// As above, while the credit for which the message waits is returned, and while its network
+/// finalises it.
 #[test]
 fn a_message_that_is_taken_back_ends_once() {
     check(|| {
@@ -517,7 +520,7 @@ fn a_message_that_is_taken_back_ends_once() {
         let node = Arc::new(Node::withdrawing());
         let md = node.put(PEER);
         let finalizer = node.beside(Node::finalize_any);
-        // Fails if the MD has ended already.
+        // Fails if the MD has already ended.
         let _ = node.engine.md_unlink(md);
         finalizer.join().unwrap();
         node.assert_ended_once(md);
@@ -545,7 +548,7 @@ fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
     });
 }
 
-/// The same while the credit is returned for which the message waits; and while the new handle is
+/// As above, while the credit for which the message waits is returned, and while the new handle is
 /// unlinked.
 #[test]
 fn a_call_that_makes_its_md_waits_for_a_credit() {
@@ -563,7 +566,8 @@ fn a_call_that_makes_its_md_waits_for_a_credit() {
     });
 }
 
-/// The NI is removed meanwhile: the call fails and there is no event, or the message ends once.
+/// Race of such a call with the removal of the NI: the call fails and there is no event, or the
+/// message ends once.
 #[test]
 fn a_call_that_makes_its_md_is_refused_or_ends() {
     check(|| {
@@ -581,7 +585,7 @@ fn a_call_that_makes_its_md_is_refused_or_ends() {
 }
 
 /// The call holds two locks at once, while a thread that takes all locks of a set, or of all sets,
-/// waits for it and it for that thread.
+/// waits for the caller, and the caller waits for that thread.
 #[test]
 fn a_call_that_makes_its_md_and_one_that_takes_all_locks_get_through() {
     fn beside(other: fn(&Node)) {

@@ -22,7 +22,8 @@ enum HandleKind {
 /// The room and the partition of an MD. All rooms use it, so its fields are visible in the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MdLocation {
-    /// Bound for PUTs and GETs of this node; otherwise attached to an entry of a portal.
+    /// True for an MD bound for PUTs and GETs of this node, false for one attached to an entry of a
+    /// portal.
     pub(crate) bound: bool,
     pub(crate) partition: usize,
 }

@@ -61,14 +61,15 @@ pub(crate) struct NiShare {
     credits: i64,
     max_credits: i64,
     min_credits: i64,
-    /// Credits that one peer may have: any host may have this number ([`host::may_take`]).
+    /// Credits that one peer may have. Every host may have at least this number
+    /// ([`host::may_take`]).
     peer_credits: i64,
     queue: List<QUEUE>,
-    /// Messages in the queue.
+    /// Messages in the queue for credits of the NI.
     waiting: usize,
-    /// Messages in the queues of its hosts.
+    /// Messages in the queues of the NI's hosts.
     held_back: usize,
-    /// `received` includes the dropped messages.
+    /// Counts of messages over the NI; `received` includes the dropped messages.
     traffic: Traffic,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct Net {
     /// The NIs of the first messages to or from peers, where several NIs are on a peer's network
     /// (lnet-routing 17). A NID is in the partition of its hash among all partitions.
     preferred: NidMap<Key>,
-    /// By the index of the NI.
+    /// The parts of the NIs, by the index of the NI.
     shares: Vec<Option<NiShare>>,
     counters: Counters,
     drops: RecentDrops,
@@ -146,7 +147,8 @@ impl Net {
         };
         let is_answer = message.op.is_answer();
         if !is_answer {
-            // It goes to the address in the NID, regardless of the address that has used the NID.
+            // The message goes to the address in the peer's NID, regardless of the address that has
+            // used the NID.
             let address = self.peers[peer].id.nid;
             self.peers.assign_host(peer, address);
         }
@@ -174,7 +176,8 @@ impl Net {
     fn next_hop<'a>(&mut self, shared: &'a NetShared, path: Path) -> Result<(&'a Ni, u32), Errno> {
         let Path::Over { ni: key, peer, .. } = path else { return Err(Errno::EINVAL) };
         let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
-        // Its queue must have room too: once it is in the table, it ends in one way, finalised.
+        // Both tables need room: a message that is in the table ends in one way only, by being
+        // finalised.
         if !self.messages.make_room() || !self.waiting.make_room() {
             return Err(Errno::ENOMEM);
         }
@@ -253,7 +256,7 @@ impl Net {
         }
         let _tx = self.stop_waiting(key.index);
         self.end(key.index, Errno::ECANCELED, work);
-        // Its credits go to the messages that wait for them, at the ends of the queues.
+        // The message's credits go to the messages that wait for them, at the ends of the queues.
         match awaits {
             Awaits::Peer => {}
             Awaits::Host => {
@@ -400,7 +403,7 @@ impl Net {
         Some(())
     }
 
-    /// Returns the statistics of its peers.
+    /// Returns the statistics of this partition's peers.
     pub(crate) fn peer_statistics(&self) -> impl Iterator<Item = PeerStatistics> {
         self.peers.iter().map(|peer| {
             let mut traffic = peer.traffic;

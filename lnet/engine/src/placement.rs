@@ -80,11 +80,11 @@ pub(crate) struct Placements(pub(crate) u64);
 /// The partitions that a message searches for entries of a wildcard portal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lookup {
-    /// In this partition, which has all entries that could match.
+    /// Search this partition only, which has all entries that could match.
     One(usize),
-    /// In one partition after the other.
+    /// Search one partition after the other.
     EachPartition,
-    /// In all partitions under all their locks, as if their entries were one list.
+    /// Search all partitions under all their locks, as if their entries were one list.
     WholeList,
 }
 
@@ -151,8 +151,8 @@ impl Placements {
     pub(crate) fn home(self, portal: usize, bits: Option<MatchBits>, partitions: usize) -> usize {
         match bits {
             Some(bits) if !self.has(EntryKind::Masked) => home_of_bits(portal, bits, partitions),
-            // Together with the entries that have ignore bits, so that one partition has all
-            // possible matches of a message.
+            // The entry goes to the partition of the entries with ignore bits, so that one
+            // partition has all possible matches of a message.
             _ => home_of_portal(portal, partitions),
         }
     }
@@ -187,10 +187,10 @@ impl EntryCounts {
 #[derive(Debug, Default)]
 pub(crate) struct PlacedEntries {
     counts: EntryCounts,
-    /// By [`EntryKind`]. A kind is published before a search can find its first entry. It is
-    /// unpublished late, by a lookup that visited more than one partition
-    /// ([`PlacedEntries::unpublish_unused`]): buffers that are posted and used one at a time do not
-    /// write to a word that all partitions read.
+    /// Published kinds, by [`EntryKind`]. A kind is published before a search can find its first
+    /// entry. It is unpublished late, by a lookup that visited more than one partition
+    /// ([`PlacedEntries::unpublish_unused`]): so buffers that are posted and used one at a time
+    /// cause no write to a word that all partitions read.
     published: [bool; KINDS],
     /// The highest turn of all entries that this partition has had.
     highest_turn: Option<i64>,
@@ -224,11 +224,12 @@ impl PlacedEntries {
         }
     }
 
-    /// Uncounts a removed entry.
+    /// Removes a removed entry from the counts.
     pub(crate) fn leave(&mut self, portal: &PortalState, placement: Placement, masked: bool) {
         for kind in placement.kinds(masked) {
             self.counts.0[kind as usize] -= 1;
-            // Immediately: the partition of a new entry must not depend on earlier lookups.
+            // Entries with ignore bits are unpublished at once: the partition of a new entry must
+            // not depend on earlier lookups.
             if kind == EntryKind::Masked {
                 self.unpublish(portal, kind);
             }
@@ -267,7 +268,8 @@ impl PlacedEntries {
     }
 }
 
-/// Break the counts of a partition on purpose; the names are the rules of the audit that detect it.
+/// Functions that break the counts of a partition on purpose; the names are the rules of the audit
+/// that detect it.
 #[cfg(test)]
 pub(crate) const DAMAGE: &[Damage<PlacedEntries>] = &[
     ("entries are counted by kind", |placed| placed.counts.0[EntryKind::Spread as usize] += 1),

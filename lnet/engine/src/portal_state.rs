@@ -25,7 +25,7 @@ const INACTIVE_AFTER_NS: u64 = crate::config::ADVANCE_INTERVAL_NS;
 /// One portal without its match entries, which belong to the partitions.
 #[derive(Debug)]
 pub(crate) struct PortalState {
-    /// 0 until the first entry decides.
+    /// Code of the portal's type; 0 until the first entry decides it.
     kind: AtomicU8,
     /// A bit for each partition that messages search for buffers. Changed under that partition's
     /// lock.
@@ -36,13 +36,13 @@ pub(crate) struct PortalState {
     /// Partition in which the next message of a round-robin starts.
     rotation: AtomicUsize,
     lazy: AtomicBool,
-    /// Messages that wait, or are about to. Incremented before a last search of all partitions: a
-    /// thread that posts a buffer after that search sees the increment, as both held the
-    /// partition's lock.
+    /// Number of messages that wait for a buffer, or are about to. Incremented before a last search
+    /// of all partitions: a thread that posts a buffer after that search sees the increment, as
+    /// both held the partition's lock.
     waiting: AtomicUsize,
     blocked: Mutex<Blocked>,
-    /// Written for each new entry of a wildcard portal, so not on the cache lines that messages
-    /// read.
+    /// The turns given out. They are written for each new entry of a wildcard portal, so they lie
+    /// on cache lines of their own, apart from those that messages read.
     turns: CachePadded<Turns>,
 }
 
@@ -116,7 +116,7 @@ impl PortalState {
             PortalKind::Unique => 1,
             PortalKind::Wildcard => 2,
         };
-        // A plain load first: all partitions share this word, and it changes once.
+        // A plain load is tried first, as all partitions share this word and it changes only once.
         let known = match self.kind.load(Ordering::Acquire) {
             0 => self.kind.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire),
             known => Err(known),
@@ -226,7 +226,8 @@ impl PortalState {
         self.lazy.load(Ordering::Acquire)
     }
 
-    /// Sets whether such PUTs wait; the caller drops the waiting ones if they do not any more.
+    /// Sets whether PUTs without a matching buffer wait. If they no longer do, the caller drops the
+    /// waiting ones.
     pub(crate) fn set_lazy(&self, _: &MutexGuard<'_, Blocked>, lazy: bool) {
         self.lazy.store(lazy, Ordering::Release);
     }
@@ -278,7 +279,7 @@ impl Blocked {
         Some((self.delayed.key(index), Search { message: waiting.admitted(), wanted }))
     }
 
-    /// Returns the message that a fault rule delayed before under this token, if it waits here.
+    /// Returns the message that waits here and that a fault rule delayed before under this token.
     pub(crate) fn held_as(&self, token: RxToken) -> Option<Key> {
         let held = |&index: &u32| self.delayed[index].waiting.inbound.held == token.0;
         self.delayed.indices().find(held).map(|index| self.delayed.key(index))
@@ -353,7 +354,7 @@ impl Blocked {
     }
 }
 
-/// Breaks the queue on purpose; the name is the rule of the audit that detects it.
+/// A function that breaks the queue on purpose; the name is the rule of the audit that detects it.
 #[cfg(test)]
 pub(crate) const DAMAGE: Damage<Blocked> = ("a message that waits is in its portal's queue", |blocked| {
     blocked.order.pop_front(&mut blocked.delayed).unwrap();

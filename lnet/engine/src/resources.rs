@@ -49,8 +49,8 @@ const FAIL_BATCH: u32 = 1024;
 #[derive(Debug)]
 struct Receiving {
     kind: Intake,
-    /// The MD that takes it, in the same partition's table; [`NONE`] if it is received without a
-    /// buffer.
+    /// Index of the MD that takes the message, in the same partition's table; [`NONE`] if the
+    /// message is received without a buffer.
     md: u32,
     back: Path,
     event: Event,
@@ -91,7 +91,7 @@ impl MdTable {
         }
     }
 
-    /// Adds an MD; `me` is its entry, or [`NONE`].
+    /// Adds an MD; `me` is the index of its entry, or [`NONE`].
     fn enter(&mut self, md: Md, me: u32, unlink: Unlink) -> Result<u32, LNetError> {
         let limit = self.objects.limits().1;
         let eq = match md.eq {
@@ -114,14 +114,14 @@ impl MdTable {
         self.common.handles.md(self.location, self.objects.key(index))
     }
 
-    /// Counts an operation that starts, and keeps the MD until it ends.
+    /// Counts an operation on an MD that starts; the MD exists until the operation ends.
     fn begin(&mut self, md: u32) {
         let md = self.objects.md_mut(md);
         md.consume();
         md.busy += 1;
     }
 
-    /// Delivers an event with this status and `unlinked` instead of those in the event.
+    /// Delivers `event` with this status and `unlinked` in place of the event's own.
     fn deliver(
         &mut self,
         md: u32,
@@ -255,8 +255,8 @@ pub(crate) trait Resources {
     }
 
     /// Ends the messages being received, from slot `next` on, over a path for which `which` holds;
-    /// they will not complete. Returns the slot at which to continue, if any are left, once the
-    /// actions that follow from these are done.
+    /// they will not complete. Returns the slot at which to continue after the queued actions have
+    /// run; `None` if no message is left.
     fn fail_receiving(
         &mut self,
         which: impl Fn(&Path) -> bool,
@@ -279,8 +279,8 @@ pub(crate) trait Resources {
     }
 }
 
-/// Starts the reception of a payload; a message without one is complete. There is room in the
-/// table.
+/// Starts the reception of a payload; a message without payload is complete at once. The table must
+/// have room.
 fn deliver_payload(
     part: &mut (impl Resources + ?Sized),
     receiving: Receiving,

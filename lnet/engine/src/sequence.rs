@@ -101,7 +101,7 @@ impl Sequence {
         }
     }
 
-    /// Removes an object.
+    /// Removes an object from the list.
     pub(crate) fn remove<T: Ranked>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.list.remove(slab, index);
     }
@@ -138,7 +138,7 @@ fn spread<T: Ranked>(slab: &mut impl IndexMut<u32, Output = T>, at: u32) {
         {
             (last, count) = (next, count + 1);
         }
-        // The widest window has more ranks than a table has objects, whatever the share.
+        // The widest window is never crowded: it has more ranks than a table has objects.
         if (count as f64) < allowed && count < (1 << bits) / 4 || bits == RANK_BITS {
             let gap = (1u64 << bits) / (count + 1);
             let mut index = first;

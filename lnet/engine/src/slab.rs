@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_cpt::PartitionMemory;
 use nlx_sync::{PlaceMemory, Room, SlotKey, Slots};
 
-/// No index: ends lists.
+/// The null index, which ends lists.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// An index has 24 bits and a generation 30, so that a handle also has bits for the table.
@@ -43,7 +43,7 @@ pub(crate) fn room_of(memory: &PartitionMemory, partition: usize) -> Room {
     if memory.is_placed() { Room::placed(Arc::new(Near(memory.clone(), partition))) } else { Room::default() }
 }
 
-/// Returns the index as an option: `None` for [`NONE`].
+/// Returns `None` for [`NONE`], otherwise the index.
 pub(crate) fn some(index: u32) -> Option<u32> {
     (index != NONE).then_some(index)
 }

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use lnet_api::Handler;
 
 thread_local! {
-    /// Whether a handler is being woken on this thread.
+    /// True if a handler is being woken on this thread.
     static WAKING: Cell<bool> = const { Cell::new(false) };
-    /// Handlers to be woken when it returns.
+    /// Handlers to wake after the present `wake` call returns.
     static NEXT: RefCell<VecDeque<Handler>> = const { RefCell::new(VecDeque::new()) };
 }
 

@@ -11,15 +11,15 @@ use crate::message::{Launch, Launched, Message, MessageOp, Path};
 use crate::names::MdName;
 use crate::slab::Key;
 
-/// A message of this node that ended without its LND, or is complete. Like all types here it passes
-/// from a room to the engine and has no rules; so its fields are visible in the crate.
+/// A message of this node that ended without its LND, or is complete. Like all types here, it is
+/// plain data that a room passes to the engine, so its fields are visible in the crate.
 pub(crate) struct Ended {
     pub(crate) message: Message,
     pub(crate) result: Result<(), Errno>,
 }
 
-/// The ACK that a PUT requests. It has a third of the size of the message that it becomes when the
-/// lock is released.
+/// The ACK that a PUT requests. It has a third of the size of the [`Launch`] that is made from it
+/// after the lock is released.
 pub(crate) struct Ack {
     pub(crate) path: Path,
     pub(crate) dest: ProcessId,
@@ -30,13 +30,13 @@ pub(crate) struct Ack {
 }
 
 impl Ack {
-    /// Returns the message.
+    /// Returns the ACK as a message to launch.
     pub(crate) fn launch(self, common: &Common) -> Launch {
         let Ack { path, dest, src, dst_wmd, match_bits, mlength } = self;
         let src = ProcessId::new(src, common.config.pid);
         let header =
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
-        // No event of it is delivered.
+        // An ACK delivers no event.
         let event = common.event(EventKind::Send);
         let message = Message { op: MessageOp::Ack, md: None, event, response: Key::NULL };
         Launch { path, message, header, payload: None, reply_to: None }
@@ -90,13 +90,14 @@ impl Work {
         !self.only_wakes() || self.wakes.len() == INLINE || self.garbage.len() == INLINE
     }
 
-    /// Returns whether another operation can fail under the same lock: there is memory for the
-    /// actions that follow. This always holds when nothing else is queued.
+    /// Returns whether there is memory for the actions that the failure of another operation would
+    /// queue, so that the operation may be tried under the same lock. This always holds when
+    /// nothing else is queued.
     pub(crate) fn has_room(&mut self) -> bool {
         self.wakes.try_reserve(1).is_ok() && self.garbage.try_reserve(1).is_ok() && self.pushed.reserve(1)
     }
 
-    /// Returns whether it is empty and has allocated no memory, which is the common case.
+    /// Returns whether no action is queued and no memory allocated, which is the common case.
     pub(crate) fn is_bare(&self) -> bool {
         let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } = self;
         launches.is_bare()
@@ -134,7 +135,7 @@ impl Work {
 /// engine leave it empty or add one item. Items are moved as little as possible, as they are
 /// hundreds of bytes long.
 pub(crate) struct Queue<T> {
-    /// Items before `next` have been taken and are `None`.
+    /// The queued items; those before `next` have been removed and are `None`.
     items: SmallVec<[Option<T>; INLINE]>,
     next: usize,
 }
@@ -168,7 +169,7 @@ impl<T> Queue<T> {
         self.items.is_empty()
     }
 
-    /// Returns whether it is empty and has allocated no memory.
+    /// Returns whether the queue is empty and has allocated no memory.
     fn is_bare(&self) -> bool {
         self.is_empty() && !self.items.spilled()
     }
@@ -194,8 +195,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Behaves as the standard library's queue, and its capacity follows the present items, not
-        /// all past ones.
+        /// The queue behaves as the standard library's, and its capacity follows the number of
+        /// present items, not of all past ones.
         #[test]
         fn what_is_put_in_comes_out_in_order(pushes in proptest::collection::vec(any::<bool>(), 0..200)) {
             let (mut queue, mut model) = (Queue::default(), VecDeque::new());

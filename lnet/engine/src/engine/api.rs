@@ -146,7 +146,8 @@ impl LNet for Engine {
         self.with(|work| {
             state.set_lazy(&state.blocked(), lazy);
             if !lazy {
-                // Unless another thread has made it lazy again meanwhile.
+                // The portal may have been made lazy again by another thread; then its messages
+                // stay.
                 self.drop_delayed(portal.index(), |_| !state.is_lazy(), DropReason::NotLazy, work);
             }
         });

@@ -169,7 +169,7 @@ impl Engine {
             // Delayed messages of the node to itself would wait forever.
             self.release_held(u64::MAX);
         }
-        // May drop the LND: without the lock.
+        // Dropping it may drop the LND, so it happens without the lock.
         drop(gone);
     }
 }

@@ -26,7 +26,7 @@ impl Engine {
         md.check_sent()?;
         self.with(|work| {
             self.begin(self.common.current_partition(), request, work, |bound| bound.make(md), true)?;
-            // A failure so far ends the MD.
+            // A failure up to here ends the MD as well.
             self.run(work);
             Ok(work.made.map(|MdName { location, key }| self.common.handles.md(location, key)))
         })
@@ -81,7 +81,7 @@ impl Engine {
                 }
                 None => {}
             },
-            // Its NI uses some of the partitions only.
+            // The NI uses only some of the partitions, and the peer belongs to another one.
             Path::Over { .. } => {
                 drop((net, bound));
                 self.launch(launch, work);

@@ -18,7 +18,7 @@ impl Engine {
         let result = decide(&mut work);
         self.run(&mut work);
         if work.is_bare() {
-            // Saves the drops of its lists, a call each per message.
+            // An empty list needs no drop: skipping it saves one call per list for each message.
             std::mem::forget(work);
         }
         result
@@ -90,7 +90,7 @@ impl Engine {
             part.launch(shared, launch, work)
         };
         match launched {
-            // After those that have waited.
+            // The message is sent after those that have waited.
             Some(ready @ Launched::Ready { .. }) if !work.sends.is_empty() => work.sends.push(ready),
             Some(launched) => self.hand_over(launched, work),
             None => {}

@@ -27,7 +27,7 @@ impl Upcalls for Engine {
         net.shared().home_of(ni, peer).map_or(0, |(_, partition)| partition)
     }
 
-    /// Applies the checks of lnet-wire 9, in that order, then processes the message by its kind.
+    /// Applies the checks of lnet-wire 9 in their order, then processes the message by its kind.
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
         let header = arrival.header;
         if header.payload_length > header.message_type().max_payload() {
@@ -79,7 +79,8 @@ impl Upcalls for Engine {
         Some(sink)
     }
 
-    /// Delivers SEND, then REPLY.
+    /// Delivers the SEND event of a GET whose data the network wrote directly, then its REPLY
+    /// event.
     fn finalize_get(&self, token: TxToken, result: Result<u32, Errno>) {
         self.with(|work| {
             let Some((partition, key)) = self.tx_name(token) else { return };
@@ -128,11 +129,11 @@ impl Upcalls for Engine {
 }
 
 impl Engine {
-    /// Applies the checks that need the net lock, under that of the peer's partition.
+    /// Applies the checks that need the net lock: that of the peer's partition.
     fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
-        // An NI may be bound to some partitions; then its peers belong to those.
+        // An NI may be limited to some partitions; its peers then belong to those.
         while let Some((_, home)) = net.shared().home_of(arrival.ni, arrival.from.nid)
             && home != partition
         {
@@ -237,7 +238,7 @@ impl Engine {
         };
         let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
         let verdict = match attempt {
-            // The push ends where it is received.
+            // A push ends in the partition that receives it.
             Attempt::Taken(verdict) => return verdict,
             Attempt::Refused(reason) => self.discard(search.message, reason),
             Attempt::Nothing => {
@@ -303,8 +304,8 @@ impl Engine {
         match lookup() {
             Lookup::One(partition) => {
                 let part = &mut *self.posted.lock(partition);
-                // Again under the lock: an entry may have been posted in another partition. If not,
-                // all entries that could match are here at this moment.
+                // Checked again under the lock, as an entry may have been posted in another
+                // partition. If none was, all entries that could match are here at this moment.
                 if lookup() == Lookup::One(partition) {
                     return part.search_wildcard(portal, search, work);
                 }
@@ -418,7 +419,7 @@ impl Engine {
         else {
             return;
         };
-        // Without memory the refusal counts as lost.
+        // Without memory the refusal is not sent, as if the network had lost it.
         if let Some(dst_wmd) = wmd.refusal().filter(|_| work.acks.reserve(1)) {
             let (path, dest, src) = (inbound.back, header.src, header.dest.nid);
             work.acks.push(Ack { path, dest, src, dst_wmd, match_bits, mlength: 0 });

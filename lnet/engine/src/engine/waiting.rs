@@ -144,7 +144,7 @@ impl Engine {
         if let Some(mut local) = waiting.local {
             return self.end_local(&mut local, delivery, work);
         }
-        // The message's LND continues with it.
+        // The LND of the message continues with it.
         let Path::Over { ni, partition, .. } = waiting.inbound.back else { return };
         let lnd = { self.net.lock(partition).shared().lnd(ni) };
         if let Some(lnd) = lnd {
@@ -162,7 +162,8 @@ impl Engine {
             }
             RxName::Held(key) => match self.take_held(|table| table.take(key)) {
                 Some(waiting) => (Some(waiting), true),
-                // It may wait for a buffer meanwhile: its LND knows it by the same token.
+                // The message may wait for a buffer by now: its LND still knows it by the same
+                // token.
                 None => (self.take_delayed(token), false),
             },
         };

@@ -27,7 +27,7 @@ pub(crate) struct Held {
 /// The time at which a message is due, and the number of its arrival.
 type Due = (u64, u64);
 
-/// The delayed messages, in the order in which they are due.
+/// The table of the delayed messages, ordered by due time.
 pub(crate) struct HeldTable {
     messages: Slab<HeldMessage>,
     /// Messages whose delay starts with the next call of [`crate::Engine::advance`], in order of
@@ -41,7 +41,7 @@ struct HeldMessage {
     waiting: Waiting,
     delay_ns: u64,
     arrival: u64,
-    /// Set when its delay starts.
+    /// Time at which the delay ends; `None` until the delay has started.
     due_ns: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ impl HeldTable {
         self.messages.len()
     }
 
-    /// Returns the time at which the next one is due; 0 if a delay has yet to start.
+    /// Returns the time at which the next message is due; 0 if a delay has yet to start.
     fn next_ns(&self) -> u64 {
         let first_ns = self.order.first_key_value().map_or(u64::MAX, |(&(due_ns, _), _)| due_ns);
         if self.fresh.is_empty() { first_ns } else { 0 }

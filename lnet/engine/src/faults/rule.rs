@@ -36,7 +36,7 @@ impl MessageKinds {
     }
 }
 
-/// The action of a rule.
+/// The action of a rule on the messages that it selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultAction {
     /// The message is lost on this node: received, counted as dropped, and ignored.
@@ -44,9 +44,9 @@ pub enum FaultAction {
     /// The message is delayed by a time in this range, both ends included, which follows from the
     /// rule's seed.
     Delay {
-        /// The shortest.
+        /// The shortest delay.
         at_least: Duration,
-        /// The longest, at most [`DELAY_MAX`].
+        /// The longest delay, at most [`DELAY_MAX`].
         at_most: Duration,
     },
 }
@@ -54,9 +54,10 @@ pub enum FaultAction {
 /// The fraction of matching messages to which the action applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultRate {
-    /// The last one of each group of this size.
+    /// The last message of each group of this size.
     Every(NonZeroU32),
-    /// One of each group of this size, at a position that the rule's seed decides for each group.
+    /// One message of each group of this size, at a position that the rule's seed decides for each
+    /// group.
     OneOf(NonZeroU32),
 }
 
@@ -93,13 +94,13 @@ pub enum FaultRate {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FaultRule {
-    /// The action.
+    /// The action on the selected messages.
     pub action: FaultAction,
-    /// The fraction of messages.
+    /// The fraction of matching messages to which the action applies.
     pub rate: FaultRate,
-    /// The kinds of messages.
+    /// The kinds of messages that match.
     pub kinds: MessageKinds,
-    /// The portal; with one, only PUTs and GETs match, as others name none.
+    /// The portal; if one is given, only PUTs and GETs match, as other messages name no portal.
     pub portal: Option<Portal>,
     /// The NID that the header names as its source; [`Nid::ANY`] is any.
     pub source: Nid,
@@ -116,7 +117,7 @@ pub enum FaultRuleError {
     /// An unexpected word.
     #[error("fault rule {rule:?}: {found:?} is not {expected}")]
     Word {
-        /// The rule.
+        /// The text of the rule that was parsed.
         rule: String,
         /// The word; empty if the text ended too early.
         found: String,
@@ -128,9 +129,9 @@ pub enum FaultRuleError {
         "invalid delay {at_least:?} to {at_most:?}: it must be within 0 and {DELAY_MAX:?}, the shorter first"
     )]
     Delay {
-        /// The shortest.
+        /// The lower end of the range.
         at_least: Duration,
-        /// The longest.
+        /// The upper end of the range.
         at_most: Duration,
     },
     /// No kind of message is named.
@@ -200,7 +201,8 @@ impl FaultRule {
         }
     }
 
-    /// Returns the delay of that message, in nanoseconds; `None` if it is lost.
+    /// Returns the delay of the matching message with this number, in nanoseconds; `None` if the
+    /// message is lost.
     pub(super) fn delay_ns(&self, number: u64) -> Option<u64> {
         let FaultAction::Delay { at_least, at_most } = self.action else { return None };
         // A minute has 2^36 nanoseconds.

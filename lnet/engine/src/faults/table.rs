@@ -20,9 +20,9 @@ pub struct FaultId(u64);
 /// A rule with its statistics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FaultStatistics {
-    /// Its identifier.
+    /// The rule's identifier.
     pub id: FaultId,
-    /// The rule.
+    /// The rule as it was added.
     pub rule: FaultRule,
     /// Matching messages on which no earlier rule has acted.
     pub matched: u64,
@@ -37,7 +37,7 @@ pub struct FaultStatistics {
 /// The rules of a node.
 #[derive(Default)]
 pub(crate) struct Faults {
-    /// Whether there are rules. A thread that reads an old value behaves as if they had been added
+    /// True if there are rules. A thread that reads an old value behaves as if they had been added
     /// later.
     armed: AtomicBool,
     rules: RwLock<Rules>,
@@ -45,12 +45,12 @@ pub(crate) struct Faults {
 
 #[derive(Default)]
 struct Rules {
-    /// In the order in which they apply.
+    /// The active rules, in the order in which they apply.
     active: Vec<Arc<ActiveRule>>,
     named: u64,
 }
 
-/// An active rule.
+/// An active rule and its counters.
 pub(crate) struct ActiveRule {
     id: FaultId,
     rule: FaultRule,

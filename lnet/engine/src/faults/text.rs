@@ -23,10 +23,7 @@ const PART: &str =
     "a part of a rule: 1/N, every N, put, get, ack, reply, portal N, from NID, to NID or seed N, each once";
 
 impl FaultRule {
-    /// Parses several rules separated by semicolons; an empty text has none.
-    ///
-    /// # Errors
-    /// As for a single rule.
+    /// Parses several rules separated by semicolons; an empty text has no rules.
     pub fn parse_all(text: &str) -> Result<Vec<FaultRule>, FaultRuleError> {
         text.split(';').map(str::trim).filter(|rule| !rule.is_empty()).map(str::parse).collect()
     }

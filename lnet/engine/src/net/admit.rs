@@ -26,15 +26,15 @@ const CROWDED: usize = 2;
 
 /// The reason why a message fails the checks.
 pub(crate) enum Refusal {
-    /// The peer breaks the protocol: its connection is closed.
+    /// The peer breaks the protocol: close its connection.
     Close(Errno),
-    /// It is dropped, and already counted.
+    /// The message is dropped, and has been counted.
     Drop(DropReason),
 }
 
 impl Net {
-    /// Checks an arrival: the NIDs, and whether the peer may send another request. This is the
-    /// peer's partition.
+    /// Checks an arrival: the NIDs, and whether the peer may send another request. Must be called
+    /// on the peer's partition.
     ///
     /// # Errors
     /// The [`Refusal`].
@@ -52,8 +52,8 @@ impl Net {
         if let Some(share) = self.share_mut(key) {
             share.traffic.received.count(kind);
         }
-        // No peer is this node itself (lnet-wire 14): messages of this node to itself use no
-        // network. And no peer has the wildcard NID.
+        // A message over the network cannot name this node as its source, as this node's messages
+        // to itself use no network (lnet-wire 14), nor the wildcard NID.
         let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
         let welcome = dest == arrival.ni && !nobody;
         let peer = match asks(header) {
@@ -65,7 +65,7 @@ impl Net {
         if let Some(peer) = peer {
             self.peers.get_mut(peer).traffic.received.count(kind);
             if asks(header) && welcome {
-                // Its requests count for the address from which they come.
+                // The requests of a peer count for the address from which they come.
                 let nid = arrival.from.nid;
                 let address = arrival.host.map_or(nid, |host| Nid::new_ip(nid.net(), host));
                 self.peers.assign_host(peer, address);
@@ -113,7 +113,7 @@ impl Net {
         here.find_map(|(ni, _)| find(ni)).map(|peer| self.peers.address(peer))
     }
 
-    /// Marks the start of a peer's push; `false` if a buffer is already taking one from it.
+    /// Marks the start of a peer's push; `false` if a push from the peer is already being received.
     pub(crate) fn begin_push(&mut self, ni: Key, peer: ProcessId) -> bool {
         let known = self.peers.find(&self.common.hasher, ni, peer);
         known.is_none_or(|peer| !std::mem::replace(&mut self.peers.get_mut(peer).pushing, true))

@@ -126,7 +126,7 @@ impl Net {
     }
 }
 
-/// Checks a host's peers, credits and queue; returns the number of messages in the queue.
+/// Checks the peers, credits and queue of a host; returns the number of messages in the queue.
 fn audit_host(
     net: &Net,
     partition: usize,
@@ -183,7 +183,7 @@ fn audit_share(
     check("no more messages wait for an NI than it lacks credits", fits, format_args!("{location}: {length}"))
 }
 
-/// Checks a queue of messages for which `whose` holds, each of them in no other queue.
+/// Checks a queue of messages for which `whose` holds, and that each of them is in no other queue.
 fn audit_queue(
     net: &Net,
     partition: usize,

@@ -8,7 +8,7 @@ use crate::message::Request;
 use crate::slab::Key;
 
 impl NetShared {
-    /// Returns whether this NI has others beside it on its network.
+    /// Returns whether the network of this NI has other NIs of this node.
     pub(crate) fn has_rails_beside(&self, ni: Nid) -> bool {
         self.nis.iter().filter(|(_, other)| other.id.nid.net() == ni.net()).nth(1).is_some()
     }
@@ -41,7 +41,7 @@ impl Net {
         if several.next().is_none() {
             return Some(only);
         }
-        // One whose link is down is better than none: its LND decides how the message ends.
+        // An NI whose link is down is better than none: its LND decides how the message ends.
         let linked = all().any(|(_, ni)| ni.link);
         let usable = || all().filter(|(_, ni)| ni.link == linked);
         let nearest = |partition| usable().min_by_key(|(_, ni)| ni.distances.get(partition).copied());
@@ -64,11 +64,11 @@ impl Net {
     }
 
     /// Records the NI of a message from this NID. If it is the first one between the two nodes,
-    /// messages to that NID use the same NI. This is the partition of the NID's hash among all
-    /// partitions.
+    /// messages to that NID use the same NI. Must be called on the partition of the NID's hash
+    /// among all partitions.
     pub(crate) fn record_source_ni(&mut self, shared: &NetShared, from: Nid, ni: Key) {
         match self.preferred.find(from) {
-            // The NI of an earlier message, which may be gone.
+            // The recorded NI is that of an earlier message, and may be gone.
             Some(at) => {
                 let preferred = self.preferred.at_mut(at);
                 if shared.nis.get(*preferred).is_none() {

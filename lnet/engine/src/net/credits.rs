@@ -10,7 +10,7 @@ use crate::slab::{Key, NONE};
 use crate::work::Work;
 
 impl Net {
-    /// Takes a credit of its peer for a message; `false` if it is queued for one.
+    /// Takes a credit of the message's peer; `false` if the message is queued for one.
     pub(super) fn take_peer_credit(&mut self, message: u32) -> bool {
         let peer = self.peers.get_mut(self.messages[message].peer);
         peer.credits -= 1;
@@ -24,7 +24,7 @@ impl Net {
         true
     }
 
-    /// Takes a credit of its host's share for a message; `false` if it is queued for one.
+    /// Takes a credit of the share of the message's host; `false` if the message is queued for one.
     pub(super) fn take_host_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
@@ -42,7 +42,7 @@ impl Net {
         true
     }
 
-    /// Takes a credit of its NI for a message; `false` if it is queued for one.
+    /// Takes a credit of the message's NI; `false` if the message is queued for one.
     pub(super) fn take_ni_credit(&mut self, message: u32, ni: Key) -> bool {
         let share =
             self.shares[ni.index as usize].as_mut().expect("a peer's NI has a share in its partition");
@@ -65,8 +65,8 @@ impl Net {
         self.give_back_peer_credit(peer, work);
     }
 
-    /// Returns a host's credit of the NI. As long as messages wait for the host it holds some
-    /// credits: so each waiting message is checked again, at the latest when the last of them is
+    /// Returns a host's credit of the NI. While messages wait for a host, the host holds credits.
+    /// So each waiting message is checked again, at the latest when the last of these credits is
     /// returned.
     pub(super) fn give_back_host_credit(&mut self, ni: Key, host: u32, work: &mut Work) {
         if host == NONE {
@@ -80,8 +80,8 @@ impl Net {
             if known.waiting == 0 || !host::may_take(known.held, share.credits, share.peer_credits) {
                 break;
             }
-            // There is room for one in addition to the message that the peer's credit starts. More
-            // start if there is memory.
+            // The queue has room for one send in addition to the message that the peer's credit
+            // starts. More start if there is memory.
             if releases < RELEASES && !work.sends.reserve(2) {
                 break;
             }
@@ -161,7 +161,7 @@ impl Net {
             peer.max_credits += more;
             peer.min_credits += more;
             peer.credits += more.min(0);
-            // One by one while messages wait for them.
+            // Credits are returned one by one while messages wait for them.
             let mut left = more.max(0);
             while left > 0 && self.peers[index].credits < 0 {
                 self.give_back_peer_credit(index, work);

@@ -17,13 +17,13 @@ pub(super) const RELEASES: usize = 2;
 /// The peers of one address, over one NI, in one partition.
 #[derive(Debug)]
 pub(super) struct Host {
-    /// Peers that belong to it.
+    /// Number of peers that belong to the host.
     pub(super) peers: u32,
     /// Messages that hold a credit of the NI, or wait for one in its queue.
     pub(super) held: i64,
     /// Messages that wait until the host holds fewer credits.
     pub(super) queue: List<QUEUE>,
-    /// Messages in the queue.
+    /// Number of messages in `queue`.
     pub(super) waiting: usize,
 }
 
@@ -32,7 +32,7 @@ impl Host {
         Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
     }
 
-    /// Returns whether it has no peers, no credits and no waiting messages.
+    /// Returns whether the host has no peers, no credits and no waiting messages.
     pub(super) fn is_unused(&self) -> bool {
         self.peers == 0 && self.held == 0 && self.waiting == 0
     }
@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Hosts take every credit that they may and give back, in any order: none has more than
-        /// half or one peer's credits, and while fewer than half of the credits can be held by
-        /// floors, a new host gets its peer's credits.
+        /// Hosts take every credit that they may take and return credits, in any order. No host has
+        /// more than half or one peer's credits, and while fewer than half of the credits can be
+        /// held by floors, a new host gets its peer's credits.
         #[test]
         fn no_host_has_more_than_its_share(
             steps in proptest::collection::vec((0_usize..4, any::<bool>()), 1..2000),

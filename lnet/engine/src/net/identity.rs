@@ -19,13 +19,13 @@ const AGE: usize = 0;
 pub(super) struct Identities {
     nodes: Slab<KnownNode>,
     by_nid: NidMap<u32>,
-    /// In the order in which their present lists were learnt.
+    /// All nodes, in the order in which their present lists were learnt.
     ages: List<AGE>,
 }
 
 #[derive(Debug)]
 struct KnownNode {
-    /// The primary NID first.
+    /// The node's NIDs, the primary one first.
     nids: SmallVec<[Nid; 4]>,
     age: Links,
 }
@@ -90,7 +90,8 @@ impl Identities {
         self.accepted_nids(sender, nids, ours, foreign)[..] != *self.nids(sender)
     }
 
-    /// Returns the accepted part of a list; nothing, if it makes no node of several NIDs.
+    /// Returns the accepted part of a list; an empty one if the node would have fewer than two
+    /// NIDs.
     fn accepted_nids(
         &self,
         sender: Nid,
@@ -119,7 +120,7 @@ impl Identities {
         kept
     }
 
-    /// Adds a node whose NIDs belong to none; `None` if there is no memory for it.
+    /// Adds a node, none of whose NIDs belongs to another; `None` if there is no memory for it.
     fn enter(&mut self, kept: &[Nid]) -> Option<()> {
         let mut nids = SmallVec::new();
         nids.try_reserve_exact(kept.len()).ok()?;
@@ -207,8 +208,8 @@ mod tests {
                 let before = model.clone();
                 model_learns(&mut model, sender, &list, &foreign);
                 prop_assert_eq!(table.is_news(nid(sender), nids(), ours, is_foreign), model != before);
-                // A caller whose `foreign` is incomplete may ask once too often, but never too
-                // rarely.
+                // A caller whose `foreign` is incomplete may be told of news once too often, but
+                // never too rarely.
                 prop_assert!(model == before || table.is_news(nid(sender), nids(), ours, |_| false));
                 table.learn(nid(sender), nids(), ours, is_foreign);
                 for number in 1..12 {

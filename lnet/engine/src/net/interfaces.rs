@@ -166,7 +166,7 @@ impl NetShared {
         self.nis.get(ni).is_some()
     }
 
-    /// Returns the number of NIs without `0@lo`.
+    /// Returns the number of NIs, not counting `0@lo`.
     pub(crate) fn count(&self) -> usize {
         self.nis.iter().count()
     }

@@ -76,7 +76,7 @@ pub(super) struct Ni {
     /// The link is not reported as down by its LND (LNet's fatal flag is clear).
     pub(super) link: bool,
     pub(super) cpts: Cpts,
-    /// Distance of its device from each partition; distances below `numa_range` count as equal.
+    /// Distance of its device from each partition; distances up to `numa_range` count as equal.
     pub(super) distances: Distances,
 }
 
@@ -85,7 +85,8 @@ impl Ni {
         Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts, distances }
     }
 
-    /// Returns whether it is announced to peers: from before it can be pinged until it stops.
+    /// Returns whether the NI is announced to peers. It is from before it can be pinged until it
+    /// stops.
     pub(super) fn is_published(&self) -> bool {
         self.phase != Phase::Stopping
     }
@@ -96,7 +97,7 @@ impl Ni {
         now_ns.saturating_add(self.limits.timeout_ns).saturating_add(DEADLINE_SLACK_NS)
     }
 
-    /// Returns the credits of each partition to which its peers belong (lnet-semantics 13).
+    /// Returns the credits of each partition to which peers of the NI belong (lnet-semantics 13).
     pub(super) fn credits_per_partition(&self, limits: &NiLimits) -> i64 {
         let (credits, partitions) = (limits.credits.max(1), self.cpts.len() as u32);
         if partitions == 1 {

@@ -24,9 +24,9 @@ pub(super) struct Peer {
     pub(super) ni: Key,
     hash: u32,
     chain: Links,
-    /// Index of its NID in [`Peers::nids`].
+    /// Index of the peer's NID in [`Peers::nids`].
     counted: u32,
-    /// Index of its host among those of its NI.
+    /// Index of the peer's host among the hosts of the NI.
     pub(super) host: u32,
     /// Messages that may still be handed over; negative if messages are queued, or too many are in
     /// flight.
@@ -34,11 +34,11 @@ pub(super) struct Peer {
     pub(super) max_credits: i64,
     pub(super) min_credits: i64,
     pub(super) queue: List<QUEUE>,
-    /// Messages in the queue.
+    /// Messages in the queue for the peer's credits.
     pub(super) waiting: usize,
-    /// A buffer is taking a push from it.
+    /// True while a buffer takes a push from the peer.
     pub(super) pushing: bool,
-    /// ACKs and REPLYs to it that have not left yet.
+    /// ACKs and REPLYs to the peer that have not left yet.
     pub(super) answers: u32,
     /// Bytes of the messages in flight or queued, headers included.
     pub(super) queued_bytes: u64,
@@ -73,8 +73,8 @@ pub(super) struct Peers {
     hosts_limit: usize,
     /// Index at which the next search for an idle peer starts.
     hand: u32,
-    /// The peer of the last search, which may be gone: messages come in runs, and are answered at
-    /// once.
+    /// Index of the peer found last, which may be gone. A cache: messages of one peer come in runs,
+    /// and are answered at once.
     recent: u32,
     room: Room,
 }
@@ -88,7 +88,7 @@ impl Peers {
         Peers { slab, index, nids, hosts, hosts_limit, hand: 0, recent: NONE, room: room.clone() }
     }
 
-    /// Creates the table of the hosts of an NI, of which there are none.
+    /// Creates the table of an NI's hosts, without hosts.
     pub(super) fn enter_ni(&mut self, ni: Key) {
         let (index, limit) = (ni.index as usize, self.hosts_limit);
         if self.hosts.len() <= index {
@@ -134,14 +134,15 @@ impl Peers {
         self.forget_host_if_unused(ni, host);
     }
 
-    /// Assigns a peer to the host with the address from which, or to which, a message goes, unless
-    /// messages to the peer are in flight, which count for the host with which they started.
+    /// Assigns a peer to the host with the address of a message from or to it. While messages to
+    /// the peer are in flight the host does not change, as they count for the host with which they
+    /// started.
     pub(super) fn assign_host(&mut self, index: u32, address: Nid) {
         let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
         if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
             return;
         }
-        // Without memory it stays with its host.
+        // Without memory the peer stays with its present host.
         if let Some(new) = self.enter_host(ni, address) {
             self.slab[index].host = new;
             self.leave_host(ni, host);
@@ -226,7 +227,7 @@ impl Peers {
         Some(counted)
     }
 
-    /// Counts one peer less.
+    /// Counts one peer less with the NID at this index of [`Peers::nids`].
     fn discount(&mut self, counted: u32) {
         let peers = self.nids.at_mut(counted);
         *peers -= 1;

@@ -11,11 +11,11 @@ pub(super) const QUEUE: usize = 5;
 /// The credit for which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaits {
-    /// A credit of its peer.
+    /// A credit of the message's peer.
     Peer,
-    /// A credit of its host's share: the host must hold fewer credits.
+    /// A credit of the share of the message's host: the host must hold fewer credits.
     Host,
-    /// A credit of its NI.
+    /// A credit of the message's NI.
     Ni,
 }
 
@@ -25,13 +25,13 @@ pub(super) struct Sending {
     pub(super) message: Message,
     /// The next hop.
     pub(super) peer: u32,
-    /// While it waits for credits: index of the LND's part in a separate table, as few messages
-    /// ever wait; otherwise [`NONE`].
+    /// Index of the LND's part of the message in a separate table while the message waits for
+    /// credits, otherwise [`NONE`]. The table is separate because few messages ever wait.
     pub(super) waiting: u32,
-    /// The queue in which it waits, if it waits.
+    /// The queue in which the message waits; `None` if it does not wait.
     pub(super) awaits: Awaits,
-    /// The host whose credit it holds or waits for, among those of its NI; [`NONE`] while it waits
-    /// for a credit of its peer.
+    /// The host whose credit the message holds or waits for, as an index among the hosts of its NI;
+    /// [`NONE`] while the message waits for a credit of its peer.
     pub(super) host: u32,
     queue: Links,
 }

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 /// Time to wait for a peer's push after its ACK of this node's push. Kernel nodes pushed back after
 /// 3 ms (measured); TCP repeats a lost segment after 200 ms, and a host may be busy. Peers that
-/// know this node, and those that never push, do not push back, so the end of a node may cost this
-/// time.
+/// know this node, and those that never push, do not push back, so the shutdown of a node may take
+/// this long.
 pub const PUSH_BACK_NS: u64 = 500_000_000;
 
 /// Time for which a peer that has pushed back counts as knowing this node. A peer that restarts
@@ -27,14 +27,16 @@ pub(crate) struct PushBacks(Mutex<Vec<PushBack>>);
 
 struct PushBack {
     nid: Nid,
-    /// End of the wait for its push.
+    /// End of the wait for the peer's push.
     until_ns: u64,
-    /// It has pushed back: it knows this node, and does not answer another push with one.
+    /// Set when the peer has pushed back: it knows this node, and does not answer another push with
+    /// one.
     done: bool,
 }
 
 impl PushBacks {
-    /// Records the start of a push to this NID. Without memory its push back is not awaited.
+    /// Records the start of a push to this NID. Without memory for the record, the node does not
+    /// wait for that peer to push back.
     pub(super) fn push_started(&self, nid: Nid, now_ns: u64) {
         let peers = &mut *self.0.lock();
         if let Some(known) = peers.iter_mut().find(|peer| peer.nid == nid) {

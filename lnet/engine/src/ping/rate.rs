@@ -57,7 +57,8 @@ impl Bucket {
 pub(super) struct PushRates {
     hasher: Hasher,
     all: Bucket,
-    /// Allocated with the first change; without memory only the limit on all addresses applies.
+    /// The buckets of the addresses. Allocated with the first change; without memory only the limit
+    /// on all addresses applies.
     of_addresses: SmallVec<[Bucket; 0]>,
 }
 
@@ -66,7 +67,7 @@ impl PushRates {
         PushRates { hasher: Hasher::default(), all: Bucket::full(NODE_BURST), of_addresses: SmallVec::new() }
     }
 
-    /// Returns whether a change from this address may be made now. If so, counts it.
+    /// Returns whether a change from this address may be made now, and counts the change if so.
     pub(super) fn admit(&mut self, address: Nid, now_ns: u64) -> bool {
         if self.of_addresses.is_empty() && self.of_addresses.try_reserve_exact(BUCKETS).is_ok() {
             self.of_addresses.resize(BUCKETS, Bucket::full(ADDRESS_BURST));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// In any time, one address gets at most its burst and its rate; it always gets that.
+        /// In any time, an address is allowed its burst and its rate, and never more.
         #[test]
         fn an_address_has_its_burst_and_its_rate(steps in proptest::collection::vec(0_u64..3_000_000_000, 1..400)) {
             let mut rates = PushRates::new();
@@ -128,7 +129,7 @@ mod tests {
         let mut rates = PushRates::new();
         let greedy = (0..1000).filter(|_| rates.admit(address(0), 0)).count();
         assert_eq!(greedy, ADDRESS_BURST as usize);
-        // A few addresses share its bucket.
+        // A few of these addresses share the bucket of the first one.
         let others = (1..=100).filter(|&number| rates.admit(address(number), 0)).count();
         assert!(others > 90, "{others}");
     }

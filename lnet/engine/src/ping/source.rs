@@ -178,7 +178,7 @@ impl Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.engine.pings().records.forget(self.slot);
-        // Fails if the MD has ended already.
+        // Fails if the MD has already ended.
         let _ = self.engine.md_unlink(self.md);
     }
 }
@@ -209,7 +209,7 @@ impl Pings {
         let made = engine.eq_alloc(self.records.clone())?;
         let eq = *self.eq.get_or_init(|| made);
         if eq != made {
-            // Another thread was faster; nothing uses this queue.
+            // Another thread has stored its queue first; nothing uses this one.
             let _ = engine.eq_free(made);
         }
         Ok(eq)
@@ -221,14 +221,14 @@ struct PingRecords(Mutex<PingTable>);
 
 struct PingTable {
     pings: Slab<PingRecord>,
-    /// Sleepers to wake; has room for every ping.
+    /// Sleepers to wake. The list has room for every ping, so it does not allocate.
     to_wake: Vec<Arc<Sleeper>>,
 }
 
 struct PingRecord {
-    /// `None` once it is to be woken.
+    /// The thread to wake when the outcome is known; `None` once it is to be woken.
     sleeper: Option<Arc<Sleeper>>,
-    /// Length of the answer in bytes.
+    /// The outcome: the length of the answer in bytes, or the error.
     outcome: Option<Result<u32, Errno>>,
 }
 
@@ -256,7 +256,7 @@ impl PingRecords {
     }
 
     fn forget(&self, slot: Key) {
-        // Dropped after the lock.
+        // The record is dropped after the lock is released.
         let _record = self.0.lock().pings.remove(slot);
     }
 }

@@ -54,7 +54,7 @@ impl PingTarget {
     pub(crate) fn start(&self, engine: &Engine) {
         self.publish(engine);
         if let Err(error) = self.take_pushes(engine) {
-            // Pushes find no buffer then, and are acknowledged.
+            // Without the buffers, pushes are acknowledged and their content is ignored.
             tracing::error!(%error, "no memory for the buffers of pushes: pushes are acknowledged, but their NIDs are ignored");
         }
     }
@@ -147,17 +147,17 @@ fn no_memory<E>(_: E) -> LNetError {
 /// A push that has arrived.
 #[derive(Debug, Clone, Copy)]
 struct Push {
-    /// The buffer in which it lies.
+    /// Index of the buffer in which the push lies.
     buffer: usize,
     offset: usize,
     length: usize,
-    /// Nothing of it was cut off or lost.
+    /// True if nothing of the push was cut off or lost.
     complete: bool,
-    /// The source in its header.
+    /// The source NID in the push's header.
     source: Nid,
-    /// The NID over whose connection it arrived.
+    /// The NID over whose connection the push arrived.
     sender: Nid,
-    /// It is the last push of the buffer.
+    /// True for the last push of the buffer.
     last: bool,
 }
 
@@ -166,12 +166,12 @@ struct Push {
 struct Pushes {
     engine: Weak<Engine>,
     buffers: SmallVec<[IoVec; PUSH_BUFFERS]>,
-    /// Has room for all pushes that the buffers can take.
+    /// Queue of the pushes to read; it has room for all pushes that the buffers can take.
     arrived: Mutex<VecDeque<Push>>,
     /// Held by the one thread that reads the pushes. Their order matters: a buffer is posted again
     /// after its last push.
     reading: Mutex<()>,
-    /// Limits of their changes; used by that thread.
+    /// Rate limits of the changes by pushes; used by the thread that reads.
     rates: Mutex<PushRates>,
     eq: Mutex<Option<EqHandle>>,
 }

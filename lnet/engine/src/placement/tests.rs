@@ -20,7 +20,7 @@ fn bits() -> impl Strategy<Value = MatchBits> {
 #[derive(Debug, Clone)]
 struct Posted {
     partition: usize,
-    /// `None` with ignore bits.
+    /// The entry's match bits; `None` if it has ignore bits.
     bits: Option<MatchBits>,
     local: bool,
 }
@@ -40,7 +40,8 @@ fn posted() -> impl Strategy<Value = Posted> {
 }
 
 proptest! {
-    /// Entries may lie in any partition, and removed entries may have been there before.
+    /// Whatever partitions entries lie in, or removed entries were in before, a lookup of one
+    /// partition misses no entry that matches.
     #[test]
     fn one_partition_is_enough_if_nothing_elsewhere_may_take_the_message(
         (partitions, entries) in prop_oneof![Just(2usize), Just(3), Just(4)]
@@ -78,7 +79,7 @@ proptest! {
             Lookup::EachPartition => prop_assert!(local || !unpublished),
             Lookup::WholeList => prop_assert!(!local),
         }
-        // If all entries lie at the homes of their bits, it searches the home of the message's bits
+        // If all entries lie at the homes of their bits, a message searches the home of its bits
         // alone.
         let own = home_of_bits(PORTAL, wanted, partitions);
         let at_home = |entry: &&Posted| {

@@ -16,7 +16,7 @@ use crate::placement::{EntryCounts, Placement};
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
 
-/// Number of messages that use each MD. The key is whether it is bound, its partition, its index.
+/// Number of messages that use each MD. The key: whether the MD is bound, its partition, its index.
 #[derive(Default)]
 pub(crate) struct Uses(HashMap<(bool, usize, u32), u32>);
 
@@ -114,8 +114,8 @@ impl Bound {
         self.responses.get(response).map(|response| response.md)
     }
 
-    /// Checks that its MDs and the responses for which they wait agree; `exists` is whether an NI
-    /// exists.
+    /// Checks that the bound MDs and the responses for which they wait agree; `exists` is whether
+    /// an NI exists.
     pub(crate) fn audit(
         &self,
         uses: &Uses,
@@ -198,7 +198,7 @@ struct Count {
 }
 
 impl Posted {
-    /// Checks that its MDs, match entries and the portals of these agree.
+    /// Checks that the attached MDs, their match entries and the portals of these agree.
     pub(crate) fn audit(&self, uses: &Uses, sent: impl Fn(TxToken) -> Option<Option<MdName>>) -> Audit {
         self.mds.audit(uses, sent, |_, _| Ok(0))?;
         let (objects, partition) = (&self.mds.objects, self.mds.location.partition);
@@ -231,7 +231,7 @@ impl Posted {
         Ok(())
     }
 
-    /// Returns how lookups must find an entry.
+    /// Returns the placement of an entry, computed from the entry itself.
     fn placement_of(&self, entry: &MatchEntry, kind: PortalKind) -> Placement {
         let (partition, partitions) = (self.mds.location.partition, self.mds.common.partitions());
         let bits = (!entry.is_masked()).then_some(entry.match_bits);
@@ -249,7 +249,7 @@ impl Posted {
         self.tables[portal].placed.published()
     }
 
-    /// Returns the portals and turns of entries that have one.
+    /// Returns the portal and the turn of each entry that has a turn.
     pub(crate) fn turns(&self) -> impl Iterator<Item = (usize, i64)> {
         let entries = self.mds.objects.indices().filter_map(|index| self.mds.objects.entry_at(index));
         entries.filter(|entry| entry.turn != 0).map(|entry| (entry.portal.index(), entry.turn))

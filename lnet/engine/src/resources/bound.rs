@@ -44,7 +44,7 @@ impl Resources for Bound {
         &mut self.mds
     }
 
-    /// Removes the MD's outstanding responses too.
+    /// Also removes the outstanding responses of the MD.
     fn retire(&mut self, md: u32) {
         self.mds.objects.md_mut(md).dead = true;
         while let Some(head) = self.mds.objects.md(md).responses.head() {
@@ -124,7 +124,7 @@ impl Bound {
         Ok(Launch { path: route.path, message, header, payload, reply_to: None })
     }
 
-    /// Stores the token of a message that waits for credits, right after its commit; as
+    /// Stores the token of a message that waits for credits, right after the commit of its MD; as
     /// [`MdTable::remember`].
     pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
         self.mds.remember(md, token, work);
@@ -281,7 +281,8 @@ impl Bound {
             return Err(DropReason::NoRoom);
         }
         let Ok(sink) = self.mds.objects.md(md).memory.incoming(0..mlength as usize) else {
-            // Its memory is in use: the data is lost. Report that now, not at the deadline.
+            // The MD's memory is in use, so the data is lost. The owner learns that now, and not at
+            // the deadline.
             self.fail_response(response, Errno::EBUSY, work);
             return Err(DropReason::Busy);
         };
@@ -381,10 +382,9 @@ impl Bound {
         now_ns
     }
 
-    /// Ends the responses that a peer owes for requests that have left. Others stay in the list:
-    /// the search continues after the last of them that it passed, or from the start if that one
-    /// has gone meanwhile. Returns the one passed last, if any are left, to continue once the
-    /// actions that follow from these are done.
+    /// Ends the responses that a peer owes for requests that have left. Responses to requests that
+    /// have not left stay in the list. Returns the last of those that this call passed, if the list
+    /// has more: the next call continues after it, or from the start if it is gone by then.
     pub(crate) fn fail_sent(
         &mut self,
         debtor: &PeerName,
@@ -410,8 +410,8 @@ impl Bound {
     }
 
     /// Ends the responses owed over an NI, whether the requests have left or not, from slot `next`
-    /// on. The end of one may end others of its MD. Returns the slot at which to continue, if any
-    /// are left.
+    /// on. The end of one response may end other responses of its MD. Returns the slot at which to
+    /// continue, if any are left.
     pub(crate) fn fail_responses(
         &mut self,
         ni: Key,

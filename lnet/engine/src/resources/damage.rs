@@ -92,7 +92,7 @@ pub(crate) const POSTED: &[Damage<Posted>] = &[
         part.mds.objects[index].match_id = ProcessId::lnet("10.0.0.2@tcp".parse().unwrap());
     }),
     ("a group is in the order of its portal's list", |part| {
-        // Both entries of an exact group move in the portal's list.
+        // Both entries of a group with equal keys move in the portal's list.
         let list = &mut part.tables[PORTAL as usize].sequence.list;
         let order: Vec<u32> = list.iter(&part.mds.objects).collect();
         let (first, second) = (order[0], order[1]);

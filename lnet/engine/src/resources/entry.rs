@@ -25,16 +25,16 @@ pub(super) struct MatchEntry {
     /// The attached MD, or [`NONE`].
     pub(super) md: u32,
     pub(super) match_bits: MatchBits,
-    /// In the hash index; only the first entry of a group.
+    /// Links in the hash index; used by the first entry of a group only.
     chain: Links,
-    /// Among the entries of the same key, or among those with ignore bits.
+    /// Links among the entries of the same key, or among those with ignore bits.
     group: Links,
     rank: u64,
     pub(super) match_id: ProcessId,
     pub(super) ignore_bits: MatchBits,
-    /// Among all entries of a wildcard portal.
+    /// Links among all entries of a wildcard portal.
     sequence: Links,
-    /// The last entry of the same key; stored in the first.
+    /// Index of the last entry of the same key; stored in the first entry.
     last: u32,
     pub(super) portal: Portal,
     /// Order among entries of other partitions ([`crate::placement::PlacedEntries::turn`]); 0 on a
@@ -104,8 +104,8 @@ impl MatchEntry {
         self.group.next
     }
 
-    /// Returns its rank in the portal's list: less than that of all later entries. 0 on a unique
-    /// portal.
+    /// Returns the entry's rank in the portal's list, which is less than the rank of every later
+    /// entry. 0 on a unique portal.
     pub(super) fn rank(&self) -> u64 {
         self.rank
     }

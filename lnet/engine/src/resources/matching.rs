@@ -22,19 +22,20 @@ pub(crate) struct MatchRequest {
     /// `OP_PUT` or `OP_GET`.
     pub(super) op: MdOptions,
     bits: MatchBits,
-    /// The NIDs of the source's node, the primary one first.
+    /// The NIDs of the source node, the primary one first.
     nids: SmallVec<[Nid; 2]>,
-    /// The source's PID.
+    /// The PID of the source process.
     pid: Pid,
-    /// Bytes that it carries or requests.
+    /// Number of bytes that the message carries or requests.
     length: u32,
-    /// Offset in its header.
+    /// Offset in the message's header.
     offset: u32,
-    /// It can wait, on a lazy portal, so it must not take buffers reserved for waiting messages.
+    /// True if the message can wait on a lazy portal. Then it must not take buffers reserved for
+    /// waiting messages.
     can_wait: bool,
 }
 
-/// An MD that takes a message, and the bytes of it.
+/// An MD that takes a message, and the range of the MD's bytes that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Match {
     pub(super) md: u32,
@@ -43,7 +44,7 @@ pub(super) struct Match {
 }
 
 impl Match {
-    /// Returns the bytes of the MD.
+    /// Returns the range of the MD's bytes.
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
         start..start + self.mlength as usize
@@ -54,7 +55,7 @@ impl Match {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
     Match(Match),
-    /// A matching MD is too small: later ones are not tried.
+    /// A matching MD is too small; later entries are not tried.
     TooLong,
     Nothing,
 }
@@ -69,9 +70,9 @@ pub(crate) struct ListPosition {
 }
 
 impl Table {
-    /// Searches a wildcard portal: the first matching entry in list order decides. Those without
-    /// ignore bits are found by hash, so only earlier entries with ignore bits are compared one by
-    /// one.
+    /// Searches a wildcard portal: the first matching entry in list order decides. Entries without
+    /// ignore bits are found by hash, so only the entries with ignore bits that come earlier are
+    /// compared one by one.
     pub(super) fn find_wildcard(&self, objects: &Objects, common: &Common, wanted: &MatchRequest) -> Found {
         self.first_match(objects, common, wanted).map_or(Found::Nothing, |(_, found)| found)
     }
@@ -190,7 +191,7 @@ impl MatchRequest {
         }
     }
 
-    /// Sets whether it can wait.
+    /// Sets whether the message can wait for a buffer.
     pub(crate) fn waiting(self, can_wait: bool) -> MatchRequest {
         MatchRequest { can_wait, ..self }
     }
@@ -203,7 +204,7 @@ impl MatchRequest {
         self.op == MdOptions::OP_PUT
     }
 
-    /// Returns the NIDs of the source's node, the primary one first.
+    /// Returns the NIDs of the source node, the primary one first.
     pub(crate) fn nids(&self) -> &[Nid] {
         &self.nids
     }

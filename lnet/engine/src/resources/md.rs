@@ -26,18 +26,20 @@ pub(super) struct Descriptor {
     /// Created by `md_bind` for PUTs and GETs of this node.
     pub(super) bound: bool,
     pub(super) auto_unlink: bool,
-    /// Reserved for PUTs that already wait: others skip it until those have been tried.
+    /// Reserved for PUTs that already wait: other messages skip the MD until the waiting ones have
+    /// been tried.
     pub(super) reserved: bool,
     /// Unlinked: no handle names it any more, and the last message frees the memory.
     pub(super) dead: bool,
     /// Unlinked by its owner, or for a missing response, while messages were in flight.
     pub(super) aborted: bool,
-    /// Offset of the next message if the offset is managed here.
+    /// Offset of the next message, if the MD manages the offset (without `MANAGE_REMOTE`).
     offset: u64,
     /// Messages in flight that use it; an expected ACK or REPLY does not count.
     pub(super) busy: u32,
-    /// Its last message that waits or is with its LND, and may have ended by now; withdrawn if the
-    /// owner unlinks the MD. A bound MD rarely carries more than one message at a time.
+    /// Token of the MD's last message that waits or is with its LND; the message may have ended by
+    /// now. It is withdrawn if the owner unlinks the MD. A bound MD rarely carries more than one
+    /// message at a time.
     pub(super) outgoing: Option<TxToken>,
     /// Expected ACKs and REPLYs.
     pub(super) responses: List<BY_MD>,
@@ -71,18 +73,18 @@ impl Descriptor {
         self.memory.len() as u64
     }
 
-    /// Returns whether it takes no further operation.
+    /// Returns whether the MD takes no further operation.
     pub(super) fn is_exhausted(&self) -> bool {
         let full = |max_size| self.offset.saturating_add(u64::from(max_size)) > self.len();
         self.threshold == Threshold::Limited(0) || self.max_size.is_some_and(full)
     }
 
-    /// Returns whether its operations are used up, whatever room there is.
+    /// Returns whether the MD's threshold is used up, whatever room there is.
     pub(super) fn is_spent(&self) -> bool {
         self.threshold == Threshold::Limited(0)
     }
 
-    /// Counts one operation.
+    /// Counts one operation against the threshold.
     pub(super) fn consume(&mut self) {
         if let Threshold::Limited(left) = &mut self.threshold {
             *left = left.saturating_sub(1);

@@ -10,14 +10,15 @@ use super::md::Descriptor;
 use crate::slab::{Key, Slab, slab};
 
 /// A match entry, the first MD that was attached to it, or both; or an MD alone: a bound one, or a
-/// later one of an entry. A matching message accesses the entry and then the MD, at random
-/// addresses: side by side they cost one memory access.
+/// later one of an entry. A matching message accesses the entry and then the MD; side by side they
+/// cost one access to memory instead of two.
 #[derive(Debug)]
 #[repr(C)]
 struct Object {
     entry: Option<MatchEntry>,
     md: Option<Descriptor>,
-    /// An MD is or was here. There is never a second one, so the object's key names it permanently.
+    /// True if an MD is or was here. A second one never uses the slot, so the object's key names
+    /// the MD permanently.
     had_md: bool,
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    /// Creates tables for this many entries and MDs.
+    /// Creates tables for these numbers of entries and MDs.
     pub(super) fn new(max_entries: usize, max_mds: usize, room: &Room) -> Objects {
         let slab = slab(max_entries.saturating_add(max_mds)).within(room);
         Objects { slab, entries: 0, mds: 0, max_entries, max_mds }
@@ -87,7 +88,7 @@ impl Objects {
         (self.entries, self.mds)
     }
 
-    /// Removes an entry.
+    /// Removes the entry at this index; its slot is freed if it has no MD.
     pub(super) fn remove_entry(&mut self, index: u32) {
         if self.slab[index].entry.take().is_some() {
             self.entries -= 1;
@@ -138,7 +139,7 @@ impl Objects {
         self.slab[index].md.as_mut().expect("links name descriptors that exist")
     }
 
-    /// Removes an MD.
+    /// Removes and returns the MD at this index; its slot is freed if it has no entry.
     pub(super) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
         let md = self.slab[index].md.take()?;
         self.mds -= 1;

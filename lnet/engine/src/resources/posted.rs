@@ -30,22 +30,22 @@ pub(crate) struct Posted {
     pub(super) tables: Box<[Table]>,
 }
 
-/// An attached MD, as the engine needs it.
+/// The MD that was attached, as the engine continues with it.
 pub(crate) struct Attached {
     pub(crate) handle: MdHandle,
-    /// Index of the portal.
+    /// Index of the entry's portal.
     pub(crate) portal: usize,
-    /// Messages wait on the portal: until they have tried the MD, no other PUT gets it.
+    /// True if messages wait on the portal: until they have tried the MD, no other PUT gets it.
     pub(crate) reserved: bool,
 }
 
 /// Result of a PUT or GET in one partition.
 pub(crate) enum Attempt {
-    /// It is received, or its reception has started.
+    /// The message is received, or its reception has started.
     Taken(Verdict),
-    /// It matches here, but cannot be taken.
+    /// An entry here matches, but cannot take the message.
     Refused(DropReason),
-    /// Nothing here matches.
+    /// No entry here matches.
     Nothing,
 }
 
@@ -64,7 +64,7 @@ impl Resources for Posted {
         &mut self.mds
     }
 
-    /// Removes its ME too if that was posted with `auto_unlink`.
+    /// Also removes the MD's ME if the ME was posted with `auto_unlink`.
     fn retire(&mut self, md: u32) {
         let objects = &mut self.mds.objects;
         objects.md_mut(md).dead = true;
@@ -292,7 +292,7 @@ impl Posted {
         Some(self.take(search, found, work))
     }
 
-    /// Lets the found MD take the message.
+    /// Delivers the message to the MD that was found.
     fn take(&mut self, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
         let found = match found {
             Found::Nothing => return Attempt::Nothing,

@@ -20,17 +20,17 @@ pub(super) struct Response {
     /// [`EventKind::Ack`] or [`EventKind::Reply`].
     pub(super) kind: EventKind,
     pub(super) md: u32,
-    /// The next hop; none for this node itself.
+    /// The peer (next hop) that owes the answer; `None` for this node itself.
     pub(super) debtor: Option<PeerName>,
-    /// The target of the request.
+    /// The target process of the request.
     pub(super) target: ProcessId,
-    /// The primary NID of the target's node.
+    /// The primary NID of the target node.
     pub(super) primary: Nid,
-    /// The NID from which it was sent.
+    /// The NID from which the request was sent.
     pub(super) source: Nid,
     /// Deadline in nanoseconds; `None` if the wait is not bounded.
     pub(super) deadline_ns: Option<u64>,
-    /// Whether the request has left.
+    /// True once the request has left.
     pub(super) sent: bool,
     by_deadline: Links,
     by_md: Links,
@@ -83,7 +83,7 @@ impl Grouped for Response {
 linked!(Response: BY_DEADLINE => by_deadline, BY_MD => by_md, CHAIN => chain, GROUP => of_debtor);
 
 impl Response {
-    /// Returns its event, as far as it is known before the answer arrives.
+    /// Returns the event of the response, as far as it is known before the answer arrives.
     pub(super) fn event(&self, common: &Common) -> Event {
         Event {
             target: ProcessId::new(self.source, common.config.pid),

@@ -106,13 +106,14 @@ impl Table {
         Err(no_room(entries, index))
     }
 
-    /// Inserts an entry, whose rank is set, among the entries of the same list.
+    /// Inserts an entry whose rank is set into its group: the entries with its key, or those with
+    /// ignore bits.
     fn insert_in_group(&mut self, entries: &mut Objects, index: u32, beside: u32, before: bool) -> bool {
         let (new, other) = (&entries[index], &entries[beside]);
         let masked = new.is_masked();
         let neighbours = masked == other.is_masked() && (masked || new.same_key(other));
-        // A neighbour in the portal's list that is in another list here does not help: search for
-        // the position.
+        // A neighbour in the portal's list that is in another group does not give the position;
+        // search for it.
         let next = match (neighbours, before) {
             (true, true) => beside,
             (true, false) => other.next(),
@@ -127,7 +128,7 @@ impl Table {
         true
     }
 
-    /// Returns the first entry of its list with a greater rank, or [`NONE`].
+    /// Returns the first entry of the same group with a greater rank, or [`NONE`].
     fn first_behind(&self, entries: &Objects, index: u32) -> u32 {
         let new = &entries[index];
         let mut at = if new.is_masked() {
@@ -186,7 +187,7 @@ fn enter(entries: &mut Objects, hasher: &Hasher, kind: PortalKind, spec: &MeSpec
     Ok(index)
 }
 
-/// Removes an entry for which the index has no memory.
+/// Removes an entry for which the index has no memory; returns the error to report.
 fn no_room(entries: &mut Objects, index: u32) -> LNetError {
     entries.remove_entry(index);
     LNetError::TooMany { objects: "match entries", limit: entries.limits().0 }

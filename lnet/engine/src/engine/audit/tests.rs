@@ -87,8 +87,8 @@ fn spread_node() -> Arc<Engine> {
 }
 
 /// Creates a node with every kind of object: to one peer two messages are with the LND and one
-/// waits, to another one of two waits for the NI; all request an ACK. Of four buffers two have one
-/// key and two ignore bits. One PUT is being received, one waits.
+/// waits, to another one of two waits for the NI; all request an ACK. Of four buffers, two have one
+/// key and two have ignore bits. One PUT is being received, and one waits for a buffer.
 fn node() -> Arc<Engine> {
     let (engine, eq) = bare_node(1);
     for (bits, ignore) in [(1, 0), (1, 0), (2, 1), (2, 1)] {
@@ -118,7 +118,7 @@ fn node() -> Arc<Engine> {
 /// The rule of an invariant, and a function that breaks it.
 type Corruption = (&'static str, fn(&Engine));
 
-/// Invariants that no room can break alone.
+/// Invariants between rooms, which damage to one room alone cannot break.
 const NODE: &[Corruption] = &[
     ("the count of NIs is that of the NIs", |engine| {
         engine.ni_count.fetch_add(1, Ordering::Relaxed);
