@@ -11,13 +11,14 @@ use parking_lot::Mutex;
 /// The limits on accepted connections.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// All connections, opening and open.
+    /// Maximum number of connections, opening and open.
     pub all: usize,
-    /// Opening, on one listener.
+    /// Maximum number of opening connections on one listener.
     pub opening: usize,
-    /// Opening, from one address, so that one stalled host does not keep the others out.
+    /// Maximum number of opening connections from one address, so that one stalled host does not
+    /// keep the others out.
     pub opening_of_address: usize,
-    /// Opening and open, from one address.
+    /// Maximum number of connections from one address, opening and open.
     pub of_address: usize,
     /// The number that every address may have while there is room. Above it, no address may have
     /// more than the number that is left for all others: an address that takes all it can get
@@ -28,14 +29,14 @@ pub struct Bounds {
 /// The limit because of which a connection is not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// Too many are being opened on this listener; further ones may begin once one of these has
-    /// been dropped.
+    /// Too many connections are being opened on this listener; further ones may begin once one of
+    /// these has been dropped.
     #[error("at most {0} connections of peers are opened at a time")]
     Opening(usize),
-    /// Its address has too many.
+    /// The address has too many connections.
     #[error("an address has at most {0} connections")]
     OfAddress(usize),
-    /// There is no room left for it.
+    /// There is no room left for the connection.
     #[error("there is no room for further connections")]
     NoRoom,
 }
@@ -50,7 +51,7 @@ pub struct Admission {
 #[derive(Debug)]
 struct AdmissionState {
     all: usize,
-    /// Opening, by listener.
+    /// Number of opening connections, by listener.
     opening: [usize; MAX_SHARDS],
     addresses: HashMap<IpAddr, AddressCounts, RandomState>,
 }
@@ -71,7 +72,7 @@ pub struct Permit {
 }
 
 impl Admission {
-    /// Makes counters with no connections.
+    /// Creates the counters, with no connections.
     pub fn new(bounds: Bounds) -> Admission {
         let state = AdmissionState { all: 0, opening: [0; MAX_SHARDS], addresses: HashMap::default() };
         Admission { bounds, state: Mutex::new(state) }
@@ -221,7 +222,7 @@ mod tests {
         assert!(is_empty(&admission));
     }
 
-    /// One address after another takes all it can get; there is still room for others.
+    /// Addresses that each take all they can get, one after the other, still leave room for others.
     #[test]
     fn no_address_takes_all_the_room() {
         let most = 768;

@@ -15,10 +15,10 @@ use crate::{Cause, Miss, Peer, Protocol, Turn};
 /// The connections of a peer that end when one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// That connection, which the peer does not need: this is no failure, and the others stay in
-    /// use.
+    /// Only the broken connection, which the peer does not need: this is no failure, and the others
+    /// stay in use.
     Surplus,
-    /// That connection.
+    /// Only the broken connection.
     One,
     /// All connections to the peer.
     All,
@@ -26,11 +26,11 @@ pub enum Ends {
 
 /// A connection in use.
 pub struct InUse<P: Protocol> {
-    /// The peer at its other end.
+    /// The peer at the other end.
     pub peer: Arc<Peer<P>>,
-    /// The connection.
+    /// The LND's connection.
     pub conn: Arc<P::Conn>,
-    /// The address of its other end.
+    /// The address of the other end.
     pub address: SocketAddr,
 }
 
@@ -63,8 +63,9 @@ pub fn close_peer<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, peer: 
     close(driver, turn, peer, &conns, errno);
 }
 
-/// Closes connections of a peer; with the last of them the peer is lost. Its link rules are updated
-/// even if there are none: their knowledge of the peer's incarnation is void.
+/// Closes connections of a peer; with the last connection the peer is reported as lost. The peer's
+/// link rules are updated even if there are no connections: the incarnation that they have recorded
+/// is no longer valid.
 fn close<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,

@@ -5,12 +5,12 @@ use lnet_cpt::PartitionMemory;
 
 use crate::HeldLimits;
 
-/// The tunables of an LND.
+/// The tunables of an LND, with the values that all LNDs need.
 pub trait Config: Clone + Send + Sync {
     /// The tunables that can be set per NI.
     type OfNi: Clone + Send + for<'a> From<&'a Self>;
 
-    /// Returns the tunables of the LND with those of an NI in their place.
+    /// Returns the LND's tunables with the values of an NI in place of the LND's.
     #[must_use]
     fn of(&self, ni: &Self::OfNi) -> Self;
 
@@ -41,14 +41,14 @@ pub trait Config: Clone + Send + Sync {
 pub struct BadTunable {
     /// LNet's name of the tunable.
     pub field: &'static str,
-    /// Its value.
+    /// The value that was set, as text.
     pub value: String,
     /// The values that are allowed: "at least 1 s".
     pub rule: String,
 }
 
 impl BadTunable {
-    /// Makes the error for a field that breaks this rule.
+    /// Creates the error for a field whose value breaks this rule.
     pub fn new(field: &'static str, value: impl ToString, rule: impl ToString) -> BadTunable {
         BadTunable { field, value: value.to_string(), rule: rule.to_string() }
     }

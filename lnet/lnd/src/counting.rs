@@ -14,12 +14,12 @@ use crate::Protocol;
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `count`.
+    /// Adds `count` to the counter.
     pub fn add(&self, count: usize) {
         self.0.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Adds 1.
+    /// Adds 1 to the counter.
     pub fn one(&self) {
         self.add(1);
     }
@@ -30,18 +30,18 @@ impl Counter {
     }
 }
 
-/// A counter that one thread at a time changes, under the lock of the shard's driver. It needs no
-/// atomic addition; a small message would take three.
+/// A counter that one thread at a time changes, under the lock of the shard's driver. The addition
+/// is not atomic: a small message would need three atomic ones.
 #[derive(Debug, Default)]
 pub struct DriverCounter(AtomicU64);
 
 impl DriverCounter {
-    /// Adds `count`.
+    /// Adds `count` to the counter.
     pub fn add(&self, count: usize) {
         self.0.store(self.get().wrapping_add(count as u64), Ordering::Relaxed);
     }
 
-    /// Adds 1.
+    /// Adds 1 to the counter.
     pub fn one(&self) {
         self.add(1);
     }
@@ -64,9 +64,9 @@ pub trait Snapshot {
 /// A snapshot of an LND's counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts<T, R> {
-    /// Counted by senders.
+    /// The counts by senders.
     pub tx: T,
-    /// Counted by drivers: receiving, and the life of connections.
+    /// The counts by drivers: receiving, and the life of connections.
     pub rx: R,
 }
 
@@ -80,9 +80,9 @@ impl<T: AddAssign, R: AddAssign> AddAssign for Counts<T, R> {
 /// The counters of a shard, those of the senders and those of the driver on separate cache lines.
 #[derive(Debug, Default)]
 pub struct Counters<T, R> {
-    /// Counted by senders.
+    /// The counters that senders change.
     pub tx: CachePadded<T>,
-    /// Counted by the driver.
+    /// The counters that the driver changes.
     pub rx: CachePadded<R>,
 }
 
@@ -158,7 +158,7 @@ pub trait CountsLife {
     fn timeouts(&self) -> &DriverCounter;
     /// Connections closed, except with their NI.
     fn closes(&self) -> &DriverCounter;
-    /// Peers that went away.
+    /// Peers that were reported as lost.
     fn peers_lost(&self) -> &DriverCounter;
     /// Messages that waited on a lazy portal, in memory.
     fn held_in_memory(&self) -> &DriverCounter;
@@ -170,9 +170,9 @@ pub trait CountsLife {
 
 /// The counters of an LND.
 pub trait Counted: 'static {
-    /// The counters of its senders.
+    /// The counters that senders change.
     type Tx: CountsWakeups + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
-    /// The counters of its drivers.
+    /// The counters that drivers change.
     type Rx: CountsLife + Snapshot<Counts: AddAssign + Debug + Default> + Default + Send + Sync;
 }
 
@@ -183,12 +183,12 @@ pub type CountersOf<P> =
 /// Defines the counters of an LND ([`counters!`](crate::counters)): the snapshots `TxCounters` of
 /// its senders and `RxCounters` of its drivers, the live counters `LiveTx` and `LiveRx` (both
 /// together are `Live`, which implements [`Counted`]), and an alias for both snapshots together.
-/// The counters that all LNDs have are added to its own.
+/// The counters that all LNDs have are added to those given.
 #[macro_export]
 macro_rules! counters_of_lnd {
     ($both:ident { tx { $($(#[$tx_doc:meta])* $tx:ident,)* } rx { $($(#[$rx_doc:meta])* $rx:ident,)* } }) => {
         $crate::counters! {
-            /// Counted by senders, in any thread.
+            /// Counts by senders, in any thread.
             TxCounters, LiveTx of $crate::counting::Counter {
                 $($(#[$tx_doc])* $tx,)*
                 /// Times a sleeping driver was woken.
@@ -203,7 +203,7 @@ macro_rules! counters_of_lnd {
         }
 
         $crate::counters! {
-            /// Counted by drivers: receiving, and the life of connections.
+            /// Counts by drivers: receiving, and the life of connections.
             RxCounters, LiveRx of $crate::counting::DriverCounter {
                 $($(#[$rx_doc])* $rx,)*
                 /// Polls of a shard.
@@ -219,7 +219,7 @@ macro_rules! counters_of_lnd {
                 bytes_direct,
                 /// Connections opened.
                 connects,
-                /// Attempts to open one that failed.
+                /// Attempts to open a connection that failed.
                 connect_failures,
                 /// Connections accepted.
                 accepts,
@@ -247,7 +247,7 @@ macro_rules! counters_of_lnd {
                 /// Messages that were dropped because they found no buffer on a lazy portal and no
                 /// memory to wait in (`held_full`).
                 held_dropped,
-                /// Peers that went away, for these and all other reasons.
+                /// Peers lost, for these and all other reasons.
                 peers_lost,
             }
         }

@@ -16,7 +16,7 @@ pub struct Turn<'a, P: Protocol> {
     pub shared: &'a Shared<P>,
     /// The driver's shard.
     pub shard: &'a Shard<P>,
-    /// The time of the call.
+    /// The time of the call, in nanoseconds of the node's clock.
     pub now_ns: u64,
 }
 
@@ -46,11 +46,11 @@ impl<P: Protocol> Turn<'_, P> {
 pub struct Core<P: Protocol> {
     /// The time of the driver's next check of its connections and peers.
     pub timers: Timers,
-    /// The time of the last poll.
+    /// The time of the last poll, in nanoseconds of the node's clock.
     pub now_ns: u64,
     /// The messages that the engine holds back.
     pub held: HeldTable<P>,
-    /// Lists that are filled and emptied within a call, kept for their memory.
+    /// Queue of the requests being served. It is empty between calls, and kept for its memory.
     requests: Vec<Request<P>>,
     peers: Vec<Arc<Peer<P>>>,
 }

@@ -45,14 +45,14 @@ impl fmt::Display for Step {
 /// The peer's mistake, where it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cause {
-    /// None that is known: the errno describes the failure.
+    /// No mistake of the peer is known: the errno describes the failure.
     #[default]
     Errno,
     /// The peer speaks another protocol than LNet: HTTP, SSH.
     NotLNet,
     /// The peer speaks LNet, in a version that is not supported here (lnet-wire 22 and 24).
     Version,
-    /// The peer is another node than the one that was asked for, or another incarnation of it.
+    /// The peer is another node than the one with the requested NID, or another incarnation of it.
     WrongNode,
     /// The peer rejected the connection for this reason, which peers over verbs report.
     Rejected(RejectReason),
@@ -84,7 +84,7 @@ impl From<&ProtoError> for Cause {
 /// The reason of the failure of the last connection to a peer, for log lines and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The peer.
+    /// The peer of the connection.
     pub peer: ProcessId,
     /// The address that was connected to, or from which the peer connected.
     pub address: SocketAddr,
@@ -96,7 +96,7 @@ pub struct Failure {
     pub cause: Cause,
     /// The observed symptom, if the errno is not specific enough.
     pub detail: String,
-    /// A remedy, in one sentence.
+    /// Advice for the operator, in one sentence.
     pub advice: &'static str,
 }
 

@@ -4,8 +4,8 @@
 //! They wait without a time limit. Up to a [limit](HeldLimits) they are taken into memory, where
 //! they block nothing. A message beyond the limit stays on its connection: over TCP the connection
 //! is not read meanwhile, over verbs the message keeps its receive buffer and with it a credit of
-//! the peer's; this node sends the peer signs of life ([`crate::life`]). With `held_full=drop` it
-//! is dropped instead.
+//! the peer's; this node then sends the peer signs of life ([`crate::life`]). With `held_full=drop`
+//! it is dropped instead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,18 +30,18 @@ const PAGE_BYTES: usize = 4096;
 /// Limits for held messages in memory, for the LND of one kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLimits {
-    /// For one peer, in KiB; a message counts its memory and 1 KiB (`held_peer_kb`).
+    /// Limit for one peer, in KiB; a message counts its memory and 1 KiB (`held_peer_kb`).
     pub peer_kb: u32,
-    /// For all peers, in KiB (`held_kb`).
+    /// Limit for all peers together, in KiB (`held_kb`).
     pub all_kb: u32,
-    /// Whether a message beyond the limit is dropped and counted, instead of staying on its
+    /// True if a message beyond the limit is dropped and counted, instead of staying on its
     /// connection (`held_full=drop`).
     pub drop_beyond: bool,
 }
 
 impl Default for HeldLimits {
-    /// 2 MiB for a peer, enough for a message of the greatest length and many small ones; 16 MiB
-    /// for all, 8 such peers.
+    /// Returns 2 MiB for a peer, enough for a message of the greatest length and many small ones;
+    /// and 16 MiB for all, 8 such peers.
     fn default() -> HeldLimits {
         HeldLimits { peer_kb: 2048, all_kb: 16_384, drop_beyond: false }
     }
@@ -64,13 +64,15 @@ struct HeldMessage<P: Protocol> {
 
 /// Location of a held message.
 enum HeldPlace<P: Protocol> {
-    /// On its connection.
+    /// The message is on its connection.
     Conn { conn: Key, message: P::Held },
-    /// On the way from its connection into memory. The engine may have resumed it meanwhile.
+    /// The message is on the way from its connection into memory; the engine may already have
+    /// resumed it.
     Coming { conn: Key, counted: usize, resumed: Option<Option<Delivery>> },
-    /// In memory. It survives the end of its connection.
+    /// The message is in memory, and survives the end of its connection.
     Memory { counted: usize, payload: Option<ReadVec> },
-    /// Lost before the engine resumed it. The engine gets the error when it does.
+    /// The message was lost before the engine resumed it. The engine gets the error when it does
+    /// so.
     Lost,
 }
 
@@ -173,7 +175,8 @@ impl<P: Protocol> HeldTable<P> {
         self.enter(turn, peer, token, HeldPlace::Conn { conn, message });
     }
 
-    /// Returns when signs of life are due next, if any are.
+    /// Returns the time at which signs of life are due next; `None` if no message is held on a
+    /// connection.
     pub(crate) const fn sign_ns(&self) -> Option<u64> {
         self.sign_ns
     }
@@ -355,7 +358,7 @@ fn count_in<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, bytes: usize) -> Opt
     let fits = |held: usize, most_kb: u32| Some(held + bytes).filter(|sum| *sum <= most_kb as usize * 1024);
     let mut state = peer.state.lock();
     let of_peer = fits(state.held_bytes, peer_kb)?;
-    // One counter for all shards.
+    // One counter serves all shards.
     let all = &turn.shared.held_bytes;
     all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |held| fits(held, all_kb)).ok()?;
     state.held_bytes = of_peer;

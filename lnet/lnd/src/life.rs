@@ -24,18 +24,18 @@ pub const fn sign_period_ns(timeout_ns: u64) -> u64 {
 /// The duration of a peer's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Silence {
-    /// Less than the short part of the timeout.
+    /// The silence is shorter than the short part of the timeout.
     None,
-    /// Longer, but this node may not have been reading.
+    /// The silence is longer, but this node may not have been reading.
     Doubted,
-    /// The [short part](SHORT_PART) of the timeout, which ends a connection if messages to others
-    /// wait for its credits.
+    /// The silence has reached the [short part](SHORT_PART) of the timeout, which ends a connection
+    /// if messages to others wait for its credits.
     Short,
-    /// The timeout.
+    /// The silence has reached the timeout.
     Whole,
 }
 
-/// Doubt whether a silent peer still runs.
+/// The doubt whether a silent peer still runs, and its duration.
 ///
 /// The last receipt may look old only because this node has slept, and what arrived meanwhile is
 /// not read yet. So a doubt must last for some periods in which a live peer sends a sign, while
@@ -55,13 +55,13 @@ const PERIODS_OF_DOUBT: u64 = 2;
 const SLEPT_PART: u64 = 2;
 
 impl Doubt {
-    /// Ends the doubt: something can be sent.
+    /// Ends the doubt, because something can be sent.
     pub fn end(&mut self) {
         self.since_ns = None;
     }
 
-    /// Returns how long a peer has been silent whose last message arrived at `heard_ns`, and when
-    /// the result changes if nothing arrives.
+    /// Returns how long a peer has been silent whose last message arrived at `heard_ns`, and the
+    /// time at which the result changes if nothing arrives.
     pub fn look(&mut self, now_ns: u64, heard_ns: u64, timeout_ns: u64) -> (Silence, u64) {
         let short_ns = heard_ns.saturating_add(timeout_ns / SHORT_PART);
         if short_ns > now_ns {
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(doubt.look(1601, 1600, TIMEOUT), (Silence::None, 2000), "something has arrived");
     }
 
-    /// The last receipt is old, and there was no check since.
+    /// The last receipt is old because the node slept: there was no check since.
     #[test]
     fn who_has_slept_waits_for_a_sign() {
         let mut doubt = Doubt::default();

@@ -36,7 +36,7 @@ pub struct Network<P: Protocol> {
 
 /// The settings of an NI, made before it starts.
 struct Setup<P: Protocol> {
-    /// Its own tunables, if it has some.
+    /// The tunables of this NI; `None` if it has the LND's.
     own: Option<NiConfig<P>>,
     hardware: Hardware,
 }
@@ -95,7 +95,7 @@ impl<P: Protocol> Network<P> {
         self.shared.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the tunables that it was made with.
+    /// Returns the tunables with which the LND was made.
     #[must_use]
     pub fn config(&self) -> &P::Config {
         &self.shared.config
@@ -122,7 +122,8 @@ impl<P: Protocol> Network<P> {
         P::ConnStats::from(&self.shared)
     }
 
-    /// Returns why the last connection to a NID failed, over any NI; `None` if it succeeded.
+    /// Returns the reason why the last connection to a NID failed, over any NI; `None` if it
+    /// succeeded.
     #[must_use]
     pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
@@ -208,8 +209,8 @@ impl<P: Protocol> Lnd for Network<P> {
             end_ni(&mut *slot.driver.lock(), shared, &slot.shard, &ni);
         }
         P::ending(&ni);
-        // Until here one shard could hand a connection of the NI over to another. If this was the
-        // last NI, no thread polls any more, and the descriptors would stay open.
+        // Up to this point one shard could hand a connection of the NI over to another shard. If
+        // this was the last NI, no thread polls any more, so the descriptors must be closed here.
         for slot in shared.shards.iter() {
             clear_up(&mut *slot.driver.lock(), shared, &slot.shard);
             // A poll in the meantime returned at once, and its thread may now sleep although the
@@ -278,7 +279,7 @@ impl<P: Protocol> Lnd for Network<P> {
     }
 
     fn deregister(&self, _region: &Region) {
-        // The registrations end with the region.
+        // The devices' registrations end with the region, so nothing is to be done.
     }
 }
 

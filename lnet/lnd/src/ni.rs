@@ -33,21 +33,21 @@ impl Hardware {
 
 /// A local network interface that is up.
 pub struct Ni<P: Protocol> {
-    /// Its NID and PID.
+    /// The NID and PID of the NI.
     pub id: ProcessId,
-    /// The address of its NID.
+    /// The IP address in the NID.
     pub ip: IpAddr,
-    /// The receiver of its upcalls.
+    /// The receiver of the upcalls: the engine.
     pub upcalls: Arc<dyn Upcalls>,
     /// The time limit for a message, whatever it waits for.
     pub timeout_ns: u64,
-    /// The device that it uses.
+    /// The device that the NI uses.
     pub hardware: Hardware,
-    /// Index of its shard within each partition ([`Shards`](crate::shards::Shards)).
+    /// Index of the NI's shard within each partition ([`Shards`](crate::shards::Shards)).
     pub sub: usize,
     /// Connections per peer; can change while the NI is up.
     conns_per_peer: AtomicU8,
-    /// Additional state of its kind of network.
+    /// Additional state that the kind of network needs for an NI.
     pub own: P::OfNi,
 }
 
@@ -64,7 +64,7 @@ impl<P: Protocol> Ni<P> {
         Ni { id, ip, upcalls, timeout_ns, hardware, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
     }
 
-    /// Returns its address with this port.
+    /// Returns the NI's address with this port.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.ip, port)
     }
@@ -131,12 +131,12 @@ impl<P: Protocol> NiTable<P> {
         self.0.read().is_empty()
     }
 
-    /// Returns whether this NI object is up, and not another with its NID.
+    /// Returns whether this NI object is in the table, and not another one with its NID.
     pub fn is_up(&self, ni: &Ni<P>) -> bool {
         self.0.read().get(&ni.id.nid).is_some_and(|listed| std::ptr::eq(&**listed, ni))
     }
 
-    /// Returns whether the predicate holds for an NI.
+    /// Returns whether `is_such` holds for any NI.
     pub fn any(&self, is_such: impl FnMut(&Arc<Ni<P>>) -> bool) -> bool {
         self.0.read().values().any(is_such)
     }
@@ -146,7 +146,8 @@ impl<P: Protocol> NiTable<P> {
         self.any(|ni| ni.ip == ip)
     }
 
-    /// Returns the number of hardware interfaces that the NIs and an NI on `hardware` lie on.
+    /// Returns the number of different hardware interfaces, counting those of the NIs and
+    /// `hardware`.
     pub fn interfaces_with(&self, hardware: &Hardware) -> usize {
         self.hardware(|_| true).len() + usize::from(self.sub_of(hardware).is_none())
     }

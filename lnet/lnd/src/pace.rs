@@ -65,20 +65,20 @@ impl Backoff {
         }
     }
 
-    /// Delays the next attempt by the shortest pause.
+    /// Delays the next attempt by the shortest pause, because the peer is to be tried later.
     pub fn be_patient(&mut self, now_ns: u64) {
         self.pause = Some(Pause::Retry { until_ns: now_ns.saturating_add(self.min_ns) });
     }
 
-    /// Records a failed attempt.
+    /// Records a failed attempt, after which there is a pause.
     pub fn failed(&mut self, now_ns: u64) {
         self.pause = Some(Pause::Backoff { until_ns: self.back_off(now_ns) });
     }
 
-    /// Records the end of a connection that this side opened at `since_ns`. If that repeatedly
-    /// happens soon after the opening, there are pauses as after failures: a peer that accepts and
-    /// drops every connection must not keep both sides busy. If `stays`, a pause already in effect
-    /// is kept.
+    /// Records the end of a connection that this side opened at `since_ns`. If connections
+    /// repeatedly end soon after they were opened, there are pauses as after failures: a peer that
+    /// accepts and drops every connection must not keep both sides busy. If `stays`, a pause
+    /// already in effect is kept.
     pub fn lost(&mut self, since_ns: u64, now_ns: u64, stays: bool) {
         let brief = now_ns.saturating_sub(since_ns) < self.min_ns;
         self.brief = if brief { self.brief.saturating_add(1) } else { 0 };

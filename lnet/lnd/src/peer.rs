@@ -28,27 +28,28 @@ pub struct PeerKey {
 
 /// A node that this one communicates with over one of its NIs.
 pub struct Peer<P: Protocol> {
-    /// Its key in the table.
+    /// The peer's key in the table.
     pub key: PeerKey,
-    /// The local NI.
+    /// The local NI over which the peer is reached.
     pub ni: Arc<Ni<P>>,
-    /// The shard of all its connections.
+    /// The shard of all connections to the peer.
     pub shard: Arc<Shard<P>>,
-    /// Additional state of its kind of network, not under the lock.
+    /// Additional state that the kind of network needs for a peer, not under the lock.
     pub own: P::OfPeer,
-    /// The mutable state.
+    /// The mutable state, under the peer's lock.
     pub state: Mutex<PeerState<P>>,
 }
 
 /// The mutable state of a peer.
 pub struct PeerState<P: Protocol> {
-    /// The rules for its connections. Only its shard's driver begins and ends connection attempts.
+    /// The rules for the connections to the peer. Only the driver of the shard begins and ends
+    /// connection attempts.
     pub links: P::Links,
-    /// Its connections in use.
+    /// The connections in use.
     pub conns: Conns<P>,
     /// Messages that have no connection yet, or found no connection with room.
     pub waiting: Waiting,
-    /// Bytes of its held messages in memory.
+    /// Bytes of the peer's held messages in memory.
     pub(crate) held_bytes: usize,
     /// Set while a request to connect is queued at the driver.
     asked: bool,
@@ -59,7 +60,7 @@ pub struct PeerState<P: Protocol> {
     pub failure: Option<Failure>,
     /// The progress of the connection that is being opened.
     pub step: Option<Step>,
-    /// Additional state of its kind of network.
+    /// Additional state that the kind of network needs, under the lock.
     pub own: P::OfState,
 }
 
@@ -80,8 +81,8 @@ impl<P: Protocol> Peer<P> {
         Peer { key, ni, shard, own: P::OfPeer::default(), state: Mutex::new(state) }
     }
 
-    /// Returns the address of its NID with this port, or the NI's for a NID without an address,
-    /// which cannot become a peer.
+    /// Returns the address in the peer's NID with this port. For a NID without an address, which
+    /// cannot become a peer, returns that of the NI.
     pub fn address(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.key.id.nid.ip().unwrap_or(self.ni.ip), port)
     }
@@ -90,7 +91,7 @@ impl<P: Protocol> Peer<P> {
     /// entry for the peer.
     ///
     /// # Errors
-    /// ESHUTDOWN if its NI is ending.
+    /// ESHUTDOWN if the peer's NI is ending.
     pub fn enter(&self) -> Result<Option<MutexGuard<'_, PeerState<P>>>, Errno> {
         let state = self.state.lock();
         match state.retired {
@@ -227,7 +228,8 @@ impl<P: Protocol> PeerTable<P> {
 
     fn piece_of(&self, key: PeerKey) -> (u64, &Piece<P>) {
         let hash = self.hasher.hash_one(key);
-        // Bits that the hash table itself uses little: it uses the lowest and the highest.
+        // Bits of the hash that the hash table itself uses little, as it uses the lowest and the
+        // highest.
         (hash, &self.pieces[(hash >> 40) as usize % PIECES])
     }
 }

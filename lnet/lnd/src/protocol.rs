@@ -17,14 +17,14 @@ use crate::{Config, Core, Hardware, Miss, Ni, Peer, PeerState, Shard, Shared, Tu
 /// networks. The value itself is shared by senders, drivers and all other threads of the LND; it
 /// holds the system layer and the policies.
 pub trait Protocol: Sized + Send + Sync + 'static {
-    /// The network type of its NIDs.
+    /// The network type of the NIDs.
     const NET_TYPE: NetType;
-    /// The name of its LND.
+    /// The name of the LND.
     const NAME: &'static str;
     /// The upper limit for `conns_per_peer`.
     const CONNS_PER_PEER_MAX: u8;
 
-    /// The tunables of all its NIs.
+    /// The tunables of the LND and its NIs.
     type Config: Config;
     /// The interface to the operating system, or to a simulated one.
     type System: ?Sized;
@@ -36,13 +36,13 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     type OfState: Default + Send;
     /// Additional state of a shard ([`Shard::own`]).
     type OfShard: OfShard;
-    /// Its rules for the connections of a peer.
+    /// The rules for the connections of a peer.
     type Links: Links;
     /// A connection in use.
     type Conn: Connection;
     /// State kept for a message that the engine holds back.
     type Held: Send;
-    /// Requests to its own drivers.
+    /// Requests to a driver that only this kind of network has.
     type Request: Send;
     /// The state of a shard that only its driver accesses.
     type Driver: Driver<Self>;
@@ -133,11 +133,11 @@ pub trait Connection: Send + Sync {
     /// Returns the key of the connection in the tables of its shard's driver.
     fn key(&self) -> Key;
 
-    /// Returns whether nothing is being sent on it.
+    /// Returns whether nothing is being sent on the connection.
     fn is_idle(&self) -> bool;
 
-    /// Blocks after the close until no thread is sending on it: at most for one non-blocking system
-    /// call.
+    /// Blocks, after the connection was closed, until no thread is sending on it: at most for one
+    /// non-blocking system call.
     fn wait_for_writer(&self) {}
 }
 
@@ -160,8 +160,8 @@ pub trait OfShard: Send + Sync {
 /// thread. One thread at a time runs it, and senders do not access its state, so the upcalls that
 /// it makes may send.
 pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
-    /// Upper limit on how often one call takes the request queue again, for requests made while it
-    /// serves others.
+    /// Maximum number of times that one call takes the request queue again, for requests made while
+    /// it serves others.
     const REQUEST_ROUNDS: usize;
     /// Description of a connection failure found by a sender, used if the errno does not describe
     /// it.
@@ -190,7 +190,8 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// Returns the connection with this key if it is in use.
     fn in_use(&self, turn: Turn<'_, P>, key: Key) -> Option<InUse<P>>;
 
-    /// Returns which connections of the peer end when this one breaks for this reason.
+    /// Returns which connections of the peer end when the connection with this key breaks for this
+    /// reason.
     fn ends_with(&self, _turn: Turn<'_, P>, _key: Key, _miss: &Miss) -> Ends {
         Ends::One
     }

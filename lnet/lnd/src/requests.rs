@@ -33,7 +33,7 @@ impl<R> Requests<R> {
         !into.is_empty()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether no request is queued.
     pub fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

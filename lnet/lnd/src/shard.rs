@@ -15,7 +15,7 @@ use crate::{Peer, Protocol, Requests};
 pub enum Request<P: Protocol> {
     /// Messages wait for this peer, or its turn to be connected has come.
     Connect(Arc<Peer<P>>),
-    /// The number of connections of this peer was set.
+    /// The number of connections per peer was set: open the missing ones to this peer.
     Complete(Arc<Peer<P>>),
     /// An operation failed on this connection.
     Broken(Key, Errno),
@@ -23,21 +23,22 @@ pub enum Request<P: Protocol> {
     Resume(Key, Option<Delivery>),
     /// The payload of a held message cannot be received into memory.
     Unheld(Key, Errno),
-    /// A request of this kind of network.
+    /// A request that only this kind of network has.
     Own(P::Request),
 }
 
 /// The state shared by senders and the driver of one shard.
 pub struct Shard<P: Protocol> {
-    /// Its number, below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
+    /// The number of the shard, below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub number: usize,
-    /// Its counters.
+    /// The counters of the shard.
     pub counters: CountersOf<P>,
-    /// The request queue of its driver.
+    /// The queue of requests to the driver.
     pub requests: Requests<Request<P>>,
-    /// The number of messages that the engine holds back on it.
+    /// The number of messages on this shard that the engine holds back.
     pub(crate) held: AtomicUsize,
-    /// Additional state of its kind of network, including the object on which the driver sleeps.
+    /// Additional state that the kind of network needs, including the object on which the driver
+    /// sleeps.
     pub own: P::OfShard,
 }
 
@@ -76,7 +77,7 @@ impl<P: Protocol> Shard<P> {
         }
     }
 
-    /// Returns the number of messages that the engine holds back on it.
+    /// Returns the number of messages on this shard that the engine holds back.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -96,7 +97,7 @@ impl<P: Protocol> Shard<P> {
         PollingHere(POLLING.replace(self.address()))
     }
 
-    /// Identifies this shard in `POLLING`.
+    /// Returns the address that identifies this shard in `POLLING`.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }

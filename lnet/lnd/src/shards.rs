@@ -12,8 +12,8 @@ use lnet_api::MAX_SHARDS;
 pub struct Slot<S, D> {
     /// The part that all threads access.
     pub shard: Arc<S>,
-    /// Uncontended: only the holder of the shard's token, and a thread that starts or ends an NI,
-    /// lock it.
+    /// The driver. Its lock is rarely contended: only the holder of the shard's token, and a thread
+    /// that starts or ends an NI, take it.
     pub driver: Mutex<D>,
 }
 

@@ -26,7 +26,7 @@ pub struct Shared<P: Protocol> {
     pub(crate) held_bytes: AtomicUsize,
     /// The number of connections per peer for NIs that do not set it.
     conns_per_peer: AtomicU8,
-    /// Additional shared state of its kind of network.
+    /// Additional shared state that the kind of network needs.
     pub own: P,
 }
 
@@ -111,9 +111,9 @@ impl<P: Protocol> Shared<P> {
     }
 
     /// Removes a message that waits for its peer to be connected, or on a connection, and of which
-    /// no byte has been sent; returns whether it was found. A message in the hands of a thread that
-    /// sends it fails with ECANCELED if that thread has to put it back. A message that is just
-    /// moving from a connection that ends is not found, and is sent.
+    /// no byte has been sent; returns whether it was found. A message that a thread is just sending
+    /// fails with ECANCELED if that thread has to put it back. A message that is just moved from a
+    /// connection that ends is not found, and is sent.
     pub(crate) fn withdraw(&self, key: PeerKey, token: TxToken) -> bool {
         let Some(peer) = self.peers.get(key) else { return false };
         let (waiting, conns) = {

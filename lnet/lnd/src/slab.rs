@@ -8,7 +8,7 @@ use nlx_sync::{SlotKey, Slots};
 /// again after 2^32 entries, longer than any event is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(
-    /// As a plain number: in an [`lnet_api::RxContext`], or in an event of a poller.
+    /// The key as a plain number: in an [`lnet_api::RxContext`], or in an event of a poller.
     pub u64,
 );
 
@@ -80,7 +80,7 @@ impl<T> Slab<T> {
         self.entries.remove(key.in_shard())
     }
 
-    /// Replaces the value of an entry, which keeps its key; returns the old value.
+    /// Replaces the value of an entry and returns the old value; the key stays the same.
     pub fn replace(&mut self, key: Key, value: T) -> Option<T> {
         Some(std::mem::replace(self.get_mut(key)?, value))
     }

@@ -7,7 +7,8 @@ use crate::slab::{Key, Slab};
 
 /// An entry that can be queued for the next poll.
 pub trait Queued {
-    /// Returns the flag that is set while it is queued; `None` for an entry that is never queued.
+    /// Returns the flag that is set while the entry is queued; `None` for an entry that is never
+    /// queued.
     fn queued(&mut self) -> Option<&mut bool>;
 }
 

@@ -32,7 +32,7 @@ impl Timers {
         Timers { next_ns: None, period_ns: longest_ns / PASSES_PER_TIMEOUT }
     }
 
-    /// Schedules a pass at this time, or earlier.
+    /// Schedules the next pass at this time, unless an earlier one is scheduled.
     pub fn note(&mut self, at_ns: u64) {
         self.next_ns = Some(self.next_ns.map_or(at_ns, |next_ns| next_ns.min(at_ns)));
     }
@@ -43,19 +43,19 @@ impl Timers {
         self.note_period(now_ns);
     }
 
-    /// Schedules a pass one period from now, while there are connections.
+    /// Schedules the next pass one period from now, while there are connections.
     pub fn note_period(&mut self, now_ns: u64) {
         self.note(now_ns.saturating_add(self.period_ns));
     }
 
-    /// Returns when the next pass is due, if any is.
+    /// Returns the time of the next pass, if one is scheduled.
     #[must_use]
     pub const fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }
 
-    /// Begins a pass if one is due, and returns whether it is. The pass notes anew what is due
-    /// after it.
+    /// Begins a pass if one is due, and returns whether it was. The pass schedules the next one by
+    /// what it finds.
     pub fn begin(&mut self, now_ns: u64) -> bool {
         let is_due = self.next_ns.is_some_and(|next_ns| next_ns <= now_ns);
         if is_due {
@@ -65,13 +65,13 @@ impl Timers {
     }
 }
 
-/// A cache, for one pass, of whether messages wait for the credits of an NI.
+/// A cache of whether messages wait for credits, by NI, for the duration of one pass.
 #[derive(Debug, Default)]
 pub struct Shortages(SmallVec<[(Nid, bool); 4]>);
 
 impl Shortages {
-    /// Returns whether messages wait for credits of an NI. The engine is asked once in a pass, and
-    /// may check all partitions: not to be called under the lock of a connection.
+    /// Returns whether messages wait for credits of an NI. Queries the engine once per pass. The
+    /// query may visit all partitions, so this must not be called under the lock of a connection.
     pub fn is_short(&mut self, ni: Nid, upcalls: &dyn Upcalls) -> bool {
         if let Some((_, short)) = self.0.iter().find(|(known, _)| *known == ni) {
             return *short;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use lnet_api::{Errno, Tx, TxToken, Upcalls};
 
 /// The limit of messages that wait for one peer. An NI has 256 credits by default and rarely more
-/// than ten times that; a program that queues more ignores its results.
+/// than ten times that; a program that queues more messages ignores the results of its sends.
 const WAITING_MAX: usize = 4096;
 
 /// The messages that wait for one peer, oldest first, under its lock; [`Withdrawn`] ends them after
@@ -20,12 +20,12 @@ pub struct Waiting {
 #[derive(Debug)]
 struct InHand {
     token: TxToken,
-    /// Set if the message was withdrawn meanwhile.
+    /// Set if the message was withdrawn while it was being sent.
     is_cancelled: bool,
 }
 
 impl Waiting {
-    /// Returns whether no message waits or is being sent: the next one would overtake none.
+    /// Returns whether no message waits or is being sent, so that the next message overtakes none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty() && self.in_hand.is_none()
@@ -63,7 +63,7 @@ impl Waiting {
         self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)
     }
 
-    /// Puts a message back at the front.
+    /// Puts a message back at the front of the queue.
     pub fn put_back(&mut self, tx: Tx) {
         self.queue.push_front(tx);
     }
@@ -74,7 +74,7 @@ impl Waiting {
         self.queue.len() >= WAITING_MAX
     }
 
-    /// Appends a message.
+    /// Appends a message to the queue.
     pub fn push(&mut self, tx: Tx) {
         self.queue.push_back(tx);
     }
@@ -173,12 +173,12 @@ mod tests {
         assert!(waiting.take(TxToken(1)).is_none(), "it may still leave");
         assert!(waiting.let_go());
         drop(first);
-        // The mark is not inherited by the next message.
+        // The cancellation mark does not carry over to the next message.
         let second = waiting.hand_out().unwrap();
         assert!(!waiting.let_go());
         waiting.put_back(second);
         assert_eq!(waiting.len(), 1);
-        // Nor by one that follows a cancelled message which was sent nevertheless.
+        // Nor does it carry over after a cancelled message that was sent nevertheless.
         waiting.push(tx(3));
         let sent = waiting.hand_out().unwrap();
         assert!(waiting.take(sent.token).is_none());

@@ -7,18 +7,18 @@ use lnet_lnd::admission::Bounds;
 /// prevent those.
 const SHARE: (usize, usize) = (3, 4);
 
-/// Returns the bounds for a process with this many descriptors. Each shard is one door of the
-/// admission: a shard can only drop its own handshakes to make room for another.
+/// Returns the bounds for a process with this many descriptors. Each shard counts as one listener:
+/// to make room for a handshake, a shard can only drop others of the same shard.
 pub(crate) const fn bounds(descriptors: usize) -> Bounds {
     Bounds {
         all: descriptors / SHARE.1 * SHARE.0,
-        // Each costs a descriptor and half a kilobyte for up to `accept_timeout`.
+        // An opening connection costs a descriptor and half a kilobyte for up to `accept_timeout`.
         opening: 256,
         opening_of_address: 64,
-        // A peer has three, or nine with four per type; many user-space nodes on one host share its
-        // address.
+        // A peer has three connections, or nine with four per type; many user-space nodes on one
+        // host share its address.
         of_address: 1024,
-        // One peer's, plus those of another process on the same host.
+        // The connections of one peer, plus those of another process on the same host.
         modest: 16,
     }
 }

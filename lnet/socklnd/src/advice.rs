@@ -71,7 +71,7 @@ fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Errors that the system may return before a byte is sent.
+    /// The system errors that may be returned before a byte is sent.
     #[test]
     fn each_shortage_has_its_advice() {
         for (step, errno, words) in [

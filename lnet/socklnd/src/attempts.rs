@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 /// packets are lost, and a fraction of a message's time limit.
 pub(crate) const CROWDED_NS: u64 = 10_000_000_000;
 
-/// The peer's place in the permit queue: none, queued or granted.
+/// State of a peer in the permit queue: none, queued or granted.
 #[derive(Default)]
 pub struct AttemptState(AtomicU8);
 
@@ -27,7 +27,7 @@ const NONE: u8 = 0;
 const QUEUED: u8 = 1;
 const GRANTED: u8 = 2;
 
-/// The attempts under way, of all shards.
+/// The connection attempts under way, of all shards, and the queue for permits.
 pub(crate) struct Attempts {
     max: usize,
     queues: Mutex<AttemptQueues>,

@@ -66,7 +66,7 @@ impl Drop for BurstGuard {
     }
 }
 
-/// Decides from past waiting times whether messages may wait.
+/// Decides from past waiting times whether the coalescing of sends is worthwhile.
 #[derive(Debug)]
 pub(crate) struct SendCoalescer {
     trust: i32,
@@ -75,8 +75,8 @@ pub(crate) struct SendCoalescer {
 }
 
 impl SendCoalescer {
-    /// Starts with full trust: the first bursts of a program are its slowest, because everything
-    /// they touch is cold.
+    /// Creates a coalescer with full trust: the first bursts of a program are its slowest, because
+    /// everything they touch is cold.
     pub(crate) fn new() -> SendCoalescer {
         SendCoalescer { trust: TRUST_MAX, pause_ns: 0, until_ns: 0 }
     }

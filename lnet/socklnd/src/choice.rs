@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use lnet_proto::sock::{ConnType, Version};
 
-/// The suitability of a connection for a message; better is greater.
+/// The suitability of a connection for a message; a better one compares greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suits {
     No,
@@ -12,7 +12,7 @@ pub(crate) enum Suits {
     Yes,
 }
 
-/// The message to send.
+/// The kind of message to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     /// An LNet message of this many bytes, prefix and header included; from `min_bulk` bytes on it
@@ -27,7 +27,7 @@ pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
     suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suits::No
 }
 
-/// Returns how well a connection suits a message.
+/// Returns the suitability of a connection for a message.
 pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits {
     match (conn_type, load) {
         (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suits::Yes,
@@ -47,9 +47,10 @@ pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits 
 pub(crate) struct Candidate {
     pub(crate) conn_type: ConnType,
     pub(crate) version: Version,
-    /// Bytes queued on it.
+    /// Bytes queued on the connection.
     pub(crate) queued: usize,
-    /// The time of its last choice, in any unit; equal values if that must not matter.
+    /// The time at which the connection was last chosen, in any unit; equal values if that must not
+    /// matter.
     pub(crate) used: u64,
 }
 

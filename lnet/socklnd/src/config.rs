@@ -15,9 +15,9 @@ pub enum AcceptPolicy {
     /// 0x80000000 | port (lnet-wire 27), whatever its hello claims: it gets answers on that
     /// connection only, and this node never connects to it.
     All,
-    /// None: no listener is opened. This node can only connect out.
+    /// No connections: no listener is opened. This node can only connect out.
     None,
-    /// From every port, trusting the NID and PID in the hello.
+    /// From every port, with the NID and PID in the hello believed.
     ///
     /// Nothing proves the peer's identity: any host that reaches the port can send under any NID.
     /// For nodes without privileges on a network of hosts that trust each other.
@@ -86,7 +86,7 @@ pub struct SockConfig {
     pub credits: u32,
     /// The maximum number of messages in flight to one peer.
     pub peer_credits: u32,
-    /// Whether TCP delays small segments to combine them (Nagle's algorithm).
+    /// True if TCP delays small segments to combine them (Nagle's algorithm).
     pub nagle: bool,
     /// The socket's send buffer in bytes; 0 keeps the system's default.
     pub tx_buffer_size: u32,
@@ -195,7 +195,8 @@ impl Config for SockConfig {
 }
 
 impl SockConfig {
-    /// Returns the accept policy in force.
+    /// Returns the accept policy in force: the configured one, or the default that depends on the
+    /// port.
     #[must_use]
     pub fn accept_policy(&self) -> AcceptPolicy {
         match self.accept {

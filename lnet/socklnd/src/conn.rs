@@ -27,20 +27,20 @@ use outbox::Outbox;
 const CORK_BYTES_MAX: usize = 64 << 10;
 
 /// The maximum number of bytes that wait for the next poll, or for the end of a cork: a few small
-/// messages. A larger burst leaves in several calls; the peer processes the first while the next is
-/// gathered.
+/// messages. A larger burst leaves in several calls, so that the peer processes the first part
+/// while the next is gathered.
 const DEFER_BYTES_MAX: usize = 8 << 10;
 
-/// Maximum number of rounds in which a sender writes messages that other threads have queued
-/// meanwhile, before the driver takes over.
+/// Maximum number of rounds in which a sender writes the messages that other threads have queued
+/// during its writes, before it leaves the rest to the driver.
 const ROUNDS_MAX: usize = 16;
 
 /// The sending half of a connection: its socket and its outbox. The receiving half belongs to the
 /// driver.
 ///
 /// One thread at a time writes: the thread that has taken the outbox's batch. It holds no lock
-/// while writing; messages sent meanwhile queue, and it takes them along before it returns the
-/// batch.
+/// while writing. Messages that are sent during the write are queued, and the writing thread sends
+/// them before it returns the batch.
 pub struct Conn {
     pub(crate) key: Key,
     pub(crate) stream: Box<dyn Stream>,
@@ -226,7 +226,8 @@ impl Conn {
         }
     }
 
-    /// Writes a batch, and messages queued meanwhile. `own` is the caller's message.
+    /// Writes a batch, and then the messages queued during the write. `own` is the caller's
+    /// message.
     fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| OwnMessage { token, result: None });
         for _ in 0..ROUNDS_MAX {
@@ -273,8 +274,8 @@ impl Conn {
         }
     }
 
-    /// Continues after the system took all bytes offered: takes the messages queued meanwhile, or
-    /// returns the empty batch.
+    /// Continues after the system took all bytes offered: takes the messages queued during the
+    /// write, or stores the empty batch.
     fn go_on(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -282,7 +283,8 @@ impl Conn {
             self.give_up(batch, errno, own);
             return None;
         }
-        // The batch keeps only what one system call had no room for; it goes next unless withdrawn.
+        // The batch keeps only the messages for which one system call had no room; they are sent
+        // next unless withdrawn.
         let unwanted = outbox.return_batch(batch);
         let next = outbox.take_batch(&self.queued, &self.shard.counters.tx);
         drop(outbox);
@@ -298,8 +300,8 @@ impl Conn {
         }
     }
 
-    /// Handles a full socket: returns the batch until the socket is writable, unless it is writable
-    /// again.
+    /// Handles a full socket: stores the batch until the socket is writable. Returns the batch if
+    /// the socket has become writable again.
     fn park(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
         self.shard.counters.tx.short.one();
         let mut outbox = self.outbox.lock();
@@ -330,7 +332,7 @@ impl Conn {
         None
     }
 
-    /// Returns the batch unchanged; `true` if the connection has been closed meanwhile.
+    /// Stores the batch unchanged; returns `true` if the connection was closed during the write.
     fn put_back(&self, batch: Batch, own: &mut Option<OwnMessage>) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.closed {
@@ -349,7 +351,7 @@ impl Conn {
     }
 
     /// Handles a connection that was closed while this thread was writing: finalises the unsent
-    /// messages, then returns the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
+    /// messages, then stores the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
     fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) {
         for message in batch.clear() {
             self.finalize(message, Err(errno), own);

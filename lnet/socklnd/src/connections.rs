@@ -21,13 +21,13 @@ pub struct ConnStats {
 /// Connections by type (lnet-wire 23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ConnectionsByType {
-    /// Connections with peers that do not type them, and of this node with itself.
+    /// Connections of type ANY: with peers that do not type them, and of this node with itself.
     pub any: usize,
-    /// For small messages.
+    /// Connections of type CONTROL, for small messages.
     pub control: usize,
-    /// Bulk from the peer.
+    /// Connections of type BULK_IN, for bulk data from the peer.
     pub bulk_in: usize,
-    /// Bulk to the peer.
+    /// Connections of type BULK_OUT, for bulk data to the peer.
     pub bulk_out: usize,
 }
 
@@ -55,9 +55,9 @@ impl From<&Shared> for ConnStats {
 /// An established connection, with the system's information about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
-    /// The peer.
+    /// The NID of the peer.
     pub nid: Nid,
-    /// The type, in the view of this node (lnet-wire 23).
+    /// The type of the connection, as this node sees it (lnet-wire 23).
     pub conn_type: ConnType,
     /// The system's information about the TCP connection.
     pub tcp: TcpFacts,

@@ -3,7 +3,7 @@ lnet_lnd::counters_of_lnd! {
         tx {
             /// System calls that send.
             calls,
-            /// Those that could not write all bytes.
+            /// Sending system calls that could not write all bytes.
             short,
             /// LNet messages sent completely.
             messages,

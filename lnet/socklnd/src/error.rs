@@ -11,13 +11,13 @@ pub enum SockError {
     /// The NID has no IP address, or its network is not of type `tcp`.
     #[error("{nid} names no IP address on a network of type tcp")]
     NotTcp {
-        /// The NID.
+        /// The NID that was to be claimed.
         nid: Nid,
     },
     /// A process of this host, possibly this one, already uses the NID.
     #[error("{nid} is held by {holder}")]
     NidTaken {
-        /// The NID.
+        /// The NID that is taken.
         nid: Nid,
         /// Program name and process id of the holder.
         holder: String,
@@ -28,7 +28,7 @@ pub enum SockError {
          accept_port on all nodes"
     )]
     PortTaken {
-        /// The address.
+        /// The address and port that are in use.
         address: SocketAddr,
     },
     /// The port needs privileges that this process lacks.
@@ -37,27 +37,27 @@ pub enum SockError {
          accept_port above 1023 on all nodes"
     )]
     PortPrivileged {
-        /// The address.
+        /// The address and port to listen on.
         address: SocketAddr,
     },
     /// The host does not have the NID's address.
     #[error("this host has no interface with the address {}: see 'ip address'", address.ip())]
     NoSuchAddress {
-        /// The address.
+        /// The address that the host lacks.
         address: SocketAddr,
     },
     /// Any other error of the system.
     #[error("{what}: {errno}")]
     System {
-        /// The object and the step.
+        /// The failed operation and its object.
         what: String,
-        /// The system's error.
+        /// The errno that the system returned.
         errno: Errno,
     },
 }
 
 impl SockError {
-    /// Returns the errno that LNet reports for it.
+    /// Returns the errno with which LNet reports the error.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {

@@ -26,7 +26,7 @@ pub(crate) enum Next {
     Nothing,
     /// Open this connection.
     Connect(ConnType),
-    /// Ask again at this time.
+    /// Call [`Links::next`] again at this time.
     Wait { until_ns: u64 },
     /// There is no connection and, for now, no way to get one: waiting messages fail.
     Unreachable,
@@ -47,9 +47,9 @@ pub(crate) enum Answer {
 /// The consequence of an attempt that gave no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Ask [`Links::next`].
+    /// Continue with [`Links::next`].
     GoOn,
-    /// Close all connections to the peer, then ask [`Links::next`].
+    /// Close all connections to the peer, then continue with [`Links::next`].
     CloseAll,
     /// Attempts end for now: waiting messages fail.
     Failed,
@@ -81,9 +81,10 @@ pub struct Links {
     peer: Nid,
     /// The maximum number of connections of each bulk type.
     per_type: u8,
-    /// The peer connected from an unprivileged port; this node never connects to it (lnet-wire 27).
+    /// Set if the peer connected from an unprivileged port; this node never connects to it
+    /// (lnet-wire 27).
     incoming_only: bool,
-    /// The peer treats this node as such a peer: one CONTROL connection carries everything.
+    /// Set if the peer treats this node as such a peer: one CONTROL connection carries everything.
     control_only: bool,
     /// Live connections by type: ANY, CONTROL, BULK_IN, BULK_OUT.
     counts: [u8; 4],
@@ -93,10 +94,10 @@ pub struct Links {
     learnt: Option<Version>,
     /// The type of the connection being opened.
     attempt: Option<ConnType>,
-    /// This side completes the connection set: until it is complete, or accepted incomplete after
-    /// repeated refusals.
+    /// Set while this side completes the connection set: until it is complete, or accepted
+    /// incomplete after repeated refusals.
     active: bool,
-    /// This side has opened some of the live connections, and would open further ones.
+    /// Set if this side has opened some of the live connections, and would open further ones.
     opened: bool,
     pace: Pace,
 }
@@ -225,8 +226,8 @@ impl Links {
     }
 
     /// Handles a failed attempt. Without any connection there is no set to complete: the next
-    /// message starts anew. After an attempt for a second connection of a type, this side does not
-    /// ask for one for a while.
+    /// message starts anew. If the attempt was for a second connection of a type, this side
+    /// requests no such connection for a while.
     pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
         let surplus = self.attempt.take().is_some_and(|conn_type| self.count(conn_type) > 0);
         self.active &= self.is_connected();
@@ -258,8 +259,8 @@ impl Links {
     }
 
     /// Records that one of several connections has ended: the peer closed it before sending
-    /// anything on it. If others of its type exist, the peer accepts no more of them, and this side
-    /// does not ask for one for a while. Otherwise one is missing.
+    /// anything on it. If other connections of its type exist, the peer accepts no more of them,
+    /// and this side requests no further one for a while. Otherwise one is missing.
     pub(crate) fn closed_one(&mut self, conn_type: ConnType, now_ns: u64) {
         if let Some(count) = self.counts.get_mut(conn_type.get() as usize) {
             *count = count.saturating_sub(1);

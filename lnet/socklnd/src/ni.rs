@@ -11,7 +11,7 @@ use crate::sys::Options;
 /// TCP state of an NI.
 pub struct OfNi {
     pub(crate) incarnation: u64,
-    /// The socket options of its connections.
+    /// The socket options of the NI's connections.
     pub(crate) options: Options,
     /// Holds the NID on this host; released when the NI has ended, even if references to the NI
     /// remain.

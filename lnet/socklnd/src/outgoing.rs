@@ -77,7 +77,7 @@ impl Outgoing {
 
 /// Splits a frame into the prefix and the header.
 fn split(frame: &mut [u8; Decoder::FRAME_MAX]) -> (&mut [u8; Prefix::LEN], &mut [u8]) {
-    // The array is longer than a prefix: this arm is unreachable.
+    // Unreachable, because the array is longer than a prefix.
     frame.split_first_chunk_mut().unwrap_or_else(|| unreachable!("a frame begins with a prefix"))
 }
 
@@ -116,13 +116,13 @@ impl Batch {
         self.messages.is_empty()
     }
 
-    /// Puts a message before all others. Only where no message is partly sent.
+    /// Puts a message before all others. No message may be partly sent.
     pub(crate) fn push_front(&mut self, message: Outgoing) {
         debug_assert_eq!(self.sent, 0, "a message is put before one that is partly sent");
         self.messages.push_front(message);
     }
 
-    /// Exchanges the messages with those of a queue. Only where no message is partly sent.
+    /// Exchanges the messages with those of a queue. No message may be partly sent.
     pub(crate) fn swap(&mut self, queue: &mut VecDeque<Outgoing>) {
         debug_assert_eq!(self.sent, 0, "a message that is partly sent goes back to the queue");
         std::mem::swap(&mut self.messages, queue);
@@ -157,7 +157,7 @@ impl Batch {
             message.payload = None;
             message.token.map(&mut complete);
         }
-        // In place: a message is several hundred bytes long.
+        // Drained in place, because a message is several hundred bytes long.
         self.messages.drain(..gone);
     }
 

@@ -10,17 +10,17 @@ use crate::sock::PeerState;
 /// TCP state of a peer, under the peer's lock.
 #[derive(Default)]
 pub struct OfState {
-    /// Number of messages given to one of its connections, for taking turns.
+    /// Number of messages given to the peer's connections, by which equally good ones take turns.
     uses: u64,
-    /// Whether a connection has proven the peer's address: it came from the NID's address, or this
+    /// True if a connection has proven the peer's address: it came from the NID's address, or this
     /// side opened it. A privileged source port proves that root opened the connection on some
     /// host, but not on which one. `None` until the first check.
     pub(crate) proven: Option<bool>,
-    /// The keepalive timer of its live connections; `None` until the first check.
+    /// The keepalive timer of the live connections; `None` until the first check.
     pub(crate) keepalive: Option<Keepalive>,
 }
 
-/// The choice of a connection.
+/// Chooses one of a peer's connections for a message.
 pub(crate) trait Choose {
     /// Returns the best connection for a load, which may depend on the connection's version;
     /// equally good ones take turns if `in_turn`.

@@ -54,7 +54,7 @@ impl Protocol for Sock {
             net,
         };
         let shared = Shared::new(config, sock);
-        // One shard from the start, for threads that drive the LND before it has an NI.
+        // One shard exists from the start, for threads that drive the LND before it has an NI.
         grow(&shared, 1, "the TCP LND")?;
         Ok(shared)
     }

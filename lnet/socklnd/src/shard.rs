@@ -1,4 +1,4 @@
-//! TCP state of a shard, which senders share with the shard's driver.
+//! The state of a shard over TCP, which senders share with the shard's driver.
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -21,8 +21,8 @@ use crate::sys::{Listener, Poller, Stream};
 /// Maximum number of rounds in which one poll writes the messages that its own upcalls have queued.
 const UNCORK_ROUNDS_MAX: usize = 8;
 
-/// The read size in a handshake: more than one piece of a handshake, and small, so that little of
-/// what follows it is read along.
+/// The read size in a handshake: longer than any part of a handshake, and short, so that few of the
+/// bytes behind the handshake are read with it.
 pub(crate) const HANDSHAKE_READ: usize = 256;
 
 /// Requests to a shard's driver that only the TCP LND has.
@@ -32,12 +32,12 @@ pub enum SockRequest {
     /// Accept or refuse a peer that belongs to this shard and connected to another shard's
     /// listener.
     Decide(Box<Offered>),
-    /// Continue writing.
+    /// Continue writing on this connection.
     Flush(Key),
 }
 
 /// An incoming connection whose hello has been read, passed to the shard that accepts or refuses
-/// it. Meanwhile nothing is read from the connection.
+/// it. Until then nothing is read from the connection.
 pub struct Offered {
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) remote: SocketAddr,
@@ -56,24 +56,24 @@ pub struct OfShard {
     /// Identity of the LND, shared by all its shards.
     lnd: Arc<()>,
     corked: Mutex<Corked>,
-    /// Whether the poller has been woken since the last [`OfShard::take_woken`].
+    /// True if the poller has been woken since the last [`OfShard::take_woken`].
     woken: AtomicBool,
-    /// Messages may wait for the next poll of the sending thread.
+    /// Set while messages may wait for the next poll of the sending thread.
     may_coalesce: AtomicBool,
 }
 
 /// Connections with messages that the current or next polling thread writes.
 struct Corked {
     conns: Vec<Arc<Conn>>,
-    /// The thread that polled last.
+    /// The id of the thread that polled last.
     poller: usize,
 }
 
 impl lnet_lnd::protocol::OfShard for OfShard {
     fn wake(&self) {
         self.poller.wake();
-        // Set after the wake-up: a poll that sees the flag finds the poller already woken, and so
-        // quiets it.
+        // Set after the wake-up, so that a poll that sees the flag also receives the wake-up's
+        // event.
         self.woken.store(true, Ordering::Release);
     }
 

@@ -41,7 +41,7 @@ impl lnet_lnd::protocol::Connection for Conn {
         self.queued() == 0
     }
 
-    /// Does not block for long: the socket takes no more bytes.
+    /// Blocks only briefly, because the closed socket takes no more bytes.
     fn wait_for_writer(&self) {
         while self.outbox.lock().batch.is_none() {
             std::thread::yield_now();
@@ -88,7 +88,7 @@ impl Conn {
     /// Closes the connection: nothing more is sent, and the unsent messages are returned. A thread
     /// that is writing at this moment finalises the messages that it holds.
     pub(crate) fn close(&self, errno: Errno) -> Unsent {
-        // Ends a write in another thread, and notifies the peer.
+        // Ends a write that another thread is making, and notifies the peer.
         self.stream.shutdown();
         let mut outbox = self.outbox.lock();
         outbox.closed = Some(errno);
@@ -101,7 +101,7 @@ impl Conn {
         Unsent { begun, rest }
     }
 
-    /// Returns whether it has been closed.
+    /// Returns whether the connection has been closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.outbox.lock().closed.is_some()
     }

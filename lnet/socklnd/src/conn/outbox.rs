@@ -10,11 +10,13 @@ use smallvec::SmallVec;
 use crate::counters::LiveTx;
 use crate::outgoing::{Batch, Outgoing, take_from};
 
-/// Messages are rarely withdrawn, and almost never during a system call.
+/// Number of withdrawn messages kept without allocating: messages are rarely withdrawn, and almost
+/// never during a system call.
 const WITHDRAWN_INLINE: usize = 2;
 
 pub(super) struct Outbox {
-    /// Bounded by the NI's credits: the engine passes no message without one, answers included.
+    /// The messages to send. Their number is bounded by the NI's credits: the engine passes no
+    /// message without one, answers included.
     pub(super) queue: VecDeque<Outgoing>,
     pub(super) acks: AckQueue,
     pub(super) keepalive: bool,
@@ -24,13 +26,15 @@ pub(super) struct Outbox {
     /// if nothing of them is sent by then. Bounded by the number of messages, and cleared with each
     /// batch.
     pub(super) withdrawn: SmallVec<[TxToken; WITHDRAWN_INLINE]>,
-    /// The socket is full or broken: no thread writes until it becomes writable.
+    /// Set while the socket is full or broken: no thread writes until it becomes writable.
     pub(super) blocked: bool,
-    /// The socket became writable while a thread was writing, which may just have found it full.
+    /// Set if the socket became writable while a thread was writing, which may just have found it
+    /// full.
     pub(super) writable: bool,
-    /// The connection is on the list of those flushed at the end of the poll.
+    /// Set while the connection is on the list of those flushed at the end of the poll.
     pub(super) corked: bool,
-    /// The error of a broken connection. The system reports it once, to the first call that asks.
+    /// The error of a broken connection. Kept here because the system reports it only once, to the
+    /// next call on the socket.
     pub(super) broken: Option<Errno>,
     pub(super) closed: Option<Errno>,
 }

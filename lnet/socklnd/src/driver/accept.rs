@@ -30,7 +30,7 @@ pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 pub(super) struct Listener {
     pub(super) listener: Box<dyn sys::Listener>,
     pub(super) address: SocketAddr,
-    /// The listener is in the ready list.
+    /// Set while the listener is in the ready list.
     pub(super) queued: bool,
     /// No connection is accepted before this time; `None` while descriptors are available.
     pub(super) paused_until_ns: Option<u64>,
@@ -69,7 +69,8 @@ impl Driver {
                 return Rest::Drained;
             }
             let accepted = listener.listener.accept();
-            // The system takes a descriptor first: any other result shows that one was available.
+            // The system takes a descriptor first, so any other result shows that one was
+            // available.
             if !matches!(accepted, Accepted::Exhausted(_)) && listener.paused_until_ns.take().is_some() {
                 tracing::info!(address = %listener.address, "connections are accepted again");
             }
@@ -107,7 +108,7 @@ impl Driver {
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
         let accepting = Accepting { stream, remote, permit, machine, deadline_ns, ni: None };
         let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
-        // Request and hello have often arrived by now.
+        // The request and the hello have often arrived by now.
         self.continue_accepting(turn, key);
     }
 

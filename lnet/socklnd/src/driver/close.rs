@@ -18,8 +18,8 @@ use lnet_lnd::closing::{Ends, close_broken};
 use lnet_lnd::slab::Key;
 
 /// The age up to which the end of a connection may belong to its handshake. A kernel node that has
-/// accepted one too many, as it may when both sides open theirs at once, resets it at once
-/// (measured); its host may be busy.
+/// accepted one connection too many, which can happen when both sides connect at the same time,
+/// resets it at once (measured). The limit is longer because its host may be busy.
 const FRESH_NS: u64 = 1_000_000_000;
 
 impl Driver {
@@ -63,15 +63,16 @@ impl Driver {
     }
 
     /// Decides whether a connection ends alone or all of the peer's connections end with it. It
-    /// ends alone if the peer closed it before sending anything on it, and others of its type
-    /// exist: a peer ends a surplus connection in this way. Where the NI allows several of a type,
-    /// a fresh first one also ends alone: while both sides open theirs, the peer may keep the one
-    /// whose handshake ends later. A peer that has restarted, or that gives up this node, ends all
-    /// connections (lnet-wire 28), and each one detects that separately.
+    /// ends alone if the peer closed it before sending anything on it, and other connections of its
+    /// type exist: a peer ends a surplus connection in this way. Where the NI allows several
+    /// connections of a type, a first one that is new also ends alone: while both sides connect,
+    /// the peer may keep the one whose handshake ends later. A peer that has restarted, or that
+    /// gives up this node, ends all connections (lnet-wire 28), and each one detects that
+    /// separately.
     pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
         let hung_up =
             miss.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&miss.errno);
-        // Nothing has been received on it since it was established.
+        // The peer has sent nothing on this connection since it was established.
         let silent = self.sources.get(key).and_then(Source::conn).filter(|rx| hung_up && rx.silent);
         let Some(rx) = silent else { return Ends::All };
         let several = rx.peer.ni.conns_per_peer() > 1;

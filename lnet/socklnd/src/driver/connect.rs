@@ -216,8 +216,8 @@ impl Driver {
         let control_only = established.known_as_pid.map_or(unprivileged, |pid| pid.is_userspace());
         turn.shard.counters.rx.connects.one();
         debug!(peer = %peer.key.id, %conn_type, control_only, "connected");
-        // Connections of another incarnation of the peer can only have come in while the answer was
-        // awaited.
+        // Connections of another incarnation of the peer must have been accepted while this side
+        // waited for the answer.
         let contradicts = peer.state.lock().links.contradicts(run);
         if contradicts {
             close_peer(self, turn, &peer, Errno::ECONNRESET);
@@ -283,7 +283,8 @@ impl Driver {
             state.links.failed(turn.now_ns);
             state.links.is_connected()
         };
-        // Messages that wait despite connections wait for one that can carry them: those fail too.
+        // Messages that wait although there are connections wait for one that can carry them; they
+        // fail too.
         debug!(peer = %peer.key.id, connected, "waiting messages fail");
         peer.fail_waiting(errno);
     }

@@ -14,9 +14,9 @@ use crate::sys::Stream;
 use lnet_lnd::Miss;
 
 /// The time for which a socket's first segments may go unanswered before a new socket replaces it.
-/// TCP sends them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage it would let up
-/// to half of that time pass once more. The new socket begins when the third is due, so that at
-/// most 2 s pass between two segments.
+/// TCP sends them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage, up to half of
+/// the outage's duration would pass before the next one. The new socket begins when the third
+/// segment is due, so at most 2 s pass between two segments.
 const UNANSWERED_NS: u64 = 3_000_000_000;
 
 /// The age at which TCP first retransmits: a younger socket has lost no time.
@@ -29,15 +29,15 @@ pub(super) struct Connecting {
     pub(super) address: SocketAddr,
     pub(super) machine: Connector,
     pub(super) conn_type: ConnType,
-    /// Request and hello are sent.
+    /// Set once the request and the hello are sent.
     pub(super) greeted: bool,
-    /// The source port is unprivileged, and so proves nothing to the peer.
+    /// Set if the source port is unprivileged, and so proves nothing to the peer.
     pub(super) unprivileged: bool,
     pub(super) begun_ns: u64,
     /// The time at which the present socket began to connect.
     pub(super) dialled_ns: u64,
     pub(super) deadline_ns: u64,
-    /// Dropped when the attempt is over.
+    /// The permit for the attempt, dropped when the attempt is over.
     pub(super) permit: Option<AttemptPermit>,
 }
 

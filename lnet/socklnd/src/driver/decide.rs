@@ -80,7 +80,8 @@ impl Driver {
         };
         let Ok(reply) = reply else { return self.forget(turn, slot) };
         let Some(key) = self.watched_slot(turn, slot, &*stream) else { return self.forget(turn, None) };
-        // The NI's own socket options: its identity was unknown before the hello.
+        // The options of the NI replace those of the listener: before the hello, the NI was
+        // unknown.
         if ni.own.options != turn.shared.own.options && stream.tune(&ni.own.options).is_err() {
             return self.forget(turn, Some(key));
         }
@@ -131,7 +132,7 @@ impl Driver {
     /// Sends the reply, if there is one; the caller drops the stream.
     pub(super) fn refuse(&mut self, turn: Turn<'_>, slot: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
         if !reply.is_empty() {
-            // An error does not matter: the peer sees the end of the connection in any case.
+            // An error is ignored: the peer sees the end of the connection in any case.
             let _ = stream.send(&[Part::new(reply)]);
         }
         self.forget(turn, slot);

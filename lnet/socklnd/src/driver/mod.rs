@@ -95,8 +95,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         self.core.polled(work)
     }
 
-    /// Arms if there is no work that the system does not know of, and the last poll has asked the
-    /// system.
+    /// Returns `true` if the driver has no work that the poller does not report, and the last poll
+    /// has queried the poller.
     fn arm(&mut self, _shard: &Shard) -> bool {
         self.spin.end() && self.sources.queue().is_empty()
     }
@@ -189,11 +189,12 @@ impl Driver {
     }
 
     fn take_events(&mut self, turn: Turn<'_>) -> usize {
-        // Only the wake-up is watched; it needs a check only after it was used.
+        // Only the wake-up is watched; a poll needs to query the system only after a wake-up.
         if self.sources.is_empty() && !turn.shard.own.take_woken() {
             return 0;
         }
-        // Taken out so that the sources can change meanwhile; put back below.
+        // The list is taken out so that the sources can change while it is read; it is put back
+        // below.
         let Some(mut events) = self.events.take() else { return 0 };
         turn.shard.counters.rx.polls.one();
         let mut count = 0;
@@ -222,7 +223,7 @@ impl Driver {
             Some(Source::Listener(_)) => self.sources.enqueue(key),
             Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
             Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
-            // An event of a descriptor that an earlier event of the same batch has closed.
+            // The event belongs to a descriptor that an earlier event of the same batch has closed.
             Some(Source::Accepting(_) | Source::Vacant) | None => {}
         }
     }
@@ -238,8 +239,8 @@ impl Driver {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
                 Some(Source::Conn(rx)) => {
-                    // The turn itself costs budget afterwards: even a budget of one message makes
-                    // progress.
+                    // The turn itself is charged only afterwards, so that a budget of one message
+                    // also makes progress.
                     let rest = rx.receive(turn, &mut self.buffers, &mut self.core.held, &mut left);
                     left = left.saturating_sub(1);
                     if std::mem::take(&mut rx.received) {

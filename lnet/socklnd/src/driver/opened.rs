@@ -13,7 +13,7 @@ use lnet_lnd::slab::Key;
 
 impl Driver {
     /// Turns a finished handshake into a connection: senders see it from now on, and waiting
-    /// messages are sent. Its slot in the table exists and is watched.
+    /// messages are sent. The connection's slot in the table must exist and be watched.
     pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
         rx.last_heard_ns = turn.now_ns;
         rx.stash(&mut self.buffers, behind);
@@ -35,7 +35,7 @@ impl Driver {
         for conn in conns {
             conn.flush();
         }
-        // Bytes may have arrived during the handshake, for which there is no further event.
+        // Bytes may have arrived during the handshake, and no further event reports them.
         self.sources.enqueue(key);
     }
 }

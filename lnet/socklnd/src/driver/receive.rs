@@ -1,8 +1,8 @@
 //! The receiving half of a connection (lnet-wire 25, S-210).
 //!
 //! Small messages come many per system call through a buffer that all connections share, and are
-//! copied once. The rest of a large payload goes from the socket directly to its destination; some
-//! room behind it takes the next header in the same call.
+//! copied once. The rest of a large payload goes from the socket directly to its destination; a
+//! piece of a receive buffer behind it takes the next header in the same call.
 
 use crate::sock::{Peer, Sock};
 use lnet_lnd::{HeldTable, Miss};
@@ -29,7 +29,7 @@ mod frames;
 mod incoming;
 mod read;
 
-/// System calls on one connection before the others have their turn.
+/// Maximum number of system calls on one connection before the other connections have their turn.
 const READS_PER_TURN: usize = 8;
 
 /// The driver's state of a connection.
@@ -45,22 +45,22 @@ pub(super) struct RxConn {
     head_len: usize,
     /// Bytes read that are not parsed yet.
     stash: Option<Stash>,
-    /// Received data is acknowledged at once.
+    /// Set if received data is acknowledged at once (`eager_ack`).
     eager: bool,
-    /// The last message was large: little is read ahead.
+    /// Set if the last message was large: then little is read ahead.
     bulky: bool,
-    /// The connection is in the ready list.
+    /// Set while the connection is in the ready list.
     pub(super) queued: bool,
-    /// The peer has stopped sending: reading continues until the end shows.
+    /// Set once the peer has stopped sending: reading continues until a receive reports the end.
     pub(super) ending: bool,
-    /// The events for earlier data, possibly the end, went to the handshake and are not repeated:
-    /// reading continues until nothing is left.
+    /// Set on a new connection: the events for earlier data, possibly the end, went to the
+    /// handshake and are not repeated: reading continues until nothing is left.
     pub(super) fresh: bool,
     /// The time of the last received bytes.
     pub(super) last_heard_ns: u64,
-    /// Bytes have been received since this was last taken.
+    /// Set when bytes have been received since the flag was last cleared.
     pub(super) received: bool,
-    /// No bytes have been received after the handshake.
+    /// Set while no bytes have been received after the handshake.
     pub(super) silent: bool,
     /// The time at which the message in reception began or was resumed; `None` between messages,
     /// and while one is held.
@@ -74,10 +74,10 @@ pub(super) struct RxConn {
 }
 
 enum State {
-    /// Between messages, or inside a header.
+    /// Reception is between messages, or inside a header.
     Frame,
     Payload(Incoming),
-    /// The engine holds the message (a PUT on a lazy portal).
+    /// The engine holds the message (a PUT on a lazy portal), and nothing is read.
     Held,
 }
 
@@ -88,12 +88,12 @@ pub struct Unread {
     checksum: Option<MessageChecksum>,
 }
 
-/// Whether a connection has more to read.
+/// Answer to the question whether a connection has more to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// Possibly: it needs another turn.
+    /// Possibly more to read: the connection needs another turn.
     More,
-    /// No: an event or a resumption will follow.
+    /// Nothing more to read: an event or a resumption will follow.
     Drained,
 }
 
@@ -132,8 +132,8 @@ impl RxConn {
         }
     }
 
-    /// Turns it into a connection of a peer that connected in; `rewrite` replaces the identity in
-    /// its headers.
+    /// Turns a new connection into one that the peer opened; `rewrite` replaces the identity in the
+    /// headers.
     pub(super) fn accepted(mut self, permit: Permit, rewrite: Option<ProcessId>) -> RxConn {
         self.permit = Some(permit);
         self.rewrite = rewrite;

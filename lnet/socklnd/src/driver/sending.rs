@@ -11,10 +11,10 @@ pub(super) struct Sending {
     stall: Option<Stall>,
     /// The bytes written when all of them were acknowledged and none was queued.
     settled: u64,
-    /// The system's limit for unacknowledged data is off: sent data waits for room at the peer, and
-    /// the peer's system answers.
+    /// Set while the system's limit for unacknowledged data is off: sent data waits for room at the
+    /// peer, and the peer's system answers.
     unlimited: bool,
-    /// Whether the peer still runs.
+    /// The doubt whether the peer still runs.
     pub(super) doubt: Doubt,
 }
 
@@ -24,17 +24,17 @@ struct Stall {
     /// that.
     moved: u64,
     since_ns: u64,
-    /// Nothing has progressed between two checks.
+    /// Set when nothing has progressed between two checks.
     confirmed: bool,
 }
 
 impl Sending {
-    /// Checks the progress. Asks the system only about a connection with data that may be under
+    /// Checks the progress. Queries the system only for a connection with data that may be under
     /// way.
     ///
     /// The system's own limit for unacknowledged data also applies while the peer's system answers
-    /// and only its program reads nothing (tcp(7)). In that case the driver decides instead: it
-    /// knows when data last came from the program.
+    /// and only its program reads nothing (tcp(7)). In that case the driver decides instead,
+    /// because it has the time at which data last came from the program.
     pub(super) fn check(&mut self, conn: &Conn, now_ns: u64, timeout_s: u32) {
         let (written, queued) = (conn.written(), conn.queued());
         let facts = if queued > 0 || written != self.settled { conn.stream.facts() } else { None };

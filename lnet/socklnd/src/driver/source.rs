@@ -50,7 +50,7 @@ pub(super) fn take_accepting(sources: &mut Sources, key: Key) -> Option<Box<Acce
     })
 }
 
-/// Takes an attempt out of its slot, which stays.
+/// Takes an attempt out of its slot, which stays for the connection.
 pub(super) fn take_connecting(sources: &mut Sources, key: Key) -> Option<Box<Connecting>> {
     sources.take(key, Source::Vacant, |source| match source {
         Source::Connecting(connecting) => Ok(connecting),

@@ -1,10 +1,9 @@
 //! Direct reads for a thread that polls without pause.
 //!
-//! A thread that never sleeps asks the system repeatedly for events, and then for the bytes. The
-//! first call is wasted if all data comes on one connection (500 ns when there is something, in the
-//! path of each message). Such a thread reads directly from the connection that delivered last, and
-//! asks for events now and then. Threads that sleep between messages, or do other work between two
-//! polls, always ask.
+//! A thread that never sleeps queries the system repeatedly for events, and then for the bytes. If
+//! all data comes on one connection, the first call is wasted (500 ns in the path of each message).
+//! Such a thread reads directly from the connection that delivered last, and queries events now and
+//! then. Threads that sleep between messages, or do other work between two polls, always query.
 
 use lnet_lnd::slab::Key;
 
@@ -16,7 +15,7 @@ const SPINNING: u32 = 32;
 /// About the longest spin before a sleep that is worth its cost.
 const PAUSE_NS: u64 = 20_000;
 
-/// A spinning thread asks for events in one of this number of polls: other data waits for a few
+/// A spinning thread queries the events in one of this number of polls: other data waits for a few
 /// more reads that find nothing, about the time that handling one message takes.
 const ASKS_EVERY: u32 = 8;
 
@@ -29,8 +28,8 @@ pub(super) struct Spin {
 }
 
 impl Spin {
-    /// Starts a poll. Returns the connection to read from directly instead of asking for events, if
-    /// any.
+    /// Starts a poll. Returns the connection to read from directly instead of querying events;
+    /// `None` if events are to be queried.
     pub(super) fn begin(&mut self, since_last_ns: u64) -> Option<Key> {
         if since_last_ns > PAUSE_NS {
             self.polls = 0;
@@ -47,8 +46,8 @@ impl Spin {
         self.last = Some(key);
     }
 
-    /// Prepares arming the shard. Returns whether the last poll has asked for events: otherwise
-    /// there may be unseen ones.
+    /// Prepares arming the shard. Returns whether the last poll has queried events: otherwise there
+    /// may be unseen ones.
     pub(super) fn end(&mut self) -> bool {
         std::mem::take(&mut self.polls) <= SPINNING
     }

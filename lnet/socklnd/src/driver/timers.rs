@@ -44,7 +44,7 @@ fn check_receiving(rx: &RxConn, now_ns: u64, timeout_ns: u64) -> Option<Due> {
     if rx.has_lasted(TIMEOUTS_PER_MESSAGE * timeout_ns, now_ns) {
         return Some(Due::Stuck("a message comes too slowly"));
     }
-    // A held message is not read, so that nothing else shows the end of the connection.
+    // The connection of a held message is not read, so that nothing else shows its end.
     (rx.is_held() && rx.ending).then_some(Due::Gone)
 }
 
@@ -85,7 +85,7 @@ impl Driver {
             let (deadline_ns, due) = match source {
                 Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
                 Source::Connecting(connecting) => {
-                    // Other peers may queue later.
+                    // Other peers may queue for permits later, which shortens this deadline.
                     self.core.timers.note(now_ns.saturating_add(CROWDED_NS));
                     let deadline_ns = connecting.deadline_ns(crowded);
                     match connecting.redial_ns(turn.shared.config.min_reconnect_ns()) {
@@ -167,7 +167,8 @@ impl Driver {
         if silence == Silence::Whole && begun_ns.is_some_and(|ns| ns.saturating_add(timeout_ns) <= now_ns) {
             return Some(Due::Stuck("a message has begun to leave and is long overdue"));
         }
-        // A stall between two checks is known at the second: the end must not wait for a third.
+        // The second check confirms a stall; the connection must end then, and not wait for a third
+        // check.
         let ends = [timeout_ns / SHORT_PART, timeout_ns]
             .map(|part_ns| stalled_ns.map(|ns| ns.saturating_add(part_ns)));
         let ends = ends.into_iter().flatten().chain([changes_ns]);
@@ -182,8 +183,9 @@ impl Driver {
             let mut state = peer.state.lock();
             let conns = || state.conns.iter().filter_map(|conn| self.sources.get(conn.key)?.conn());
             let Some(heard_ns) = conns().map(|rx| rx.last_heard_ns).max() else { return 0 };
-            // Unacknowledged data serves the same purpose. And a kernel node that holds messages,
-            // and gives no other sign of life, sends one of these to a silent peer.
+            // Unacknowledged data serves the same purpose. Nor is a keepalive needed while such
+            // data stalls: a kernel node that holds messages, and shows no other sign of life,
+            // sends keepalives to a silent peer.
             if conns().any(|rx| rx.sending.is_stalled()) {
                 return 0;
             }

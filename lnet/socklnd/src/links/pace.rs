@@ -23,7 +23,7 @@ pub(super) struct Pace {
     /// The number of connections that ended alone, soon after they were opened, since the first
     /// live connection.
     alone: u32,
-    /// End of the pause after the last of these.
+    /// End of the pause after the last connection that ended alone.
     alone_ns: u64,
     /// The start time of the current attempt.
     begun_ns: u64,
@@ -71,14 +71,14 @@ impl Pace {
         }
     }
 
-    /// Counts a refusal of the attempt. Returns whether the attempt may be repeated.
+    /// Counts a refusal of the attempt. Returns whether this side may try again.
     pub(super) fn refused(&mut self, now_ns: u64) -> bool {
         self.spend(now_ns);
         self.refusals += 1;
         self.refusals <= RETRIES_MAX
     }
 
-    /// Delays the next attempt by the shortest pause.
+    /// Delays the next attempt by the shortest pause, because the peer is to be tried later.
     pub(super) fn be_patient(&mut self, now_ns: u64) {
         self.backoff.be_patient(now_ns);
     }
@@ -101,7 +101,7 @@ impl Pace {
     /// does the back-off apply.
     pub(super) fn lost(&mut self, opened: bool, now_ns: u64) {
         self.left_ns = self.bounds.timeout_ns;
-        // The connections that ended alone were the first of them all.
+        // Now all connections have ended, so those that ended alone were only the first of them.
         (self.alone, self.alone_ns) = (0, 0);
         if opened {
             self.backoff.lost(self.since_ns, now_ns, false);

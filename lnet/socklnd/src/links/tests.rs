@@ -41,7 +41,7 @@ fn the_set_is_opened_in_the_order_of_the_specification() {
 fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.next(0, false), Next::Nothing);
-    // The passive side does not complete the set that the other side opens either.
+    // Nor does the passive side complete the set that the other side opens.
     assert_eq!(links.offered(ConnType::Control, RUN), Answer::Accept);
     links.accepted(ConnType::Control, RUN);
     assert_eq!(links.next(0, true), Next::Nothing);
@@ -64,7 +64,7 @@ fn the_loser_of_a_race_uses_the_winners_connection() {
     links.accepted(ConnType::Control, RUN);
     assert_eq!(links.refused(Retry::Race, 0), Outcome::GoOn);
     assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
-    // By then the winner has completed the set; if it has not, the loser does.
+    // After the pause the winner should have completed the set; if it has not, the loser does so.
     links.accepted(ConnType::BulkIn, RUN);
     assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkOut));
     links.accepted(ConnType::BulkOut, RUN);
@@ -127,7 +127,7 @@ fn the_connections_of_a_set_share_one_timeout() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.begin(ConnType::Control, 0), 50 * S);
     links.established(ConnType::Control, RUN, false, 30 * S);
-    // Waiting between attempts is not the peer's time.
+    // Pauses between attempts do not count against the time limit.
     assert_eq!(links.begin(ConnType::BulkIn, 100 * S), 120 * S);
     assert_eq!(links.refused(Retry::Race, 105 * S), Outcome::GoOn);
     assert_eq!(links.begin(ConnType::BulkIn, 106 * S), 121 * S);
@@ -262,7 +262,7 @@ fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     assert_eq!(incoming.next(0, true), Next::Unreachable);
 }
 
-/// The hellos and answers under way between two nodes that connect to each other.
+/// Hellos and answers under way between two nodes that connect to each other.
 #[derive(Debug, Clone, Copy)]
 enum OnTheWay {
     Hello { from: usize, conn_type: ConnType },
@@ -284,13 +284,13 @@ impl World {
         World { nodes, sends, on_the_way: Vec::new(), refusals: 0, now_ns: 0 }
     }
 
-    /// Sets the number of connections at a node.
+    /// Sets the number of connections per type at a node.
     fn set(&mut self, node: usize, per_type: u8) {
         self.nodes[node].set_per_type(per_type);
         self.nodes[node].complete();
     }
 
-    /// Whether both have the same connections: `per_type` of each bulk type.
+    /// Returns whether both nodes have the same connections: `per_type` of each bulk type.
     fn agrees_on(&self, per_type: u8) -> bool {
         let [low, high] = &self.nodes;
         let types = [(ConnType::Control, 1), (ConnType::BulkIn, per_type), (ConnType::BulkOut, per_type)];
@@ -299,7 +299,7 @@ impl World {
         })
     }
 
-    /// Runs one step, which `choice` selects; `false` if there is none.
+    /// Runs the step that `choice` selects among the possible ones; `false` if there is none.
     fn step(&mut self, choice: usize) -> bool {
         let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, self.sends[node]));
         let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], Next::Connect(_))).collect();
@@ -386,9 +386,9 @@ proptest::proptest! {
         proptest::prop_assert!(world.agrees_on(3));
     }
 
-    /// Numbers raised while both connect: the higher NID never has more of a type than it allows,
-    /// and the lower one at the most one more, if the higher allows more. Both sides know all
-    /// connections.
+    /// If the numbers are raised while both nodes connect, the one with the higher NID never has
+    /// more connections of a type than it allows. The other has at most one more than it allows, if
+    /// the higher NID allows more. Both sides have the same connections.
     #[test]
     fn connections_that_cross_are_one_too_many_at_the_most(
         raised in proptest::collection::vec((0usize..2, 0u8..3, 1usize..12), 1..6),
@@ -415,8 +415,9 @@ proptest::proptest! {
     }
 }
 
-/// The lower NID's hello has been answered, and the higher one, which allows more, offers its own
-/// before the answer arrives. Closing either would cost both sides all their connections.
+/// The hello of the node with the lower NID has been accepted; the node with the higher NID, which
+/// allows more connections, offers one before the answer arrives. Closing either connection would
+/// end all connections of both nodes.
 #[test]
 fn a_connection_that_crosses_another_is_kept() {
     let mut low = links(LOW, HIGH, 1);
@@ -427,7 +428,7 @@ fn a_connection_that_crosses_another_is_kept() {
     low.accepted(ConnType::BulkIn, RUN);
     low.established(ConnType::BulkIn, RUN, false, 0);
     assert_eq!(low.count(ConnType::BulkIn), 2);
-    // No further one is accepted, and the missing type is still opened.
+    // No further connection of this type is accepted, and the missing type is still opened.
     assert_eq!(low.offered(ConnType::BulkIn, RUN), Answer::Refuse);
     assert_eq!(low.next(0, false), Next::Connect(ConnType::BulkOut));
 }
@@ -473,8 +474,8 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
 }
 
-/// Otherwise the two would connect as fast as they can, for ever: an attempt under way completes
-/// the set.
+/// Without the pause the two sides would connect as fast as they can without end, because an
+/// attempt under way completes the set.
 #[test]
 fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shortest_pause() {
     let mut links = links(LOW, HIGH, 1);
@@ -523,7 +524,7 @@ fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pau
     links.closed_one(ConnType::BulkOut, S);
     assert_eq!(links.next(S, true), Next::Wait { until_ns: 61 * S });
     assert_eq!(links.next(61 * S, false), Next::Connect(ConnType::BulkOut));
-    // A reset within the handshake has the same meaning.
+    // A reset during the handshake has the same effect as a surplus connection that ends alone.
     links.begin(ConnType::BulkOut, 61 * S);
     links.failed(61 * S);
     assert_eq!(links.next(61 * S, true), Next::Wait { until_ns: 121 * S });

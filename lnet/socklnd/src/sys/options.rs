@@ -1,9 +1,9 @@
 use crate::{NiConfig, SockConfig};
 
-/// The socket options of each connection (lnet-wire 29).
+/// The socket options that every connection gets (lnet-wire 29).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Whether TCP delays small segments to combine them (Nagle's algorithm).
+    /// True if TCP delays small segments to combine them (Nagle's algorithm).
     pub nagle: bool,
     /// The send buffer in bytes; 0 keeps the system's default.
     pub tx_buffer_size: u32,
@@ -11,9 +11,9 @@ pub struct Options {
     pub rx_buffer_size: u32,
     /// TCP's own keepalive: seconds of silence before the first probe; 0 disables it.
     pub keepalive_idle_s: u32,
-    /// Unanswered probes before the connection breaks.
+    /// TCP's own keepalive: unanswered probes before the connection breaks.
     pub keepalive_count: u32,
-    /// Seconds between probes.
+    /// TCP's own keepalive: seconds between probes.
     pub keepalive_intvl_s: u32,
     /// Seconds for which sent data may stay unacknowledged: no progress, as far as TCP is concerned
     /// (lnet-wire 28).

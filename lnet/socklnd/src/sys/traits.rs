@@ -71,7 +71,7 @@ pub trait Net: Send + Sync {
 pub struct Connecting {
     /// The stream; it becomes writable when the connection is established or has failed.
     pub stream: Box<dyn Stream>,
-    /// Whether its source port is privileged, which peers accept as proof of this node's identity.
+    /// True if the source port is privileged, which peers accept as proof of this node's identity.
     pub privileged: bool,
 }
 
@@ -87,7 +87,7 @@ pub enum Handle<'a> {
 /// One TCP connection. Dropping it closes it. One thread sends at a time and one receives; they may
 /// differ.
 pub trait Stream: Send + Sync {
-    /// Returns the handle by which a poller of the same [`Net`] watches it.
+    /// Returns the handle by which a poller of the same [`Net`] watches the stream.
     fn handle(&self) -> Handle<'_>;
 
     /// Writes the first of these bytes, in order, up to the room in the socket. Returns the number
@@ -115,8 +115,8 @@ pub trait Stream: Send + Sync {
     /// The reason why one cannot be set.
     fn tune(&self, options: &Options) -> Result<(), Errno>;
 
-    /// Acknowledges received data at once instead of with the next answer (`eager_ack`). Not
-    /// permanent: to be repeated after each receive.
+    /// Acknowledges received data at once instead of with the next answer (`eager_ack`). The effect
+    /// is not permanent: call this after each receive.
     fn acknowledge_now(&self) {}
 
     /// Ends both directions: the other side sees the end, and so do calls that receive or send
@@ -128,7 +128,7 @@ pub trait Stream: Send + Sync {
     /// while the other end answers.
     fn limit_unacked(&self, seconds: u32);
 
-    /// Returns the system's information about the connection; `None` if it has none.
+    /// Returns the system's information about the connection; `None` if the system provides none.
     fn facts(&self) -> Option<TcpFacts> {
         None
     }
@@ -140,7 +140,7 @@ pub trait Stream: Send + Sync {
 /// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Received {
-    /// This many bytes.
+    /// The number of bytes received.
     Bytes(usize),
     /// No bytes are available now; readability will be reported.
     Nothing,
@@ -152,10 +152,10 @@ pub enum Received {
 
 /// A listening socket. Dropping it closes it, and resets the waiting connections.
 pub trait Listener: Send + Sync {
-    /// Returns the handle by which a poller of the same [`Net`] watches it.
+    /// Returns the handle by which a poller of the same [`Net`] watches the listener.
     fn handle(&self) -> Handle<'_>;
 
-    /// Returns the address on which it listens.
+    /// Returns the address on which the socket listens.
     fn address(&self) -> SocketAddr;
 
     /// Accepts one connection.
@@ -187,7 +187,7 @@ pub trait Poller: Send + Sync {
     /// ENOSPC or ENOMEM if the system has no room for more.
     fn add(&self, handle: Handle<'_>, key: u64) -> Result<(), Errno>;
 
-    /// Ends watching. No effect if the handle is not watched.
+    /// Ends the watching of a handle. No effect if the handle is not watched.
     fn delete(&self, handle: Handle<'_>);
 
     /// Replaces `events` with the changes since the last call; does not block. Changes without room

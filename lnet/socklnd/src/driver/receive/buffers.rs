@@ -12,11 +12,11 @@ pub(super) const BUFFER_BYTES: usize = 64 << 10;
 /// connections.
 const BUFFERS_KEPT: usize = 4;
 
-/// A receive buffer.
+/// A receive buffer of [`BUFFER_BYTES`].
 pub(crate) enum ReceiveBuffer {
-    /// From the allocator.
+    /// Memory from the allocator.
     Heap(Box<[u8]>),
-    /// On the NUMA node of the shard's partition.
+    /// Memory on the NUMA node of the shard's partition.
     Placed(CptMemory),
 }
 

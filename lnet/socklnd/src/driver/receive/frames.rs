@@ -13,8 +13,8 @@ use super::{BufferPool, ReceiveBuffer, RxConn, Stash, State, Unread};
 use crate::peer::Choose;
 
 /// Behind a payload of at least this size, little is read ahead: the next payload then takes two
-/// system calls, and is not copied. Below, one call and a copy cost less (measured:
-/// docs/performance.md).
+/// system calls, and is not copied. Behind a smaller payload, one call and a copy cost less
+/// (measured: docs/performance.md).
 const BULKY_MIN: usize = 48 << 10;
 
 impl RxConn {

@@ -15,7 +15,7 @@ pub(super) struct Incoming {
     /// The name of a held message that is received into memory.
     held: Option<Key>,
     sink: Option<WriteVec>,
-    /// The number of payload bytes wanted: the first ones.
+    /// The number of payload bytes wanted, which are the first ones.
     wanted: usize,
     /// Payload bytes in all.
     total: usize,

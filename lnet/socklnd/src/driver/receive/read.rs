@@ -11,8 +11,9 @@ use super::buffers::BUFFER_BYTES;
 use super::{BufferPool, ReceiveBuffer, RxConn, State};
 use crate::sys::{Received, Scatter};
 
-/// A payload with at least this number of bytes left goes directly to its destination. Below, the
-/// longer list passed to the system call costs more than the copy (measured: docs/performance.md).
+/// A payload with at least this number of bytes left goes directly to its destination. For a
+/// shorter rest, the longer list passed to the system call costs more than the copy (measured:
+/// docs/performance.md).
 const DIRECT_MIN: usize = 12 << 10;
 
 /// Bytes read ahead on a connection that carries bulk: enough for the next header and a small

@@ -8,8 +8,8 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, bind, socket
 
 use crate::SockError;
 
-/// The table of Unix sockets of this thread's network namespace, in which it binds; abstract names
-/// begin with `@` there.
+/// The table of Unix sockets in the network namespace of this thread. Abstract names begin with `@`
+/// there.
 const TABLE: &str = "/proc/thread-self/net/unix";
 
 /// The index of the name among the fields of a socket's line.
@@ -35,7 +35,7 @@ impl Claim {
     pub fn new(nid: Nid) -> Result<Claim, SockError> {
         let name = name_of(nid);
         match bound(&name) {
-            // Without the second name the NID is claimed all the same.
+            // The NID is claimed even if the second name cannot be bound.
             Ok(socket) => Ok(Claim {
                 _name: socket,
                 _holder: bound(&format!("{}{}", holder_prefix(nid), std::process::id())).ok(),

@@ -15,7 +15,7 @@ pub(super) fn connect(from: IpAddr, to: SocketAddr, options: &Options) -> Result
     for port in (PRIVILEGED_PORT_MIN..=PRIVILEGED_PORT_MAX).rev() {
         match connect_from(SocketAddr::new(from, port), to, options) {
             Ok(socket) => return Ok(Connecting { stream: Box::new(socket), privileged: true }),
-            // The port, or this pair of address and port, is taken.
+            // The port, or this pair of addresses and ports, is in use: try the next port.
             Err((_, Errno::EADDRINUSE)) | Err((Step::Connect, Errno::EADDRNOTAVAIL)) => {}
             Err((Step::Bind, Errno::EACCES)) => break,
             Err(failed) => return Err(failed),
@@ -33,7 +33,8 @@ fn connect_from(from: SocketAddr, to: SocketAddr, options: &Options) -> Result<S
         socket.set_reuse_address(true).map_err(at(Step::Bind))?;
     }
     socket.bind(&SockAddr::from(from)).map_err(at(Step::Bind))?;
-    // Buffer sizes determine the window that the first segment offers.
+    // Set before connecting, because buffer sizes determine the window that the first segment
+    // offers.
     tune(&socket, options).map_err(|errno| (Step::Bind, errno))?;
     match socket.connect(&SockAddr::from(to)).map_err(|error| errno(&error)) {
         Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(socket),

@@ -67,7 +67,7 @@ impl Listener for Listening {
             },
             Err(Errno::EAGAIN) => Accepted::Nobody,
             Err(errno) if is_of_the_connection(errno) => Accepted::Gone,
-            // Any other error may persist: immediate retries would never end.
+            // Any other error may persist, so retries without a pause would never end.
             Err(errno) => Accepted::Exhausted(errno),
         }
     }
@@ -96,10 +96,11 @@ fn is_of_the_connection(errno: Errno) -> bool {
 mod tests {
     use super::*;
 
-    /// Otherwise a listener that can never accept again would be retried without end.
+    /// An error that persists must not be mistaken for one of a waiting connection: the listener
+    /// would be retried without end.
     #[test]
     fn an_error_that_lasts_is_not_taken_for_the_end_of_one_connection() {
-        // The socket does not listen: EINVAL, each time.
+        // A socket that does not listen returns EINVAL each time.
         let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), None).unwrap();
         let listening = Listening { socket, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
         for _ in 0..2 {

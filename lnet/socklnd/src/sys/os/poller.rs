@@ -8,7 +8,7 @@ use nlx_sync::{Bell, poll_cards};
 
 use crate::sys::{EVENTS_MAX, Events, Handle, Poller, Readiness};
 
-/// The key of the wake-up itself; no other descriptor has it.
+/// The event key of the wake-up; no watched descriptor has it.
 const WAKE: u64 = u64::MAX;
 
 /// An epoll set that also watches an eventfd for the wake-up.
@@ -40,7 +40,7 @@ impl Poller for Epolled {
 
     fn delete(&self, handle: Handle<'_>) {
         if let Handle::Fd(fd) = handle {
-            // Fails only for a socket that is not watched.
+            // The call fails only for a socket that is not watched.
             let _ = self.epoll.delete(fd);
         }
     }
@@ -54,9 +54,9 @@ impl Poller for Epolled {
         }
     }
 
-    /// The eventfd is never read: each ring is a new edge.
+    /// Rings the eventfd. It is never read: each ring is a new edge for epoll.
     fn wake(&self) {
-        // An eventfd returns no error here.
+        // Ringing an eventfd cannot fail here.
         let _ = self.wake.ring();
     }
 

@@ -51,17 +51,17 @@ impl Stream for Socket {
     }
 
     fn acknowledge_now(&self) {
-        // On an error acknowledgements leave a little later.
+        // If this fails, acknowledgements leave a little later.
         let _ = self.set_tcp_quickack(true);
     }
 
     fn shutdown(&self) {
-        // Fails if the other side has already ended the connection.
+        // The call fails if the other side has already ended the connection.
         let _ = Socket::shutdown(self, Shutdown::Both);
     }
 
     fn limit_unacked(&self, seconds: u32) {
-        // Does not fail on a TCP socket.
+        // The call does not fail on a TCP socket.
         let _ = self.set_tcp_user_timeout(Some(Duration::from_secs(u64::from(seconds))));
     }
 
@@ -87,7 +87,8 @@ thread_local! {
     static JOINED: RefCell<[u8; JOINED_MAX]> = const { RefCell::new([0; JOINED_MAX]) };
 }
 
-/// Returns the total length of the pieces if joining them into one costs less.
+/// Returns the total length of the pieces if joining them into one costs less than passing them
+/// separately; otherwise `None`.
 fn length_to_join(pieces: &[Part<'_>]) -> Option<usize> {
     let most = JOINED_MAX.min(pieces.len() * JOINED_EACH);
     let add = |length: usize, piece: &Part<'_>| Some(length + piece.len()).filter(|&length| length <= most);
