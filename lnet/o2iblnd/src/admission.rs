@@ -13,8 +13,9 @@ use crate::links::LINKS_MAX;
 /// address is one peer.
 pub(crate) const BOUNDS: Bounds = Bounds {
     all: usize::MAX,
-    // An attempt ends when it is established, or after a quarter of `timeout`. After a restart a
-    // thousand peers may connect at once; with the default tunables they take some 130 MiB.
+    // An opening connection leaves the count when it is established, or after a quarter of
+    // `timeout`. After a restart a thousand peers may connect at once; with the default tunables
+    // they take some 130 MiB.
     opening: 1024,
     opening_of_address: LINKS_MAX,
     of_address: LINKS_MAX,

@@ -12,7 +12,8 @@ use crate::transmit::TransmitBuffers;
 /// Marks the ids of receives; the other bits are the buffer's index. Ids of sends have 48 bits.
 const RECEIVE: u64 = 1 << 63;
 
-/// The message buffers of a connection that is being opened.
+/// The message buffers of a connection that is being opened, before they are divided into receive
+/// and transmit buffers.
 pub(crate) struct Buffers {
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) receive: ReceiveBuffers,

@@ -1,4 +1,4 @@
-//! The tunables.
+//! The tunables of the verbs LND and of its NIs.
 
 use lnet_api::MAX_SHARDS;
 
@@ -26,7 +26,7 @@ pub struct O2ibConfig {
     /// The port of the connection manager on which this node listens and to which it connects
     /// (`service`).
     pub service: u16,
-    /// Whether own messages carry a checksum, and those of received messages are verified if they
+    /// True if own messages carry a checksum, and those of received messages are verified if they
     /// carry one (`cksum`). Kernels disagree on the sum (lnet-wire 32): off by default.
     pub cksum: bool,
     /// Seconds that a message may wait, be in flight, or wait for its completion before its
@@ -54,9 +54,9 @@ pub struct O2ibConfig {
     pub rnr_retry_count: u8,
     /// Seconds without a message to a peer after which a NOOP is sent (`keepalive`).
     pub keepalive_s: u32,
-    /// Whether peers must connect from a port below 1024 (`require_privileged_port`).
+    /// True if peers must connect from a port below 1024 (`require_privileged_port`).
     pub require_privileged_port: bool,
-    /// Whether this node connects from such a port (`use_privileged_port`). Without the permission,
+    /// True if this node connects from such a port (`use_privileged_port`). Without the permission,
     /// it uses any port.
     pub use_privileged_port: bool,
     /// Pieces of memory per work request (`wrq_sge`), limited by the device and by
@@ -68,7 +68,7 @@ pub struct O2ibConfig {
     pub partitions: usize,
     /// The partitions' memory: a shard's data lies near its partition (S-305).
     pub memory: PartitionMemory,
-    /// Whether peers may connect. A node that only sends requests needs no port to listen on; LNet
+    /// True if peers may connect. A node that only sends requests needs no port to listen on; LNet
     /// has no such tunable.
     pub listens: bool,
     /// Limits on messages on lazy portals that are taken into memory (`held_peer_kb`, `held_kb`,
@@ -163,7 +163,7 @@ impl Config for O2ibConfig {
 }
 
 impl O2ibConfig {
-    /// Returns the parameters of the connection manager.
+    /// Returns the options of a connection for the connection manager.
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let O2ibConfig { retry_count, rnr_retry_count, .. } = *self;
         ConnectOptions { retry_count, rnr_retry_count }

@@ -3,9 +3,9 @@
 //!
 //! [`Conn`] keeps the credits of both sides, the three queues of messages, and a table of the
 //! operations under way. With each operation it keeps an item of the driver's, a `T`, which it
-//! returns to the driver exactly once. It says which message to emit ([`Conn::next`]) and what a
-//! received message means ([`Conn::received`]); the driver emits, posts, receives and writes. All
-//! tables are allocated when the connection is made; nothing is allocated afterwards.
+//! returns to the driver exactly once. It decides which message to emit ([`Conn::next`]) and
+//! interprets received messages ([`Conn::received`]); the driver emits, posts, receives and writes.
+//! All tables are allocated when the connection is made; nothing is allocated afterwards.
 //!
 //! | operation | messages | its item is returned |
 //! | --- | --- | --- |
@@ -97,15 +97,15 @@ pub struct Conn<T> {
     /// Set when a NOOP must show that this side lives, also if no other rule asks for one; sending
     /// any message clears it.
     shows_life: bool,
-    /// NOOPs sent since a message was last received. A peer that has stopped has buffers for two:
-    /// one may show that this side lives; the other one is for credits, without which the peer may
-    /// be unable to send.
+    /// NOOPs sent since a message was last received. A peer whose program has stopped has receive
+    /// buffers for two NOOPs. One may show that this side lives; the other returns credits, without
+    /// which the peer may be unable to send.
     noops_since_received: u8,
     own: u16,
     /// Number of steps of own operations: messages posted, sends completed, answers received.
     steps: u64,
     last_sent_ns: u64,
-    /// No deadline is earlier than this one.
+    /// A lower bound of all deadlines, in nanoseconds.
     earliest_ns: u64,
 }
 
@@ -133,7 +133,7 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Returns the size in bytes of its tables and queues.
+    /// Returns the size in bytes of the tables and queues of a connection with these limits.
     pub(crate) fn table_bytes(limits: &Limits) -> usize {
         let operations = usize::from(limits.operations());
         let queues = 3 * operations * size_of::<Key>();
@@ -197,15 +197,15 @@ impl<T> Conn<T> {
     }
 
     /// Gives up an own PUT that the peer has not answered, and returns its item: no payload has
-    /// been sent. If the peer then asks for the payload, it gets PUT_DONE with an error.
+    /// been sent. If the peer requests the payload after this, it gets PUT_DONE with an error.
     pub fn abandon(&mut self) -> Option<T> {
         let slot = self.table.live_mut().find(|slot| slot.is_unanswered(MessageKind::PutReq))?;
         slot.deadline_ns = u64::MAX;
         slot.item.take()
     }
 
-    /// Returns whether an own GET waits for its answer: until then the peer may write into its
-    /// memory.
+    /// Returns whether an own GET waits for its answer. Until the answer arrives, the peer may
+    /// write into the GET's memory.
     #[must_use]
     pub fn awaits_data(&self) -> bool {
         self.table.live().any(|slot| slot.is_unanswered(MessageKind::GetReq))
@@ -229,8 +229,8 @@ impl<T> Conn<T> {
     }
 
     /// Makes [`Conn::next`] return a NOOP if it has no other message, so that the peer sees that
-    /// this side lives. It returns at most one until the next message is received: a peer that has
-    /// stopped has no buffers for more.
+    /// this side lives. [`Conn::next`] returns at most one such NOOP until the next message is
+    /// received, as a peer whose program has stopped has no buffers for more.
     pub fn show_life(&mut self) {
         self.shows_life = true;
     }
@@ -309,7 +309,7 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Notes that the buffer of a received message has been posted again.
+    /// Records that the buffer of a received message has been posted again.
     pub fn reposted(&mut self, receipt: Receipt) {
         match receipt {
             Receipt::Plain => {}
@@ -347,8 +347,8 @@ impl<T> Conn<T> {
         matches!(slot.state, OpState::Asking(_)).then(|| slot.item.take())?
     }
 
-    /// Answers a PUT_REQ with PUT_ACK: `length` bytes are wanted, at the addresses of the item's
-    /// descriptor.
+    /// Answers a PUT_REQ with PUT_ACK: the peer is to write `length` bytes to the addresses in the
+    /// item's descriptor.
     ///
     /// # Errors
     /// [`ConnError::Gone`].
@@ -362,7 +362,7 @@ impl<T> Conn<T> {
     }
 
     /// Answers a PUT_REQ with PUT_NAK: nothing is wanted, or the payload cannot be taken. Returns
-    /// the item, if there is one: it is not needed any more.
+    /// the item, if the operation has one, as the connection does not need it any more.
     ///
     /// # Errors
     /// [`ConnError::Gone`].
@@ -389,7 +389,7 @@ impl<T> Conn<T> {
     ///
     /// # Errors
     /// [`ConnError::Gone`], [`ConnError::Chain`], and [`ConnError::Status`] for more bytes than the
-    /// peer asked for.
+    /// peer has requested.
     pub fn done(
         &mut self,
         key: Key,
@@ -443,12 +443,13 @@ impl<T> Conn<T> {
         })
     }
 
-    /// Returns a number that grows with each step of an own operation, if own operations wait for
-    /// the peer or its device. The peer's requests and their answers do not count as progress.
+    /// Returns the number of steps of own operations, which grows with each step; `None` if no own
+    /// operation waits for the peer or its device. The peer's requests and their answers do not
+    /// count as progress.
     #[must_use]
     pub fn progress(&self) -> Option<u64> {
-        // A `Wanted` operation waits for this side; an operation without an item has been
-        // abandoned.
+        // A `Wanted` operation waits for this side, not for the peer; an operation without an item
+        // has been abandoned.
         let is_awaited =
             |slot: &table::OpSlot<T>| slot.own && slot.state != OpState::Wanted && slot.item.is_some();
         self.table.live().any(is_awaited).then_some(self.steps)
@@ -488,9 +489,9 @@ impl<T> Conn<T> {
         }
     }
 
-    /// Ends the connection and returns all items: with ECONNABORTED if no message of the operation
-    /// was ever posted, with EIO otherwise. The peer may write into memory that was described to it
-    /// until the queue pair is destroyed.
+    /// Ends the connection and returns all items: each with ECONNABORTED if no message of its
+    /// operation was ever posted, otherwise with EIO. The peer may write into memory that was
+    /// described to it until the queue pair is destroyed.
     pub fn close(self) -> impl Iterator<Item = Ended<T>> {
         self.table.into_items()
     }

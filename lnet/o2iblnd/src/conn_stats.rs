@@ -9,7 +9,7 @@ pub struct ConnStats {
     pub peers: usize,
     /// Connections in use, without those that are being opened.
     pub connections: usize,
-    /// Operations under way or queued on them, of both sides.
+    /// Operations under way or queued on the connections, of both sides.
     pub operations: usize,
     /// Sum of all connections' queue depths. While nothing is under way, `reserved` is equal to it,
     /// and so is the sum of this node's `credits` and the credits that its peers owe.
@@ -29,7 +29,8 @@ pub struct ConnStats {
 }
 
 impl From<&Shared> for ConnStats {
-    /// Takes time linear in the number of peers and in the capacity of their connections.
+    /// Counts all connections. Takes time linear in the number of peers and in the capacity of
+    /// their connections.
     fn from(shared: &Shared) -> ConnStats {
         let mut conn_stats = ConnStats::default();
         (conn_stats.peers, conn_stats.connections) = shared.look_at_all(|state| {

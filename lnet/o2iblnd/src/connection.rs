@@ -36,7 +36,7 @@ pub struct Connection {
     pub(crate) limits: WriteLimits,
     /// Messages of at most this length are posted inline.
     pub(crate) inline: usize,
-    /// Whether own messages carry a checksum and those of received messages are verified.
+    /// True if own messages carry a checksum and those of received messages are verified.
     pub(crate) cksum: bool,
     pub(crate) state: Mutex<ConnState>,
 }
@@ -44,9 +44,9 @@ pub struct Connection {
 /// The part of a connection that changes, under its lock.
 pub(crate) struct ConnState {
     pub(crate) live: Option<LiveConn>,
-    /// Set while the driver reports received messages to the engine, after which it pumps: messages
-    /// that its thread sends meanwhile are posted then, together, with the credits of the received
-    /// messages.
+    /// Set while the driver reports received messages to the engine. Messages that the driver's
+    /// thread sends during that time are posted together at its end, with the credits of the
+    /// received messages.
     pub(crate) corked: bool,
     /// Set once the driver has been notified that the connection failed.
     pub(crate) broken: Option<Errno>,
@@ -70,7 +70,7 @@ pub(crate) struct LiveConn {
 
 /// The reason why a connection does not take a message.
 pub(crate) enum Refused {
-    /// The limit on queued own messages is reached.
+    /// The connection has its maximum number of queued own messages.
     Full,
     /// The connection has ended.
     Closed,
@@ -153,7 +153,7 @@ impl Connection {
         if let Body::Get { return_wmd, .. } = &mut header.body {
             *return_wmd = return_wmd.taking_no_refusals();
         }
-        // From here on the GET ends by `finalize_get`.
+        // From here on the GET ends by a call of `finalize_get`.
         let Some(sink) = self.ni().upcalls.sink_of_get(token) else {
             return Sent::Now(Err(Errno::ECANCELED));
         };
@@ -215,7 +215,7 @@ impl Connection {
         source.payload = tx.payload;
         self.shard().counters.tx.messages.one();
         self.prepare(&mut state, operation);
-        // The writes take longer than posting them: begin at once.
+        // Writes take longer than posting them, so they begin at once.
         self.pump(&mut state, self.shard().own.now_ns());
         Sent::Later
     }

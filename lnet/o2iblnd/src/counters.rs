@@ -13,13 +13,13 @@ lnet_lnd::counters_of_lnd! {
             writes,
             /// Calls that posted messages and writes to a device; one call may post several.
             posts,
-            /// Bytes written by RDMA, or sent, straight from their own memory.
+            /// Payload bytes written by RDMA, or sent, straight from the payload's own memory.
             bytes_direct,
-            /// Payload bytes copied into a message, with which they are sent, or into its buffer,
-            /// from which they are written.
+            /// Payload bytes copied into a message buffer: to be sent as part of the message, or to
+            /// be written by RDMA from there.
             bytes_copied,
-            /// Payload bytes copied through a bounce buffer to be written, as their memory is not
-            /// registered.
+            /// Payload bytes copied into a bounce buffer and written from there, as the payload's
+            /// memory is not registered.
             bytes_bounced,
             /// Transfers that had to wait for a bounce buffer.
             bounces_awaited,

@@ -4,12 +4,12 @@ use parking_lot::Mutex;
 
 use crate::config::NS_PER_S;
 
-/// The time after a refusal during which the device is not asked for deeper queues. Later, other
-/// queues may have been destroyed.
+/// The time after a refusal during which no deeper queues are requested from the device. Later,
+/// other queues may have been destroyed.
 const REFUSED_NS: u64 = 10 * NS_PER_S;
 
-/// The largest queue depth that an NI's device has not refused lately. Without it, each connecting
-/// peer would cause the same refusals again.
+/// The largest queue depth that an NI's device has not refused lately. Without this record, each
+/// connecting peer would cause the same refusals again.
 #[derive(Debug, Default)]
 pub(crate) struct Depths(Mutex<Depth>);
 
@@ -20,14 +20,14 @@ struct Depth {
 }
 
 impl Depths {
-    /// Returns the depth to ask the device for: `asked`, or the largest depth that the device has
-    /// not refused lately.
+    /// Returns the depth to request from the device: `asked`, or the largest depth that the device
+    /// has not refused lately if that is smaller.
     pub(crate) fn at_most(&self, asked: u16, now_ns: u64) -> u16 {
         let depth = self.0.lock();
         if now_ns < depth.until_ns { asked.min(depth.most) } else { asked }
     }
 
-    /// Notes that the device refused queues deeper than `most`.
+    /// Records that the device refused queues deeper than `most`.
     pub(crate) fn note(&self, most: u16, now_ns: u64) {
         *self.0.lock() = Depth { most, until_ns: now_ns.saturating_add(REFUSED_NS) };
     }

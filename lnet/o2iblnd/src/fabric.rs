@@ -1,19 +1,20 @@
 //! All contact with RDMA devices, behind traits: this host's ([`crate`]'s feature `verbs`), or a
 //! simulated one.
 //!
-//! The traits have the shape of verbs and of its connection manager, and nothing of LNet: a
-//! [`Fabric`] opens [`Device`]s, memory is registered with a device ([`Memory`]), a shard of the
-//! LND has a [`Channel`] that delivers its events, and an [`Endpoint`] is one connection: a queue
-//! pair with its completion queue. Nothing blocks. Numbers that a device checks itself (keys,
-//! addresses) are plain numbers here: a work request that names memory which is not, or no longer,
-//! registered fails in the device.
+//! The traits follow verbs and its connection manager, and contain nothing of LNet: a [`Fabric`]
+//! opens [`Device`]s, memory is registered with a device ([`Memory`]), a shard of the LND has a
+//! [`Channel`] that delivers its events, and an [`Endpoint`] is one connection: a queue pair with
+//! its completion queue. Nothing blocks. Numbers that a device checks itself (keys, addresses) are
+//! plain numbers here: a work request that names memory which is not, or no longer, registered
+//! fails in the device.
 //!
 //! # Memory
-//! A device reads and writes memory that Rust knows nothing of. A user of the traits must keep two
-//! rules: the region of a [`Memory`] lives at least until the [`Memory`] is dropped; and the memory
-//! that a work request names is lent to it, by the leases of `lnet-region`, until it has completed
-//! or its [`Endpoint`] is dropped. No type can enforce that, so making a real host's fabric is
-//! `unsafe`, and [`O2ibLnd::new`](crate::O2ibLnd) makes one that only the program's NIs use.
+//! A device reads and writes memory outside of Rust's borrow checking. A user of the traits must
+//! keep two rules: the region of a [`Memory`] lives at least until the [`Memory`] is dropped; and
+//! the memory that a work request names is lent to it, by the leases of `lnet-region`, until it has
+//! completed or its [`Endpoint`] is dropped. No type can enforce that, so making a real host's
+//! fabric is `unsafe`, and [`O2ibLnd::new`](crate::O2ibLnd) makes one that only the program's NIs
+//! use.
 
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -47,17 +48,17 @@ pub trait Fabric: Send + Sync {
 
 /// An open device.
 pub trait Device: Send + Sync {
-    /// Returns its name: `mlx5_0`.
+    /// Returns the device's name, such as `mlx5_0`.
     fn name(&self) -> &str;
 
     /// Returns the device's limits.
     fn limits(&self) -> &DeviceLimits;
 
-    /// Returns whether it is implemented in software (soft-RoCE, soft-iWARP): it then sends on this
-    /// host's processors, when no other thread occupies them.
+    /// Returns whether the device is implemented in software (soft-RoCE, soft-iWARP). Such a device
+    /// sends on this host's processors, when no other thread occupies them.
     fn is_program(&self) -> bool;
 
-    /// Returns whether its port is up at this moment, so that messages pass.
+    /// Returns whether the device's port is up at this moment, so that messages pass.
     fn is_up(&self) -> bool;
 
     /// Registers [`Region::extent`], the whole of a region or of its arena: until the [`Memory`] is
@@ -74,7 +75,7 @@ pub trait Device: Send + Sync {
 pub trait Memory: Send + Sync {
     /// Returns the key for this node's own work requests (`lkey`).
     fn local_key(&self) -> u32;
-    /// Returns the key with which peers write to it (`rkey`).
+    /// Returns the key with which peers write to the memory (`rkey`).
     fn remote_key(&self) -> u32;
 }
 
@@ -100,16 +101,17 @@ pub trait Channel: Send + Sync {
     /// Completions make it readable only for an armed endpoint ([`Endpoint::arm`]).
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Makes the descriptor readable: another thread has work for the driver.
+    /// Makes the descriptor readable, because another thread has work for the driver.
     fn ring(&self);
 
-    /// Returns the next event, if one is known. The first call after [`Channel::rest`] makes a
-    /// system call, as do some of the others: a thread that spins over completions, which need no
-    /// system call, may call this each time. While an event is undelivered, or `ring` has been
-    /// called since, the descriptor is readable.
+    /// Returns the next event; `None` if none is available. The first call after [`Channel::rest`]
+    /// makes a system call, as do some of the others: a thread that spins over completions, which
+    /// need no system call, may call this each time. While an event is undelivered, or `ring` has
+    /// been called since, the descriptor is readable.
     fn next(&self) -> Option<CmEvent>;
 
-    /// Notes that the driver is about to sleep on the descriptor.
+    /// Announces that the driver is about to sleep on the descriptor, so that the next call of
+    /// [`Channel::next`] makes a system call.
     fn rest(&self);
 
     /// Listens for requests to connect.
@@ -159,7 +161,7 @@ pub struct DialOptions {
     /// Time limit for resolving the peer's address, and again for resolving the route, in
     /// milliseconds.
     pub resolve_ms: u32,
-    /// The type of service.
+    /// The type of service; `None` keeps the system's default.
     pub tos: Option<u8>,
 }
 
@@ -169,9 +171,9 @@ pub type PrivateData = SmallVec<[u8; 64]>;
 
 /// An event of a [`Channel`].
 pub enum CmEvent {
-    /// A peer wants to connect.
+    /// A peer requests to connect.
     Request {
-        /// The listener that received it.
+        /// The token of the listener that received the request.
         listener: Token,
         /// The request, to be adopted or rejected; dropping it rejects it without a record.
         request: Box<dyn Request>,
@@ -194,9 +196,9 @@ pub enum CmEvent {
     Ready(Token),
     /// The state of a device has changed.
     Device {
-        /// Its name.
+        /// The name of the device.
         name: Arc<str>,
-        /// The change.
+        /// The change of its state.
         change: DeviceChange,
     },
 }
@@ -204,13 +206,13 @@ pub enum CmEvent {
 /// The reason why a connection was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rejected {
-    /// By the peer's driver (status 28), with this record.
+    /// The peer's driver rejected it (status 28), with this record.
     Record(PrivateData),
     /// The peer's connection manager still has state of an old connection (status 10).
     Stale,
     /// There is no listener (status 8), or the request was dropped without a record.
     NoListener,
-    /// Another status of the connection manager.
+    /// The connection manager reported another status.
     Other(i32),
 }
 
@@ -231,11 +233,11 @@ pub trait Listener: Send + Sync {}
 
 /// A peer's request to connect. A [`Channel`] that adopts a request downcasts it to its own type.
 pub trait Request: Any + Send {
-    /// Returns the source address.
+    /// Returns the address and port from which the peer connects.
     fn source(&self) -> SocketAddrV4;
-    /// Returns the address that the request was sent to.
+    /// Returns the address and port to which the request was sent.
     fn target(&self) -> SocketAddrV4;
-    /// Returns the CONNREQ.
+    /// Returns the private data of the request: the CONNREQ.
     fn private_data(&self) -> &[u8];
     /// Rejects the request with this record.
     fn reject(self: Box<Self>, record: &[u8]);
@@ -268,14 +270,14 @@ pub struct ConnectOptions {
 /// A connection, or one that is being opened. Dropping it destroys its queues; memory that its work
 /// requests name must stay alive until then, or until they have completed.
 pub trait Endpoint: Send + Sync {
-    /// Returns its device.
+    /// Returns the device of the connection.
     fn device(&self) -> &Arc<dyn Device>;
 
     /// Makes the completion queue and the queue pair, once; returns the sizes that the device
-    /// really made, which are at least those asked for, except `inline`.
+    /// really made, which are at least the requested ones, except `inline`.
     ///
     /// # Errors
-    /// ENOMEM or EINVAL if the device cannot make them: the caller asks for less.
+    /// ENOMEM or EINVAL if the device cannot make them: the caller may request smaller ones.
     fn make_queues(&mut self, sizes: &QueueSizes) -> Result<QueueSizes, FabricError>;
 
     /// Active side, after [`CmEvent::Resolved`]: sends the request to the peer.
@@ -319,14 +321,14 @@ pub trait Endpoint: Send + Sync {
     /// The index of the first that was not posted, and its error.
     fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError>;
 
-    /// Takes the available completions, as far as `done` has room.
+    /// Adds the available completions to `done`, as far as it has room.
     ///
     /// # Errors
     /// The completion queue has broken.
     fn poll(&self, done: &mut Completions) -> Result<(), Errno>;
 
     /// Arms the completion queue: the channel delivers [`CmEvent::Ready`] for the next completion,
-    /// but not for one before the call. So the caller must poll again after arming.
+    /// but not for a completion before the call. So the caller must poll again after arming.
     ///
     /// # Errors
     /// The system's error.
@@ -336,36 +338,36 @@ pub trait Endpoint: Send + Sync {
 /// A piece of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Piece {
-    /// Its address in this process.
+    /// The address in this process.
     pub address: u64,
     /// Length in bytes.
     pub length: u32,
-    /// The local key of its registration.
+    /// The local key (`lkey`) of the registration.
     pub key: u32,
 }
 
-/// A buffer to receive into.
+/// A work request to receive into a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveWork {
-    /// The id that its completion has.
+    /// The id that the completion will have.
     pub id: u64,
-    /// The memory.
+    /// The memory to receive into.
     pub piece: Piece,
 }
 
-/// A send or write.
+/// A work request to send a message, or to write by RDMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWork<'a> {
-    /// The id that its completion has.
+    /// The id that the completion will have.
     pub id: u64,
-    /// The memory, in order.
+    /// The memory to send, in order.
     pub pieces: &'a [Piece],
-    /// The operation.
+    /// The operation, with the target of a write.
     pub kind: SendKind,
-    /// Whether it reports a successful completion. A failed work request always reports, and so do
-    /// all behind it.
+    /// True if a successful completion is reported. A failed work request is always reported, and
+    /// so are all behind it.
     pub signalled: bool,
-    /// Whether the call copies the bytes: the memory, which must be registered like any other, is
+    /// True if the call copies the bytes. The memory, which must be registered like any other, is
     /// free when the call returns.
     pub inline: bool,
 }
@@ -379,7 +381,7 @@ pub enum SendKind {
     Write {
         /// The address in the peer's process.
         address: u64,
-        /// The remote key of its registration.
+        /// The remote key (`rkey`) of the peer's registration.
         key: u32,
     },
 }
@@ -390,7 +392,7 @@ pub enum SendKind {
 pub struct PostError {
     /// The index in the chain: the work requests before it are posted.
     pub place: usize,
-    /// The error.
+    /// The errno that the device's driver returned.
     pub errno: Errno,
 }
 
@@ -408,14 +410,14 @@ pub struct Completion {
     pub id: u64,
     /// Bytes received; 0 for a send.
     pub length: u32,
-    /// The result.
+    /// The result of the work request.
     pub status: Result<(), WorkError>,
 }
 
 /// The reason why a work request failed: the status of verbs (`ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkError {
-    /// It was not carried out, as its connection has ended (5).
+    /// The work request was not carried out, as its connection has ended (5).
     Flushed,
     /// The peer did not answer (12).
     RetriesExceeded,
@@ -423,7 +425,7 @@ pub enum WorkError {
     NoReceiver,
     /// The peer refused the access: the address or key is not registered there (10).
     RemoteAccess,
-    /// Another status.
+    /// Another status of verbs.
     Other(u32),
 }
 
@@ -431,8 +433,8 @@ pub enum WorkError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {errno}")]
 pub struct FabricError {
-    /// The object, the step, and what to do.
+    /// The object, the failed step, and the remedy.
     pub what: String,
-    /// The errno.
+    /// The errno that messages or the NI fail with.
     pub errno: Errno,
 }

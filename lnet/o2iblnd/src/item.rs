@@ -14,7 +14,8 @@ use crate::memory::Bounce;
 use crate::o2ib::Request;
 use crate::writes::FragmentList;
 
-/// The context of a receive that needs no name: its answer is an ordinary message.
+/// The context of a receive to which the engine needs no name, because the answer is an ordinary
+/// message.
 pub(crate) const UNNAMED: RxContext = RxContext(u64::MAX);
 
 /// Memory of this node or of the peer, as a descriptor describes it.
@@ -29,12 +30,12 @@ impl Described {
         Described { key: descriptor.key, fragments: descriptor.fragments().collect() }
     }
 
-    /// Returns the descriptor for a message.
+    /// Returns the descriptor for a message to the peer.
     pub(crate) fn descriptor(&self) -> Result<Descriptor<'_>, ProtoError> {
         Descriptor::new(self.key, &self.fragments)
     }
 
-    /// Returns its fragments up to `bytes` bytes.
+    /// Returns the first fragments, up to `bytes` bytes in total.
     pub(crate) fn first(&self, bytes: u32) -> impl Iterator<Item = lnet_proto::ib::Fragment> {
         let mut left = bytes;
         self.fragments.iter().map_while(move |fragment| {
@@ -47,27 +48,28 @@ impl Described {
 
 /// The driver's data of an operation. Dropping it returns its leases.
 pub(crate) enum Item {
-    /// An own message: IMMEDIATE or PUT_REQ.
+    /// The item of an own message: IMMEDIATE or PUT_REQ.
     Send { token: TxToken, header: Header, source: PayloadSource },
-    /// An own GET, whose data the peer writes into the sink.
+    /// The item of an own GET, whose data the peer writes into the sink.
     Get { token: TxToken, header: Header, sink: Sink },
-    /// A PUT_REQ of the peer's whose payload is wanted.
+    /// The item of a PUT_REQ of the peer whose payload is wanted.
     Receive { receiver: PayloadReceiver, sink: Sink },
-    /// A GET_REQ of the peer's, with its REPLY once the engine has sent it.
+    /// The item of a GET_REQ of the peer, with the REPLY once the engine has sent it.
     Reply { token: Option<TxToken>, source: PayloadSource },
 }
 
-/// The receiver of a payload of the peer's.
+/// The receiver of a payload that the peer sends.
 #[derive(Clone, Copy)]
 pub(crate) enum PayloadReceiver {
-    /// The engine.
+    /// The engine, by its token.
     Engine(RxToken),
-    /// A held message that is copied into memory, by its name.
+    /// A held message that is copied into memory, by the message's name.
     Memory(Key),
 }
 
 impl PayloadReceiver {
-    /// Reports that the payload does not arrive because of an error, or that none is wanted.
+    /// Reports to the receiver that the payload does not arrive because of an error, or that none
+    /// is wanted.
     pub(crate) fn ended(self, conn: &Connection, outcome: Result<(), Errno>) {
         match self {
             PayloadReceiver::Engine(token) => conn.ni().upcalls.finalize_rx(token, outcome),
@@ -83,15 +85,15 @@ impl PayloadReceiver {
 #[derive(Default)]
 pub(crate) struct PayloadSource {
     pub(crate) payload: Option<ReadVec>,
-    /// The memory to write to.
+    /// The peer's memory, to which the payload is written.
     pub(crate) target: Described,
-    /// The number of bytes.
+    /// The number of bytes to write.
     pub(crate) bytes: u32,
-    /// The memory to write from.
+    /// The memory from which the payload is written.
     pub(crate) memory: SourceMemory,
 }
 
-/// The memory that a payload is written from.
+/// The memory from which a payload is written.
 #[derive(Default)]
 pub(crate) enum SourceMemory {
     /// The payload's own memory.
@@ -100,17 +102,17 @@ pub(crate) enum SourceMemory {
     /// A copy in a bounce buffer, as the payload's memory cannot be registered, or would need more
     /// writes than the peers have agreed on.
     Bounce(Bounce),
-    /// A copy in the buffer of the message that follows, for payloads that are too small to be
-    /// worth a bounce buffer.
+    /// A copy in the buffer of the message that follows, for payloads that are too small for the
+    /// cost of a bounce buffer.
     Message,
 }
 
-/// Memory that the peer writes into.
+/// Memory into which the peer writes.
 pub(crate) struct Sink {
     pub(crate) vec: WriteVec,
     /// The description that is sent to the peer.
     pub(crate) described: Described,
-    /// The bounce buffer that the peer writes into, if not directly.
+    /// The bounce buffer into which the peer writes; `None` if it writes directly.
     pub(crate) bounce: Option<Bounce>,
 }
 
@@ -122,7 +124,7 @@ impl Sink {
     }
 }
 
-/// Marks the names of GETs. The bit belongs to no shard's number ([`Key`]), so that no GET has the
+/// Marks the names of GETs. No shard's number in a [`Key`] has this bit, so that no GET has the
 /// name of a held message.
 const GET: u64 = 0x80 << 24;
 const _: () = assert!(lnet_api::MAX_SHARDS <= 0x80, "a shard has no number with this bit");
@@ -132,7 +134,7 @@ pub(crate) fn name_of_get(key: Key) -> RxContext {
     RxContext(key.0 | GET)
 }
 
-/// Returns the key of the GET that is answered; `None` if it has no name.
+/// Returns the key of the GET that an answer belongs to; `None` if the name is that of no GET.
 pub(crate) fn get_of_name(name: RxContext) -> Option<Key> {
     (name != UNNAMED).then_some(Key(name.0 & !GET))
 }
@@ -145,9 +147,9 @@ pub(crate) struct AskedGet {
 
 /// A message that the engine holds back.
 pub enum HeldMessage {
-    /// Its payload is in this receive buffer.
+    /// An IMMEDIATE, whose payload is in this receive buffer.
     Immediate { buffer: usize, receipt: Receipt, payload: usize },
-    /// Its payload has been announced.
+    /// A PUT_REQ, which announces a payload.
     PutReq { operation: OpKey, payload: u32 },
 }
 

@@ -43,15 +43,15 @@ pub const LINKS_MAX: usize = 254;
 /// the set stays incomplete.
 const FAILURES_MAX: u32 = 3;
 
-/// An attempt of either side.
+/// An attempt, of either side, to open a connection.
 #[derive(Debug)]
 struct PendingLink {
     id: LinkId,
     deadline_ns: u64,
-    /// Whether this side makes it.
+    /// True if this side makes the attempt.
     own: bool,
     tries: u32,
-    /// The try under way.
+    /// The handshake of the try under way.
     connector: Option<Connector>,
 }
 
@@ -69,9 +69,9 @@ pub struct Links {
     own: End,
     peer: Nid,
     bounds: Bounds,
-    /// The parameters that this NI asks for by default.
+    /// The parameters that this NI requests by default.
     configured: ConnParams,
-    /// The parameters that this NI asks this peer for.
+    /// The parameters that this NI requests from this peer.
     params: ConnParams,
     /// The peer's version and incarnation, as of the live connections.
     life: Option<Known>,
@@ -79,7 +79,7 @@ pub struct Links {
     learnt_stamp: u64,
     pending: Vec<PendingLink>,
     live: Vec<LiveLink>,
-    /// Index of the connection that the last message was sent on.
+    /// Index of the connection on which the last message was sent.
     turn: usize,
     last_id: u32,
     /// Set while this side completes the set of connections.
@@ -101,7 +101,8 @@ impl lnet_lnd::protocol::Links for Links {
         }
     }
 
-    /// Returns whether there is no connection, no attempt, and no pause to remember.
+    /// Returns whether the state has no connection, no attempt and no pause, so that it equals a
+    /// new one.
     fn is_forgettable(&self, now_ns: u64) -> bool {
         self.live.is_empty() && self.pending.is_empty() && self.pace.pause(now_ns).is_none()
     }
@@ -109,7 +110,7 @@ impl lnet_lnd::protocol::Links for Links {
 
 impl Links {
     /// Creates the state of a peer without connections. `configured` are the parameters that the NI
-    /// asks for: its `peer_credits`, 257 fragments, 4096 bytes.
+    /// requests: its `peer_credits`, 257 fragments, 4096 bytes.
     #[must_use]
     pub fn new(own: End, peer: Nid, configured: ConnParams, bounds: Bounds) -> Links {
         Links {
@@ -137,7 +138,7 @@ impl Links {
         let needed = waiting && self.live.is_empty();
         let incoming = self.pending.iter().any(|pending| !pending.own);
         let there = self.live.len() + self.pending.len();
-        // While the peer's own connection is being made, messages wait for that one.
+        // While the peer's own connection is being made, messages wait for it.
         if there >= self.wanted() || !(self.active || needed) || (needed && incoming) {
             return Next::Nothing;
         }
@@ -154,15 +155,15 @@ impl Links {
         self.pend(true, now_ns)
     }
 
-    /// Returns the parameters for which to make the queues of an own attempt.
+    /// Returns the parameters with which to make the queues of an own attempt.
     #[must_use]
     pub fn params(&self) -> ConnParams {
         self.params
     }
 
     /// Returns the CONNREQ of an own attempt. `made` are the parameters of the queues that the
-    /// device could make for [`Links::params`]. They are not remembered: at another time the device
-    /// may make larger ones.
+    /// device could make for [`Links::params`]. These are not recorded, as the device may make
+    /// larger ones later.
     ///
     /// # Errors
     /// Those of [`Connector::new`]; the caller must end the attempt.
@@ -190,7 +191,7 @@ impl Links {
         connector.and_then(|pending| pending.connector.as_ref()).ok_or_else(gone)?.accepted(private_data)
     }
 
-    /// Notes that an attempt of either side has become a connection to the incarnation `life` of
+    /// Records that an attempt of either side has become a connection to the incarnation `life` of
     /// the peer. Returns `true` if the caller must close all other connections, as they belong to
     /// another incarnation.
     #[must_use]
@@ -250,7 +251,7 @@ impl Links {
         }
     }
 
-    /// Notes that an attempt of either side has failed, or that the caller has ended it.
+    /// Records that an attempt of either side has failed, or that the caller has ended it.
     pub fn failed(&mut self, id: LinkId, now_ns: u64) -> Outcome {
         let Some(pending) = self.take(id) else { return Outcome::GoOn };
         if pending.own {
@@ -264,8 +265,8 @@ impl Links {
             return Outcome::GoOn;
         }
         self.rest_if_idle();
-        // Messages did not depend on the peer's attempt, or if they waited for it, `next` begins an
-        // own one.
+        // No message depends on the peer's attempt: if messages waited for it, `next` begins an own
+        // one.
         if pending.own && self.pending.is_empty() { Outcome::Failed } else { Outcome::GoOn }
     }
 
@@ -305,7 +306,7 @@ impl Links {
         Some(self.live[turn].id)
     }
 
-    /// Notes that a connection has ended.
+    /// Records that a connection has ended.
     pub fn lost(&mut self, id: LinkId, now_ns: u64) {
         let Some(at) = self.live.iter().position(|live| live.id == id) else { return };
         let live = self.live.remove(at);
@@ -313,7 +314,7 @@ impl Links {
             self.pace.lost(live.since_ns, now_ns);
         }
         if !self.live.is_empty() {
-            // The side that opened the connection replaces it.
+            // This side opened the connection, so it replaces it.
             self.active |= live.own;
             return;
         }
@@ -372,8 +373,8 @@ impl Links {
     fn learn(&mut self, changed: &Attempt) -> bool {
         let stamp = changed.peer.stamp;
         let restarted = self.life.is_some_and(|life| stamp != 0 && life.stamp != stamp);
-        // A new incarnation may have other limits. Attempts that began together may have learnt
-        // different things.
+        // A new incarnation may have other limits, and attempts that began together may have
+        // received different ones.
         let known = self.params;
         self.learnt_stamp = stamp;
         self.params = match restarted {

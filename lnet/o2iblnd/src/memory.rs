@@ -32,24 +32,23 @@ use crate::writes::fragments;
 const SLOT: LndSlot = LndSlot::new(1).expect("a slot");
 
 /// The shortest memory that is registered, one page. Shorter memory is copied unless it is
-/// registered already: registration works on pages, and each of the short pieces would need a
-/// registration.
+/// registered already: a registration covers whole pages, and each short piece would need one.
 const REGISTERED_MIN: usize = 4096;
 
-/// The maximum number of devices that know one region: more than a host has. Removed devices count
-/// until the region is freed.
+/// The maximum number of devices with which one region is registered: more than a host has. Removed
+/// devices count until the region is freed.
 const DEVICES_MAX: usize = 16;
 
-/// The time after which memory that a device has refused is offered to it again. By then other
-/// memory may have been freed, or the limit raised; one refusal in this time costs nothing
-/// noticeable.
+/// The time after which memory that a device has refused is offered to it again. After that time
+/// other memory may have been freed, or the limit raised; one refusal in this time has no
+/// noticeable cost.
 const REFUSED_NS: u64 = 10 * NS_PER_S;
 
 /// The registrations of one region or arena with the devices.
 #[derive(Default)]
 struct Known {
     by: Mutex<SmallVec<[KnownBy; 2]>>,
-    /// Held during a registration; existing ones can be looked up meanwhile.
+    /// Held during a registration. Existing registrations can be looked up during that time.
     registering: Mutex<()>,
 }
 
@@ -59,7 +58,7 @@ struct KnownBy {
     device: Weak<dyn Device>,
     local: Option<Arc<dyn Memory>>,
     remote: Option<Arc<dyn Memory>>,
-    /// The device has refused the memory, and is not asked again before this time.
+    /// The device has refused the memory, and none is offered to it before this time.
     refused_until_ns: u64,
 }
 
@@ -90,7 +89,7 @@ impl Known {
         }
     }
 
-    /// Notes the device's answer to a registration.
+    /// Records the device's answer to a registration.
     fn note(
         &self,
         device: &Arc<dyn Device>,
@@ -138,8 +137,8 @@ impl KnownBy {
 }
 
 /// Registers a region, or its arena, with the device of an NI, if it is not registered yet; the
-/// registration ends with the region or arena. If the device refuses, the memory is copied, and the
-/// device is asked again [later](REFUSED_NS).
+/// registration ends with the region or arena. If the device refuses, the memory is copied, and is
+/// offered to the device again [later](REFUSED_NS).
 pub(crate) fn register(ni: &Ni, region: &Region, by: Accessor, now_ns: u64) {
     if let Some(known) = Known::of(region) {
         register_known(ni, region, known, by, now_ns);
@@ -153,7 +152,7 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: Accessor, now_ns:
         return;
     }
     let _alone = known.registering.lock();
-    // Another thread may have registered it meanwhile.
+    // Another thread may have registered the memory before this one got the lock.
     if !known.is_wanted(device, by, now_ns) {
         return;
     }
@@ -259,7 +258,8 @@ impl Undescribed {
     }
 }
 
-/// Describes the first bytes of a sink for a descriptor: one key, and at most `most` fragments.
+/// Returns the description of a sink's first bytes for a descriptor: one key, and at most `most`
+/// fragments.
 ///
 /// # Errors
 /// [`Undescribed`].
@@ -307,7 +307,7 @@ pub(crate) fn warn_failed(conn: &Connection, reason: &dyn std::fmt::Display, err
 pub(crate) struct Bounce {
     pool: Arc<Pool>,
     index: usize,
-    /// The peer whose transfer uses it.
+    /// The peer whose transfer uses the buffer.
     nid: Nid,
     bytes: usize,
     /// The lease on the buffer.
@@ -336,19 +336,19 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Buffers {
     made: Option<Made>,
-    /// The device has refused all memory for the pool, and is not asked again before this time.
+    /// The device has refused all memory for the pool, and is offered none before this time.
     refused_until_ns: u64,
     free: Vec<usize>,
-    /// The peers that the other buffers are in use for.
+    /// The peers for whose transfers buffers are in use, one entry per buffer.
     held: Vec<Nid>,
     /// The waiters, in order of arrival.
     waiting: VecDeque<Waiting>,
 }
 
 impl Buffers {
-    /// Returns whether a peer may have another buffer: only if it holds fewer buffers than are
-    /// free. So a peer that returns none gets at most half of the buffers, and the last free buffer
-    /// goes only to a peer that holds none.
+    /// Returns whether a peer may have another buffer: it must hold fewer buffers than are free. So
+    /// a peer that returns none gets at most half of the buffers, and the last free buffer goes
+    /// only to a peer that holds none.
     fn has_one_for(&self, nid: Nid) -> bool {
         self.held.iter().filter(|holder| **holder == nid).count() < self.free.len()
     }
@@ -359,8 +359,9 @@ struct Waiting {
     id: WaiterId,
     nid: Nid,
     until_ns: u64,
-    /// `None` once the waiter has been notified of a free buffer and has not tried to take it yet.
-    /// If another operation takes the buffer first, the waiter keeps its position in the queue.
+    /// The waiter; `None` while it has been notified of a free buffer and has not tried to take it
+    /// yet. If another operation takes the buffer first, the waiter keeps its position in the
+    /// queue.
     waiter: Option<Waiter>,
 }
 
@@ -408,7 +409,7 @@ impl Waiter {
         }
     }
 
-    /// Asks the driver to retry the waiter: a buffer is free.
+    /// Requests the driver to retry the waiter, because a buffer is free.
     fn notify(self) {
         match self {
             Waiter::Operation(conn, operation) => {
@@ -424,11 +425,11 @@ impl Waiter {
 
 /// The result of a request for a bounce buffer.
 pub(crate) enum Taken {
-    /// A buffer.
+    /// A buffer was free.
     Bounce(Bounce, Waiter),
-    /// All are in use: the waiter is queued, and notified when one is free.
+    /// All buffers are in use: the waiter is queued, and notified when one is free.
     Later,
-    /// There is none: the device refuses the memory.
+    /// There is no buffer, because the device refuses the memory.
     Never(Waiter),
 }
 
@@ -448,7 +449,7 @@ impl Pool {
     ) -> Taken {
         let mut buffers = self.buffers.lock();
         if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
-            // The pool is shared by all partitions.
+            // The memory is spread over all partitions, because they share the pool.
             buffers.made = self.memory.near(None, || Made::new(device, self.by));
             buffers.free = (0..buffers.made.as_ref().map_or(0, |made| made.count)).collect();
             buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
@@ -460,8 +461,8 @@ impl Pool {
         let queued = buffers.waiting.iter().position(|waiting| waiting.id == id);
         let index = if buffers.has_one_for(nid) { buffers.free.pop() } else { None };
         let Some(index) = index else {
-            // The wait takes at most half of the connection's timeout, so that it does not close
-            // the connection.
+            // The wait takes at most half of the connection's timeout, so that the timeout does not
+            // close the connection.
             let until_ns = now_ns.saturating_add(waiter.conn().ni().timeout_ns / 2);
             match queued.and_then(|at| buffers.waiting.get_mut(at)) {
                 Some(waiting) => waiting.waiter = Some(waiter),
@@ -492,7 +493,7 @@ impl Pool {
         Taken::Bounce(bounce, waiter)
     }
 
-    /// Notifies the first waiter for which a buffer is free, if any. To be called when the waiter
+    /// Notifies the first waiter for which a buffer is free, if any. Must be called when the waiter
     /// that was notified last has taken its buffer, has gone, or no longer needs one.
     pub(crate) fn pass_on(&self) {
         let waiter = {
@@ -507,7 +508,7 @@ impl Pool {
         }
     }
 
-    /// Notes that a notified waiter has been handled: it has taken a buffer, waits again, or no
+    /// Records that a notified waiter has been handled: it has taken a buffer, waits again, or no
     /// longer needs one.
     pub(crate) fn waiter_done(&self, id: WaiterId) {
         let gone = |waiting: &Waiting| waiting.id == id && waiting.waiter.is_none();
@@ -567,7 +568,7 @@ impl Made {
 }
 
 impl Bounce {
-    /// Returns the length in bytes.
+    /// Returns the length of the buffer in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }
@@ -577,8 +578,9 @@ impl Bounce {
         Piece { address: self.address, length: self.bytes as u32, key: self.local_key }
     }
 
-    /// Describes the buffer for a descriptor. It is cleared first: if a peer reports a write that
-    /// it has not made, no other transfer's data is delivered.
+    /// Returns the description of the buffer for a descriptor. The buffer is cleared first, so that
+    /// a peer that reports a write which it has not made causes no data of another transfer to be
+    /// delivered.
     pub(crate) fn described(&mut self) -> Described {
         if let Some(bytes) = self.memory.as_mut().and_then(WriteVec::as_mut_slice) {
             bytes.fill(0);

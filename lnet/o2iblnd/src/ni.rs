@@ -21,16 +21,16 @@ use lnet_lnd::admission::Admission;
 /// The verbs LND's data of an NI.
 pub struct OfNi {
     pub(crate) ip: Ipv4Addr,
-    /// Its NID and incarnation.
+    /// The NID and the incarnation of the NI.
     pub(crate) end: End,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) tos: Option<u8>,
     pub(crate) adjusted: Adjusted,
-    /// Bounce buffers that payloads are written from if their own memory cannot be used.
+    /// Bounce buffers from which payloads are written if their own memory cannot be used.
     pub(crate) pool: Arc<Pool>,
-    /// Bounce buffers that peers write to if the sink's own memory cannot be described.
+    /// Bounce buffers to which peers write if the sink's own memory cannot be described.
     pub(crate) sinks: Arc<Pool>,
-    /// The admission of peers that connect.
+    /// The limits on connections of peers, and their counters.
     pub(crate) admission: Arc<Admission>,
     /// The queue depths that the device accepts at this time.
     pub(crate) depths: Depths,
@@ -39,7 +39,7 @@ pub struct OfNi {
     pub(crate) refused_memory: RateLimitedLog,
     pub(crate) failed_transfers: RateLimitedLog,
     pub(crate) rejected_peers: RateLimitedLog,
-    /// Whether the port was up at the last query. Locked while the engine is notified, so that the
+    /// True if the port was up at the last query. Locked while the engine is notified, so that the
     /// engine's last notification is the current state.
     port: Mutex<bool>,
 }
@@ -74,7 +74,7 @@ impl OfNi {
         SocketAddrV4::new(self.ip, port)
     }
 
-    /// Returns the parameters that the NI asks for; it grants no larger ones.
+    /// Returns the parameters that the NI requests; it grants no larger ones.
     pub(crate) fn params(&self) -> ConnParams {
         ConnParams {
             queue_depth: self.adjusted.peer_credits,
@@ -106,7 +106,7 @@ pub(crate) fn can_connect(ni: &Ni) -> bool {
     up || update_port(ni)
 }
 
-/// Returns the meaning of a NID in a request to this address.
+/// Returns what a NID in a request to this address stands for: an NI of this node, or none.
 pub(crate) fn destination(nis: &NiTable<O2ib>, nid: Nid, at: Ipv4Addr) -> Destination {
     match nis.get(nid) {
         Some(ni) if ni.own.ip == at => {

@@ -12,7 +12,7 @@ pub type O2ibLnd = Network<O2ib>;
 
 lnet_lnd::names!(O2ib);
 
-/// The verbs protocol, and the data that all shards of its LND share.
+/// The verbs protocol, with the state that all shards of its LND share.
 pub struct O2ib {
     pub(crate) fabric: Arc<dyn Fabric>,
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::connection::Connection;
 
-/// Returns the connection for the next message: one that has room, if there is one. So a slow
-/// connection to a peer does not hold up the others.
+/// Returns the connection for the next message: one that has room, if there is one, so that a slow
+/// connection does not delay messages that another can carry.
 pub(crate) fn choose(state: &mut PeerState) -> Option<&Arc<Connection>> {
     let id = match &state.conns[..] {
         [] => return None,
@@ -20,7 +20,7 @@ pub(crate) fn choose(state: &mut PeerState) -> Option<&Arc<Connection>> {
     state.conns.iter().find(|conn| conn.id == id)
 }
 
-/// Returns this port at the address of the peer's NID; a NID without an address does not become a
+/// Returns the address of the peer's NID with this port. A NID without an address does not become a
 /// peer.
 pub(crate) fn address_of(peer: &Peer, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(peer.key.id.nid.ipv4().unwrap_or(peer.ni.own.ip), port)

@@ -70,7 +70,8 @@ impl Protocol for O2ib {
         // `what` already contains the errno.
         let refused = |FabricError { what, errno }| LndError { what: format!("{nid}: {what}"), errno };
         let device = fabric.open(ip).map_err(refused)?;
-        // Fail now if the device cannot support the tunables, not when the first peer connects.
+        // Fail here if the device cannot support the tunables, and not when the first peer
+        // connects.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
         let interfaces = nis.interfaces_with(&hardware);
         shared.grow(interfaces, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
@@ -132,7 +133,7 @@ impl Protocol for O2ib {
     fn register(shared: &Shared, region: &Region) {
         let now_ns = shared.shards.slot(0).map_or(0, |slot| slot.shard.own.now_ns());
         for ni in shared.nis.matching(None) {
-            // Payloads in memory that cannot be registered are copied.
+            // An error is ignored, as payloads in memory that cannot be registered are copied.
             memory::register(&ni, region, Accessor::Node, now_ns);
         }
     }
@@ -151,7 +152,7 @@ impl OnThisHost for O2ib {
     /// EACCES for a user who may not use them.
     fn system() -> Result<Arc<dyn Fabric>, LndError> {
         let host = crate::verbs::Host::of_lnd();
-        // Create a channel to find out now whether libraries, devices or permissions are missing.
+        // The channel shows whether libraries, devices or permissions are missing.
         host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
         Ok(Arc::new(host))
     }

@@ -1,5 +1,5 @@
-//! Short replies to a GET_REQ: the check that the bytes counted by a GET_DONE have been written
-//! (lnet-measured, "Short replies over o2ib").
+//! The check of short replies to a GET_REQ: whether the bytes counted by a GET_DONE have been
+//! written (lnet-measured, "Short replies over o2ib").
 //!
 //! A kernel node collects up to `wrq_sge` pieces of its memory (2 by default) for one RDMA
 //! write. It posts the write when it has that number of pieces, or when a fragment of the
@@ -44,7 +44,7 @@ const fn writes_all(incarnation: u64) -> bool {
     incarnation >> MARK_SHIFT == MARK
 }
 
-/// Returns whether the last of `bytes` bytes, written from the first fragment on, is inside a
+/// Returns whether the end of `bytes` bytes, written from the first fragment on, is inside a
 /// fragment.
 fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
     let mut left = u64::from(bytes);
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn an_incarnation_of_nlx_is_no_clock_reading() {
-        // 2026 and 2262 in nanoseconds, 2026 in microseconds, and the extremes.
+        // The clocks of 2026 and 2262 in nanoseconds, that of 2026 in microseconds, and the
+        // extremes.
         for clock in [1_795_000_000_000_000_000, i64::MAX as u64, 1_795_000_000_000_000, 1, u64::MAX] {
             assert!(!writes_all(clock), "{clock:#x}");
             assert!(writes_all(marked(clock)) && marked(clock) != marked(clock.wrapping_add(1)));

@@ -15,7 +15,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     if let Some(key) = tx.reply_to.and_then(get_of_name) {
         // The GET is removed when its connection is closed.
         let AskedGet { conn, operation } = asked_directly(shared, key).ok_or(Errno::ECONNRESET)?;
-        // A REPLY of any length is written by RDMA.
+        // The payload is registered, because a REPLY of any length is written by RDMA.
         if let Some(payload) = &tx.payload {
             register_source(conn.ni(), payload, conn.shard().own.now_ns());
         }
@@ -50,7 +50,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
     }
 }
 
-/// Removes and returns the GET that the engine answers.
+/// Removes and returns the GET that the engine answers with this message.
 fn asked_directly(shared: &Shared, key: Key) -> Option<AskedGet> {
     shared.shards.slot(key.shard())?.shard.own.gets.lock().remove(key)
 }

@@ -33,7 +33,7 @@ pub struct Offered {
     pub(crate) permit: Permit,
 }
 
-/// The verbs data of a shard: its channel, and the GETs that the engine answers.
+/// The verbs LND's data of a shard: its channel, and the GETs that the engine answers.
 pub struct OfShard {
     pub(crate) channel: Arc<dyn Channel>,
     /// GETs that wait for the engine's answer.
@@ -63,7 +63,7 @@ impl OfShard {
         self.now_ns.load(Ordering::Relaxed)
     }
 
-    /// Sets the time at the beginning of a poll.
+    /// Sets the time of the current poll.
     pub(crate) fn set_now_ns(&self, now_ns: u64) {
         self.now_ns.store(now_ns, Ordering::Relaxed);
     }

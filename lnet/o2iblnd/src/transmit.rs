@@ -43,7 +43,7 @@ pub(crate) struct TransmitBuffers {
     pub(crate) key: u32,
 }
 
-/// No bounce buffer is free now; the operation waits for one.
+/// The operation must wait, as no bounce buffer is free now.
 struct BouncePending;
 
 impl Connection {
@@ -117,7 +117,7 @@ impl Connection {
                 Err(BouncePending) => return None,
             };
         }
-        // A copy is one piece; its address does not matter.
+        // A copy is one piece; its address does not affect the count.
         let counted = count(&[Piece { address: 0, length: bytes, key: 0 }]);
         Some(counted.map_err(|error| warn_failed(self, &error, error.errno())))
     }
@@ -146,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Returns the deadline of an answer of this side.
+    /// Returns the deadline of an answer for which this side waits.
     pub(crate) fn answer_deadline_ns(&self) -> u64 {
         self.shard().own.now_ns().saturating_add(self.ni().timeout_ns)
     }
@@ -204,7 +204,7 @@ impl Connection {
             }
             _ => match body_of(what, item) {
                 Ok(Some(body)) => Message { head, body }.emit(buffer),
-                // The queued item is of another kind.
+                // An item of another kind than the message is an error of the driver.
                 Ok(None) => return Err(Errno::EIO),
                 Err(error) => Err(error),
             },
@@ -283,9 +283,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Adds the pieces of a payload's own memory to `pieces` if the payload is sent from there,
-    /// behind the message's own bytes; returns whether it is. Not with checksums: a checksum is
-    /// computed over contiguous bytes.
+    /// Adds the pieces of a payload's own memory to `pieces` if the payload is to be sent from
+    /// there, behind the message's own bytes; returns whether it is. With checksums it is not,
+    /// because a checksum is computed over contiguous bytes.
     fn gathers(&self, payload: &ReadVec, pieces: &mut SmallVec<[Piece; GATHERED_PIECES]>) -> bool {
         let most = self.limits.pieces.min(GATHERED_PIECES) - 1;
         !self.cksum && payload.len() >= GATHERED_MIN && gather(self.device(), payload, most, pieces)

@@ -10,11 +10,11 @@ use crate::fabric::Piece;
 /// The limits of work requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WriteLimits {
-    /// Pieces of memory per work request.
+    /// Maximum number of pieces of memory per work request.
     pub(crate) pieces: usize,
-    /// Bytes per work request.
+    /// Maximum number of bytes per work request.
     pub(crate) bytes: u32,
-    /// Work requests per transfer: the negotiated fragments.
+    /// Maximum number of work requests per transfer: the negotiated number of fragments.
     pub(crate) writes: usize,
 }
 
@@ -28,17 +28,17 @@ pub(crate) enum WriteError {
          of an old peer"
     )]
     TooMany {
-        /// The negotiated fragments.
+        /// The negotiated number of fragments.
         limit: usize,
-        /// Pieces per work request.
+        /// Maximum number of pieces per work request.
         pieces: usize,
-        /// Bytes per work request.
+        /// Maximum number of bytes per work request.
         bytes: u32,
     },
-    /// The source has fewer bytes than the sink asks for.
+    /// The source has fewer bytes than the sink requests.
     #[error("the peer asks for {wanted} bytes, but the payload has {bytes}")]
     TooShort {
-        /// Bytes that the sink asks for.
+        /// Bytes that the sink requests.
         wanted: u64,
         /// Bytes that the source has.
         bytes: u64,
@@ -46,9 +46,9 @@ pub(crate) enum WriteError {
     /// A fragment of the sink reaches beyond the end of the address space.
     #[error("the peer names {length} bytes at {address:#x}, beyond the end of the address space")]
     NoMemory {
-        /// Its start.
+        /// The address at which the fragment starts.
         address: u64,
-        /// Its length in bytes.
+        /// The length of the fragment in bytes.
         length: u32,
     },
 }
@@ -80,7 +80,7 @@ pub(crate) fn each_write(
     let mut piece = Piece::default();
     let (mut writes, mut wanted, mut found) = (0, 0, 0);
     for Fragment { address, length } in Joined::of(sink) {
-        // The check makes all later sums within the fragment safe from overflow.
+        // This check also excludes an overflow in all later sums within the fragment.
         address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
         wanted += u64::from(length);
         // A work request does not reach beyond one fragment, even if the next one is contiguous.
@@ -111,7 +111,7 @@ pub(crate) fn each_write(
     Ok(writes)
 }
 
-/// An iterator that merges contiguous neighbours.
+/// An iterator that merges contiguous neighbours of another iterator.
 struct Joined<I, T> {
     items: I,
     held: Option<T>,
@@ -301,8 +301,8 @@ mod tests {
         assert_eq!(writes(limits, &source, &sink).unwrap_err().errno(), Errno::EPROTO);
     }
 
-    /// The end of the address space, where a sum would overflow; and just before it, also for
-    /// neighbours that are merged.
+    /// A sink at the end of the address space, where a sum would overflow, and one just before it;
+    /// also as neighbours that are merged.
     #[test]
     fn a_sink_beyond_all_addresses_gets_nothing() {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };

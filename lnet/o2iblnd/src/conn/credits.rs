@@ -1,4 +1,5 @@
-//! The credit counters of lnet-wire 36: what this side may send, and what the peer may.
+//! The credit counters of lnet-wire 36: the messages and transfers that each side may send and
+//! begin.
 
 use lnet_proto::ib::MessageKind;
 
@@ -24,7 +25,7 @@ pub(super) struct Credits {
     reserved: u16,
     /// Credits owed to the peer, for buffers that are posted again.
     outstanding: u16,
-    /// Transfers that the peer may begin.
+    /// Transfers that the peer may still begin.
     peer_reserved: u16,
     /// Total number of credits given to the peer.
     given: u64,
@@ -58,14 +59,14 @@ impl Credits {
         self.credits = self.credits.saturating_sub(1);
     }
 
-    /// Reserves one of this side's transfers; `false` if none is left.
+    /// Reserves one of this side's transfers; `false` if all are in use.
     pub(super) fn reserve(&mut self) -> bool {
         let free = self.reserved > 0;
         self.reserved -= u16::from(free);
         free
     }
 
-    /// Returns a reserved transfer of this side: it was answered or withdrawn.
+    /// Ends the reservation of a transfer of this side, because it was answered or withdrawn.
     pub(super) fn unreserve(&mut self) {
         self.reserved = (self.reserved + 1).min(self.depth);
     }
@@ -80,7 +81,7 @@ impl Credits {
         Ok(())
     }
 
-    /// Counts a message of the peer's that needs a credit.
+    /// Counts a message of the peer that needs a credit.
     pub(super) fn used_by_peer(&mut self, kind: MessageKind) -> Result<(), ConnError> {
         if self.given == self.used {
             return Err(ConnError::Overrun { kind, limit: self.depth });
@@ -89,7 +90,7 @@ impl Credits {
         Ok(())
     }
 
-    /// Counts a message of the peer's that begins a transfer.
+    /// Counts a message of the peer that begins a transfer.
     pub(super) fn begun_by_peer(&mut self, kind: MessageKind) -> Result<(), ConnError> {
         if self.peer_reserved == 0 {
             return Err(ConnError::Transfers { kind, limit: self.depth });
@@ -98,12 +99,12 @@ impl Credits {
         Ok(())
     }
 
-    /// Ends a transfer of the peer's: its answer is posted.
+    /// Ends a transfer of the peer, because its answer is posted.
     pub(super) fn answered(&mut self) {
         self.peer_reserved = (self.peer_reserved + 1).min(self.depth);
     }
 
-    /// Adds an owed credit: a buffer that gives the peer one back is posted again.
+    /// Adds an owed credit, because a buffer whose message used a credit is posted again.
     pub(super) fn owe(&mut self) {
         self.outstanding = (self.outstanding + 1).min(self.depth);
     }
@@ -121,12 +122,12 @@ impl Credits {
     /// reached.
     pub(super) fn wants_noop(&self) -> bool {
         let stuck = self.given == self.used && self.outstanding > 0;
-        // The peer has certainly handled a NOOP when it has used a credit that came with it.
+        // The peer has certainly handled a NOOP once it has used a credit that came with the NOOP.
         let dealt_with = self.used > self.noops[0];
         dealt_with && (stuck || self.outstanding >= self.high_water)
     }
 
-    /// Notes that a NOOP is being sent.
+    /// Records that a NOOP is being sent.
     pub(super) fn note_noop(&mut self) {
         if self.outstanding > 0 {
             self.noops = [self.noops[1], self.given];

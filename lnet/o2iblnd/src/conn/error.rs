@@ -11,9 +11,9 @@ pub enum ConnError {
     /// The peer returned more credits than the connection has.
     #[error("the peer returned {returned} credits on top of {held}: there are {limit}")]
     Credits {
-        /// Credits in the message.
+        /// Credits that the message returned.
         returned: u8,
-        /// Credits that were there.
+        /// Credits that this side had before.
         held: u16,
         /// The depth of the connection.
         limit: u16,
@@ -21,7 +21,7 @@ pub enum ConnError {
     /// The peer sent a message that needs a credit, and had none.
     #[error("the peer sent {kind} without a credit: it has used all {limit}")]
     Overrun {
-        /// The message.
+        /// The kind of the message.
         kind: MessageKind,
         /// The depth of the connection.
         limit: u16,
@@ -29,7 +29,7 @@ pub enum ConnError {
     /// The peer requested a transfer beyond the number that may be under way.
     #[error("the peer sent {kind} while {limit} of its transfers wait for an answer: that is the limit")]
     Transfers {
-        /// The message.
+        /// The kind of the message.
         kind: MessageKind,
         /// The depth of the connection.
         limit: u16,
@@ -38,43 +38,43 @@ pub enum ConnError {
     /// (lnet-wire 35.5).
     #[error("the peer sent {kind} with cookie {:#x}, which names no operation that waits for it", .cookie.get())]
     Cookie {
-        /// The message.
+        /// The kind of the message.
         kind: MessageKind,
-        /// Its cookie.
+        /// The cookie in the message.
         cookie: Cookie,
     },
-    /// The status of a message is higher than the bytes that were asked for.
+    /// The status of a message is higher than the number of bytes requested.
     #[error("the peer sent {kind} with status {status}: at most {limit} bytes were asked for")]
     Status {
-        /// The message.
+        /// The kind of the message.
         kind: MessageKind,
-        /// Its status.
+        /// The status in the message.
         status: i32,
-        /// The limit.
+        /// The number of bytes requested.
         limit: u32,
     },
     /// The type of the message is not allowed on an established connection.
     #[error("the peer sent {kind} on an established connection")]
     Unexpected {
-        /// The message.
+        /// The kind of the message.
         kind: MessageKind,
     },
     /// A work request completed that is not posted.
     #[error("a send with id {id:#x} completed, but none is posted")]
     UnknownSend {
-        /// The id.
+        /// The id of the work request.
         id: u64,
     },
     /// The operation has ended, or is not in the state that the call needs.
     #[error("operation {key:#x} has ended, or is in another state")]
     Gone {
-        /// Its [`super::Key::bits`].
+        /// The operation's [`super::Key::bits`].
         key: u64,
     },
     /// A transfer needs more work requests than the send queue has.
     #[error("a transfer takes {works} work requests: the send queue has {limit}")]
     Chain {
-        /// The writes and the message behind them.
+        /// Work requests of the transfer: the writes and the message behind them.
         works: u32,
         /// The capacity of the send queue.
         limit: u32,

@@ -47,7 +47,7 @@ impl Posts {
         let sends = sends.max(1).into();
         let room_max = room_max.max(1);
         let mut slots = Slots::new(sends);
-        // If memory is short now, the table allocates again on insertion.
+        // If memory is short now, the table allocates when a send is added.
         let _ = slots.reserve(sends);
         Posts { slots, room: room_max, room_max }
     }
@@ -79,7 +79,7 @@ impl Posts {
         Some(SendId(key))
     }
 
-    /// Removes a send that has completed.
+    /// Removes and returns a send that has completed.
     pub(super) fn completed(&mut self, id: u64) -> Result<Post, ConnError> {
         let key = SlotKey::from_bits(id, PLACE_BITS);
         let post = self.slots.remove(key).ok_or(ConnError::UnknownSend { id })?;

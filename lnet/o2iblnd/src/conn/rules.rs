@@ -73,7 +73,7 @@ impl<T> Conn<T> {
         Some(Emit { id, credits: self.credits.give(), what: What::Noop, item: None })
     }
 
-    /// Handles a PUT_REQ or GET_REQ: begins an operation of the peer's.
+    /// Handles a PUT_REQ or GET_REQ: begins an operation of the peer.
     pub(super) fn begin_request(
         &mut self,
         kind: MessageKind,
@@ -82,7 +82,7 @@ impl<T> Conn<T> {
     ) -> Result<Key, ConnError> {
         self.credits.used_by_peer(kind)?;
         self.credits.begun_by_peer(kind)?;
-        // The table has room for all transfers that the credits allow.
+        // The error is a safeguard: the table has room for all transfers that the credits allow.
         let full = ConnError::Transfers { kind, limit: u16::from(self.limits.depth) };
         let key = self.table.begin(OpState::Asking(kind), false).ok_or(full)?;
         if let Some(slot) = self.table.find(key) {
@@ -157,7 +157,7 @@ impl<T> Conn<T> {
             return;
         }
         if !matches!(slot.state, OpState::Asking(_)) {
-            // The request was refused before its buffer was posted again; it has no item.
+            // The request was refused before its buffer was posted again. It has no item to return.
             self.credits.owe();
             self.settle(key);
         }
@@ -187,13 +187,13 @@ impl<T> Conn<T> {
     }
 }
 
-/// Returns the meaning of a received message's status, where at most `limit` bytes were asked for.
+/// Returns the meaning of a received message's status, where at most `limit` bytes were requested.
 ///
 /// A GET_DONE may count fewer bytes; the driver decides whether these have been written
 /// (`replies`).
 ///
-/// A PUT_DONE whose status is not negative says that everything is written: with the number of
-/// bytes, or with 0 (lnet-wire 32).
+/// A PUT_DONE whose status is not negative means that everything is written; the status is the
+/// number of bytes, or 0 (lnet-wire 32).
 fn outcome(kind: MessageKind, status: i32, limit: u32) -> Result<Result<u32, Errno>, ConnError> {
     let wrong = ConnError::Status { kind, status, limit };
     let Ok(bytes) = u32::try_from(status) else { return Ok(Err(errno(status))) };

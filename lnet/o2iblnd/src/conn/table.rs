@@ -21,7 +21,8 @@ impl Key {
         self.0.to_bits(PLACE_BITS)
     }
 
-    /// Returns the key of a number. Only its connection knows whether the operation exists.
+    /// Returns the key for a number; `None` if no key has this number. Whether the operation exists
+    /// is checked by its connection.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Option<Key> {
         if bits >> 48 != 0 {
@@ -30,7 +31,7 @@ impl Key {
         Some(Key(SlotKey::from_bits(bits, PLACE_BITS)))
     }
 
-    /// Returns the cookie that the peer echoes.
+    /// Returns the key as the cookie that the peer echoes.
     pub(super) const fn cookie(self) -> Cookie {
         Cookie::new(self.bits())
     }
@@ -43,17 +44,17 @@ impl Key {
 /// The state of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpState {
-    /// Own: its first message is queued.
+    /// Own operation: its first message is queued.
     Queued(MessageKind),
-    /// Own: the PUT_REQ or GET_REQ is posted, and not answered.
+    /// Own operation: the PUT_REQ or GET_REQ is posted, and not answered.
     Asked(MessageKind),
-    /// Own: the peer has sent PUT_ACK for a PUT.
+    /// Own operation: the peer has sent PUT_ACK for a PUT.
     Wanted,
-    /// The peer's: it has sent a PUT_REQ or GET_REQ, and waits for an answer.
+    /// Operation of the peer: the peer has sent a PUT_REQ or GET_REQ, and waits for an answer.
     Asking(MessageKind),
-    /// The peer's: a PUT_ACK is queued.
+    /// Operation of the peer: a PUT_ACK is queued.
     Acking,
-    /// The peer's: the PUT_ACK is posted, and no PUT_DONE has been received.
+    /// Operation of the peer: the PUT_ACK is posted, and no PUT_DONE has been received.
     Sinking,
     /// The last message (PUT_NAK, PUT_DONE, GET_DONE) is queued.
     Replying(MessageKind),
@@ -61,17 +62,17 @@ pub(super) enum OpState {
     Ending,
 }
 
-/// One operation.
+/// The state of one operation.
 #[derive(Debug)]
 pub(super) struct OpSlot<T> {
     pub(super) state: OpState,
-    /// Whether this side began it.
+    /// True if this side began the operation.
     pub(super) own: bool,
     /// Messages of the operation that are queued, or posted and not complete.
     pub(super) sends: u8,
-    /// Whether any message of it has been posted.
+    /// True if any message of the operation has been posted.
     pub(super) was_posted: bool,
-    /// Whether the receive buffer of a PUT_REQ is posted again.
+    /// True if the receive buffer of a PUT_REQ is posted again.
     pub(super) reposted: bool,
     /// The cookie that the next message to the peer echoes.
     pub(super) peer: Cookie,
@@ -90,7 +91,7 @@ pub(super) struct Table<T>(Slots<OpSlot<T>>);
 impl<T> Table<T> {
     pub(super) fn new(size: u16) -> Table<T> {
         let mut slots = Slots::new(size.into());
-        // If memory is short now, the table allocates again on insertion.
+        // If memory is short now, the table allocates when an operation is added.
         let _ = slots.reserve(size.into());
         Table(slots)
     }
@@ -148,8 +149,8 @@ impl<T> Table<T> {
 }
 
 impl<T> OpSlot<T> {
-    /// Returns whether this is an own request of this kind that is posted and not answered, and has
-    /// not been abandoned.
+    /// Returns whether this is an own request of this kind that waits for its answer, and has not
+    /// been abandoned.
     pub(super) fn is_unanswered(&self, kind: MessageKind) -> bool {
         self.state == OpState::Asked(kind) && self.sends == 0 && self.item.is_some()
     }

@@ -23,15 +23,15 @@ pub struct Limits {
     /// Own messages that may be queued or under way at a time: [`super::Conn::queue`] takes no
     /// more.
     pub messages: u16,
-    /// A NOOP is sent after this time without a message; `u64::MAX` for never.
+    /// Time without a message after which a NOOP is sent, in nanoseconds; `u64::MAX` for never.
     pub keepalive_ns: u64,
 }
 
 impl Limits {
     /// Returns the maximum number of operations at a time, of both sides.
     pub(super) fn operations(&self) -> u16 {
-        // Of the peer's, depth wait for an answer and depth for a PUT_DONE; the answers to others
-        // may still be posted.
+        // Of the peer's operations, `depth` wait for an answer and `depth` for a PUT_DONE; the
+        // answers to others may still be posted.
         let foreign = 2 * u16::from(self.depth.max(1)) + self.sends.max(1);
         foreign.saturating_add(self.messages)
     }
@@ -44,12 +44,12 @@ pub enum Own {
     Immediate,
     /// A PUT or REPLY that PUT_REQ announces (35.2).
     Put {
-        /// Bytes of the whole payload.
+        /// Length of the whole payload in bytes.
         length: u32,
     },
     /// A GET into memory that the GET_REQ describes (35.3).
     Get {
-        /// Bytes of the whole descriptor.
+        /// Length of the whole descriptor in bytes.
         length: u32,
     },
 }
@@ -58,9 +58,9 @@ pub enum Own {
 /// connection must be closed.
 #[derive(Debug)]
 pub struct Emit<'a, T> {
-    /// The id for its work request, which must be signalled.
+    /// The id for the message's work request, which must be signalled.
     pub id: SendId,
-    /// The credits for its head.
+    /// The credits to return in the message's head.
     pub credits: u8,
     /// The message's kind and fields.
     pub what: What,
@@ -68,35 +68,35 @@ pub struct Emit<'a, T> {
     pub item: Option<&'a mut T>,
 }
 
-/// The kind of a message, and the fields that the driver does not know.
+/// The kind of a message to emit, and those of its fields that the driver does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// NOOP.
+    /// A NOOP.
     Noop,
-    /// IMMEDIATE; the item has header and payload.
+    /// An IMMEDIATE; the item has header and payload.
     Immediate,
-    /// PUT_REQ; the item has the header.
+    /// A PUT_REQ; the item has the header.
     PutReq {
         /// The cookie that the peer echoes.
         cookie: Cookie,
     },
-    /// PUT_NAK.
+    /// A PUT_NAK.
     PutNak(Completion),
-    /// PUT_ACK; the item has the descriptor.
+    /// A PUT_ACK; the item has the descriptor.
     PutAck {
-        /// The peer's cookie.
+        /// The peer's cookie, from its PUT_REQ.
         source: Cookie,
         /// The cookie that the peer echoes.
         sink: Cookie,
     },
-    /// PUT_DONE. If its status is not negative, it is posted in one chain behind the writes.
+    /// A PUT_DONE. If its status is not negative, it is posted in one chain behind the writes.
     PutDone(Completion),
-    /// GET_REQ; the item has header and descriptor.
+    /// A GET_REQ; the item has header and descriptor.
     GetReq {
         /// The cookie that the peer echoes.
         cookie: Cookie,
     },
-    /// GET_DONE. If its status is not negative, it is posted in one chain behind the writes.
+    /// A GET_DONE. If its status is not negative, it is posted in one chain behind the writes.
     GetDone(Completion),
 }
 
@@ -105,13 +105,13 @@ pub enum What {
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Receipt {
-    /// No effect.
+    /// Posting the buffer again has no effect.
     Plain,
     /// The peer gets a credit back (IMMEDIATE, GET_REQ, PUT_DONE).
     Credit,
-    /// This side may begin one more transfer (PUT_ACK, PUT_NAK, GET_DONE). The kernel counts it on
-    /// receipt; but only after the buffer is posted again is there certainly one for the peer's
-    /// next answer.
+    /// This side may begin one more transfer (PUT_ACK, PUT_NAK, GET_DONE). The kernel counts the
+    /// transfer on receipt of the answer. Here it counts only once the buffer is posted again: only
+    /// then is there certainly a buffer for the peer's next answer.
     Answer,
     /// The peer gets a credit back if its PUT_REQ is refused.
     PutReq(Key),
@@ -121,21 +121,21 @@ pub enum Receipt {
 #[derive(Debug)]
 #[must_use]
 pub enum Received<T> {
-    /// Nothing to do.
+    /// The message needs no action.
     Nothing,
     /// A whole LNet message.
     Immediate,
     /// The peer announces a payload: call [`super::Conn::ack`] or [`super::Conn::nak`], now or
     /// later.
     PutReq(Key),
-    /// The peer asks for data: write them and call [`super::Conn::done`], now or later.
+    /// The peer requests data: write them and call [`super::Conn::done`], now or later.
     GetReq(Key),
-    /// The peer wants the payload of an own PUT, at the addresses of the PUT_ACK's descriptor:
+    /// The peer requests the payload of an own PUT, at the addresses in the PUT_ACK's descriptor:
     /// prepare the writes ([`super::Conn::item`]), then call [`super::Conn::done`].
     Wanted {
-        /// The PUT.
+        /// The operation of the PUT.
         put: Key,
-        /// Bytes to write, from the start of the payload: the sum of the descriptor.
+        /// Bytes to write, from the start of the payload: the sum of the descriptor's fragments.
         length: u32,
     },
     /// An operation has ended.
@@ -154,7 +154,8 @@ pub struct Ended<T> {
 /// The state of an overdue operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Late {
-    /// It waits for credits, or behind other messages: the peer does not post its buffers again.
+    /// The operation waits for credits, or behind other messages: the peer does not post its
+    /// buffers again.
     Queued,
     /// A send has not completed, because of the network or the peer's device.
     Posted,
@@ -167,9 +168,9 @@ pub enum Late {
 /// The counts of a connection, for statistics and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that may be sent.
+    /// Messages that this side may send.
     pub credits: u16,
-    /// Transfers that may be begun.
+    /// Transfers that this side may begin.
     pub reserved: u16,
     /// Credits owed to the peer.
     pub outstanding: u16,

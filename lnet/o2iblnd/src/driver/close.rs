@@ -21,7 +21,7 @@ impl Driver {
     pub(super) fn disconnected(&mut self, turn: Turn<'_>, key: Key) {
         match self.sources.get(key) {
             Some(Source::Conn(_)) => {
-                // First process what the peer has sent before.
+                // Process what the peer sent before it ended the connection.
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
                 let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
                 let cause = if idle { Cause::Closed } else { Cause::Errno };

@@ -26,7 +26,7 @@ use lnet_lnd::slab::Key;
 const RESOLVE_MS: u32 = 5_000;
 
 impl Driver {
-    /// Carries out the next actions of a peer's links.
+    /// Performs the next actions that a peer's links require.
     pub(super) fn advance(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         loop {
             let (next, connected) = {
@@ -54,7 +54,7 @@ impl Driver {
         }
     }
 
-    /// Begins a try of an attempt.
+    /// Begins a try of an attempt: resolves the route to the peer.
     fn dial(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let address = address_of(peer, turn.shared.config.service);
         peer.state.lock().step = Some(Step::Resolve);
@@ -180,7 +180,7 @@ impl Driver {
         self.opening_failed(turn, key, Miss::new(step, errno, ""));
     }
 
-    /// Ends an attempt of either side that has exceeded its deadline.
+    /// Ends an attempt, of either side, that has exceeded its deadline.
     pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
         let found = self.sources.keys(is_it).first().copied();
@@ -196,7 +196,7 @@ impl Driver {
         self.opening_failed(turn, key, Miss::new(Step::Connect, Errno::ETIMEDOUT, detail));
     }
 
-    /// Ends an attempt that has failed, and continues with the peer's next action.
+    /// Ends an attempt that has failed, and then performs the peer's next action.
     pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
@@ -207,7 +207,7 @@ impl Driver {
         self.advance(turn, &peer);
     }
 
-    /// Ends an attempt whose connection the peer has ended before it was established.
+    /// Ends an attempt whose connection the peer ended before it was established.
     pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
         let miss = Miss::new(
             Step::Connect,

@@ -81,8 +81,8 @@ impl RxConn {
         if let Err(errno) = self.repost(live, &mut reposts) {
             return (count, Some(Miss::gone(errno, "receives cannot be posted")));
         }
-        // The engine may send messages on these events, which return the credits: send no NOOP
-        // before.
+        // The engine may send messages on these events, which return the credits: a NOOP before
+        // them would be superfluous.
         if events.is_empty() || live.machine.queued() > 0 {
             conn.pump(state, turn.now_ns);
         }
@@ -128,7 +128,7 @@ impl RxConn {
                     return Err(Miss::broke(Errno::EPROTO, detail));
                 }
                 let source = PayloadSource { target: Described::of(&descriptor), ..PayloadSource::default() };
-                // Cannot fail: the operation is new and has no item.
+                // This cannot fail, as the operation is new and has no item.
                 let _ = live.machine.attach(operation, Item::Reply { token: None, source });
                 events.push(Event::GetReq { operation, header });
             }
@@ -143,8 +143,8 @@ impl RxConn {
             (Received::Ended(ended), _) => events.push(Event::Ended(ended)),
             (_, Body::Noop) => {
                 counters.noops.one();
-                // A peer that holds messages back shows that it lives, and continues only while it
-                // sees that this side does.
+                // A peer that holds messages back sends signs of life, and waits on only while it
+                // receives some from this side.
                 let period_ns = sign_period_ns(conn.ni().timeout_ns);
                 if live.machine.progress().is_some() && turn.now_ns >= self.answered_ns + period_ns / 2 {
                     self.answered_ns = turn.now_ns;
@@ -181,7 +181,7 @@ fn sent(state: &mut ConnState, completion: &Completion, events: &mut Vec<Event>)
     Ok(())
 }
 
-/// Describes a failed work request.
+/// Returns the failure that a failed work request causes.
 fn of_work(error: WorkError) -> Miss {
     match error {
         WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "the connection has ended"),

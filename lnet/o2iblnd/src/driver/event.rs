@@ -1,4 +1,4 @@
-//! Events that the driver reports to the engine.
+//! Events that the driver reports to the engine, collected under the connection's lock.
 
 use lnet_proto::Header;
 
@@ -15,7 +15,7 @@ pub(super) enum Event {
     Immediate { index: usize, receipt: Receipt, header: Header, payload: usize },
     /// The peer announces a payload.
     PutReq { operation: OpKey, header: Header },
-    /// The peer asks for data.
+    /// The peer requests data.
     GetReq { operation: OpKey, header: Header },
     /// An operation has ended.
     Ended(Ended<Item>),

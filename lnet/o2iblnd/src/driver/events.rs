@@ -50,7 +50,7 @@ impl Driver {
         for event in events.drain(..) {
             match event {
                 Event::Ended(Ended { item: Item::Send { token, source, .. }, outcome: Ok(_) }) => {
-                    // Return the lease before the engine is notified that the message has ended.
+                    // The lease ends before the engine is notified that the message has ended.
                     drop(source);
                     sent.push(token);
                     continue;
@@ -106,7 +106,7 @@ impl Driver {
         }
     }
 
-    /// Handles a whole message.
+    /// Passes an IMMEDIATE to the engine, and carries out the verdict.
     fn immediate(
         &mut self,
         turn: Turn<'_>,
@@ -116,7 +116,7 @@ impl Driver {
         header: &Header,
         reposts: &mut Reposts,
     ) -> Result<(), Errno> {
-        // The answer to a GET is an ordinary message, and needs no name.
+        // A GET is answered by an ordinary message, so only a PUT needs a name.
         let may_wait = header.message_type() == MessageType::Put;
         let name = if may_wait { self.core.held.next() } else { UNNAMED };
         let verdict = parse(conn, header, name);
@@ -162,7 +162,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles the announcement of a payload.
+    /// Passes the header of a PUT_REQ to the engine, and carries out the verdict.
     fn put_req(
         &mut self,
         turn: Turn<'_>,
@@ -180,7 +180,8 @@ impl Driver {
                         if conn.describe(&sink, payload as usize).is_ok() {
                             receive_into(turn, conn, operation, payload, PayloadReceiver::Memory(name), sink);
                         } else {
-                            // Bounce buffers are only for payloads whose sink is known.
+                            // Bounce buffers are only for payloads whose sink is known, and the
+                            // sink of this one is not.
                             drop(sink);
                             if !self.core.held.stay(turn, name, HeldMessage::PutReq { operation, payload }) {
                                 take_put(turn, conn, operation, payload, None);
@@ -274,7 +275,7 @@ impl RxConn {
     }
 }
 
-/// Asks the engine for its verdict on a message.
+/// Returns the engine's verdict on a message.
 fn parse(conn: &Connection, header: &Header, rx: RxContext) -> Verdict {
     conn.ni().upcalls.parse(&Arrival { ni: conn.ni().id.nid, from: conn.peer.key.id, header, host: None, rx })
 }
@@ -289,7 +290,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
             return Err(errno);
         }
         Verdict::Discard => {}
-        // A GET has no payload to receive: it is finished.
+        // A GET has no payload to receive, so it is finished here.
         Verdict::Deliver(Delivery { token, sink }) => {
             drop(sink);
             conn.ni().upcalls.finalize_rx(token, Ok(()));
@@ -311,7 +312,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
     Ok(())
 }
 
-/// Answers a PUT_REQ: with the sink of its payload, or that none is wanted.
+/// Answers a PUT_REQ: with the sink of its payload, or with a PUT_NAK if no payload is wanted.
 fn take_put(
     turn: Turn<'_>,
     conn: &Arc<Connection>,
@@ -334,7 +335,7 @@ fn take_put(
     receive_into(turn, conn, operation, payload, PayloadReceiver::Engine(token), sink);
 }
 
-/// Lets the peer write a payload into this memory.
+/// Answers a PUT_REQ so that the peer writes the payload into this memory.
 fn receive_into(
     turn: Turn<'_>,
     conn: &Arc<Connection>,
@@ -444,7 +445,8 @@ pub(super) fn give_up(waiter: Waiter) {
     refuse_put(&conn, operation, Err(warn_failed(&conn, &WHY, Errno::ETIMEDOUT)));
 }
 
-/// Ends an operation. Returns the name and payload of a held message that is now in memory.
+/// Reports the end of an operation to the engine. Returns the name and payload of a held message
+/// that is now in memory.
 pub(super) fn end(
     conn: &Connection,
     counters: &Counters<LiveTx, LiveRx>,

@@ -1,4 +1,4 @@
-//! The passive side: requests of peers that connect (lnet-wire 34).
+//! The passive side: requests of peers to connect (lnet-wire 34).
 
 use crate::o2ib::{self, Ni, Shard};
 use std::fmt::Display;
@@ -30,7 +30,7 @@ const BACKLOG: u32 = 256;
 const LOOKED_THROUGH: usize = 2 * BACKLOG as usize;
 
 impl Driver {
-    /// Begins to listen at an address.
+    /// Starts a listener at an address.
     pub(crate) fn listen(
         &mut self,
         shard: &Shard,
@@ -122,7 +122,7 @@ impl Driver {
         peer.shard.request(o2ib::Request::Own(ShardRequest::Offered(Box::new(offered))));
     }
 
-    /// Accepts a peer of this shard, or rejects it.
+    /// Accepts a peer that belongs to this shard, or rejects it.
     pub(super) fn decide(&mut self, turn: Turn<'_>, offered: Offered) {
         let Offered { request, offer, ni, permit } = offered;
         let Some(peer) = turn.shared.peer_of(&ni, ProcessId::lnet(offer.link.peer.nid)) else {
@@ -160,8 +160,8 @@ impl Driver {
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
-                // This node's messages do not depend on the peer's attempt; `advance` begins an own
-                // one if needed.
+                // This node's messages do not depend on the peer's attempt; `advance` begins an
+                // attempt of this side if one is needed.
                 let _ = peer.state.lock().links.failed(id, turn.now_ns);
                 return self.advance(turn, &peer);
             }
@@ -182,8 +182,8 @@ impl Driver {
     }
 }
 
-/// Returns whether a peer connects from the address of its NID, over the network that it asks for
-/// (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
+/// Returns whether a peer connects from the address of its NID, over the network that the request
+/// names (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
 /// connections as those of another incarnation.
 fn nid_matches_source(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
     let peer = offer.link.peer.nid;
@@ -212,7 +212,7 @@ struct Granted {
     params: ConnParams,
 }
 
-/// Accepts a request, or rejects it if the queues cannot be made.
+/// Accepts a request of a peer, or rejects it if the queues cannot be made.
 fn grant(
     turn: Turn<'_>,
     key: Key,

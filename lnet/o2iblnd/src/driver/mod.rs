@@ -1,8 +1,8 @@
 //! A shard's driver: everything that happens on its connections except sending in a caller's own
 //! thread.
 //!
-//! One thread at a time drives; senders touch nothing of this module, so that upcalls from here may
-//! send.
+//! One thread at a time drives. Senders use nothing in this module, so that upcalls made from here
+//! may send.
 
 mod close;
 mod dial;
@@ -45,7 +45,7 @@ use source::{Source, Sources, key};
 const CM_EVENTS_PER_POLL: usize = 64;
 
 /// The maximum number of requests to connect handled in one poll. Queues and buffers are made for
-/// each, which takes a card a millisecond: a peer that connects again and again must not keep a
+/// each, which takes a millisecond on a card. So a peer that connects again and again cannot keep a
 /// shard from the messages of its other peers.
 const CONNECTS_PER_POLL: usize = 2;
 
@@ -57,18 +57,19 @@ const IDLE_POLLS: u32 = 256;
 /// thread; a thread that is about to sleep polls once or twice.
 const SPINNING: u32 = 8;
 
-/// The data that only a shard's driver touches.
+/// State that only the driver of a shard uses.
 pub struct Driver {
     core: Core<O2ib>,
     sources: Sources,
-    /// Polls without work since the last one with work and since a driver was last about to sleep.
+    /// Number of polls without work since the last poll with work, or since a driver was last about
+    /// to sleep.
     idle_polls: u32,
-    /// The last poll has not taken all events of the channel.
+    /// Set if the last poll has not taken all events of the channel.
     events_left: bool,
     /// Events taken from the channel while a listener ended, and not handled yet; the next poll
     /// begins with them.
     kept_events: VecDeque<CmEvent>,
-    /// Scratch list, filled and emptied within a call, kept for its allocation.
+    /// Events for the engine. The list is empty between calls, and kept for its memory.
     events: Vec<Event>,
 }
 
@@ -156,7 +157,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
             ShardRequest::Prepare(conn, operation) => self.resume_operation(&conn, operation),
             ShardRequest::BeginGet(mut pending) => {
                 let (conn, waiter_id) = (pending.conn.clone(), WaiterId::Get(pending.token));
-                // The peer's time to answer begins now; the wait for the buffer does not count.
+                // The peer's time to answer begins now: the wait for the buffer does not count.
                 pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
                 conn.begin_get(*pending);
                 conn.ni().own.sinks.waiter_done(waiter_id);
@@ -262,7 +263,7 @@ impl Driver {
         }
     }
 
-    /// Makes each poll include a connection.
+    /// Adds a connection to those that each poll includes.
     fn make_busy(&mut self, key: Key) {
         if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut).filter(|rx| !rx.busy) {
             rx.idle = 0;
@@ -270,7 +271,7 @@ impl Driver {
         }
     }
 
-    /// Notes that a busy connection had `count` completions. Queues it again, unless it is one of
+    /// Records that a busy connection had `count` completions. Queues it again, unless it is one of
     /// several and has been idle for [`IDLE_POLLS`] polls.
     fn requeue_busy(&mut self, key: Key, count: usize) {
         let many = self.sources.queue().len() > 1;
@@ -324,7 +325,7 @@ impl Driver {
                 Ok(lnet_api::Sent::Later) => {}
                 Ok(lnet_api::Sent::Now(result)) => peer.ni.upcalls.finalize_tx(token, result),
                 Err((tx, _)) => {
-                    // Only this shard's driver closes connections: this one is full, or another
+                    // Only this shard's driver closes connections, so this one is full, or another
                     // thread has marked it broken.
                     let mut state = peer.state.lock();
                     if !state.waiting.let_go() {
@@ -358,7 +359,8 @@ impl Driver {
         }
     }
 
-    /// Retries the peers of an NI whose port is up: failures while it was down are not the peers'.
+    /// Retries the peers of an NI whose port is up again: failures while it was down do not count
+    /// against the peers.
     fn try_again(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         for peer in turn.peers_of(ni) {
             peer.state.lock().links.forgive();

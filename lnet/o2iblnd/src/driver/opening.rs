@@ -18,16 +18,16 @@ use lnet_lnd::admission::Permit;
 const INLINE: u32 = 220;
 
 pub(super) struct Opening {
-    /// Declared before its queues, so that it is dropped before their memory.
+    /// The endpoint. Declared before the queues' memory, so that it is dropped first.
     pub(super) endpoint: Box<dyn Endpoint>,
     pub(super) queues: Option<Queues>,
     pub(super) peer: Arc<Peer>,
     pub(super) id: LinkId,
-    /// The peer's address, or the one it connects from.
+    /// The peer's address, or the address from which the peer connects.
     pub(super) address: SocketAddrV4,
     pub(super) stage: Stage,
     pub(super) begun_ns: u64,
-    /// For an attempt of the peer's.
+    /// The admission permit; `None` for an attempt of this side.
     pub(super) permit: Option<Permit>,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Stage {
     Accepting { link: Link, params: ConnParams },
 }
 
-/// The queues of an endpoint, and the memory of their messages.
+/// The memory of the message buffers, and the sizes of an endpoint's queues.
 pub(super) struct Queues {
     pub(super) sizes: ConnSizes,
     pub(super) made: QueueSizes,
@@ -50,7 +50,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Posts all receives, in several calls.
+    /// Posts all receive buffers, in several calls.
     pub(super) fn post_receives(&self, endpoint: &dyn Endpoint) -> Result<(), PostError> {
         let receive = &self.buffers.receive;
         let works: Vec<ReceiveWork> = (0..receive.buffers.len()).map(|index| receive.work(index)).collect();
@@ -72,7 +72,7 @@ pub(super) fn make_queues(
     let made = loop {
         match endpoint.make_queues(&sizes.queues(INLINE)) {
             Ok(made) => break made,
-            // Other errors do not depend on the size.
+            // Other errors do not depend on the size, so a smaller one would not help.
             Err(error) if !matches!(error.errno, Errno::ENOMEM | Errno::EINVAL) => {
                 return Err(error.to_string());
             }

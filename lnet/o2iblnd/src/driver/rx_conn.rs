@@ -23,23 +23,24 @@ const SHORT_LOOKS: usize = 16;
 pub(super) struct RxConn {
     pub(super) conn: Arc<Connection>,
     pub(super) receive: ReceiveBuffers,
-    /// Whether each poll includes it, as it is not armed.
+    /// True while each poll includes the connection, because it is not armed.
     pub(super) busy: bool,
     /// The number of consecutive polls without completions.
     pub(super) idle: u32,
-    /// Whether sends were posted and not completed at the last poll.
+    /// True if sends were posted and not completed at the last poll.
     pub(super) awaits_sends: bool,
-    /// Time of the last received message.
+    /// Time of the last received message, in nanoseconds.
     pub(super) received_ns: u64,
-    /// Time at which a NOOP of the peer was last answered by one.
+    /// Time at which this side last answered a NOOP of the peer with one, in nanoseconds.
     pub(super) answered_ns: u64,
-    /// The check of a peer that gives no credits or answers: whether it is still alive.
+    /// The doubt whether a peer that gives no credits or answers is still alive.
     pub(super) doubt: Doubt,
-    /// The progress of this side's operations, and the time at which it was first seen.
+    /// The progress of this side's operations, and the time at which that progress was first seen.
     pub(super) progress_mark: Option<(u64, u64)>,
-    /// Completions found when it was armed, or shortly before.
+    /// Completions found when the connection was armed, or shortly before.
     pub(super) stash: Completions,
-    /// For a connection that the peer opened: held until it is closed.
+    /// The admission permit, held until the connection is closed; `None` for a connection that this
+    /// side opened.
     _permit: Option<Permit>,
 }
 
@@ -61,7 +62,7 @@ impl RxConn {
         }
     }
 
-    /// Arms the connection; `false` if there are completions.
+    /// Arms the connection; `false` if it has completions to process.
     pub(super) fn arm(&mut self) -> bool {
         if !self.stash.is_empty() || self.awaits_sends && self.look_for_sends() {
             return false;
@@ -70,7 +71,7 @@ impl RxConn {
         // A closed connection has no more completions.
         let Some(live) = &state.live else { return true };
         let armed = live.endpoint.arm().and_then(|()| live.endpoint.poll(&mut self.stash));
-        // The next poll reports an error.
+        // An error is reported by the next poll.
         armed.is_ok() && self.stash.is_empty()
     }
 
@@ -79,19 +80,19 @@ impl RxConn {
         self.awaits_sends && self.conn.device().is_program()
     }
 
-    /// Polls a little longer for completions of sends.
+    /// Polls several times for completions of sends; returns whether there are any.
     fn look_for_sends(&mut self) -> bool {
         let looks = if self.awaits_program() { 0 } else { SHORT_LOOKS };
         (0..looks).any(|_| {
             std::hint::spin_loop();
             let state = self.conn.state.lock();
             let looked = state.live.as_ref().map_or(Ok(()), |live| live.endpoint.poll(&mut self.stash));
-            // The next poll reports an error.
+            // An error is reported by the next poll.
             looked.is_err() || !self.stash.is_empty()
         })
     }
 
-    /// Posts receive buffers again, and notes that in the connection's rules.
+    /// Posts receive buffers again, and records that in the connection's rules.
     pub(super) fn repost(&self, live: &mut LiveConn, reposts: &mut Reposts) -> Result<(), Errno> {
         if reposts.is_empty() {
             return Ok(());

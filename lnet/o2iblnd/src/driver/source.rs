@@ -9,7 +9,7 @@ use super::opening::{Opening, Stage};
 use super::rx_conn::RxConn;
 use crate::fabric::{self, Token};
 
-/// An object that a token of the channel names.
+/// An object of the driver that a token of the channel names.
 pub(super) enum Source {
     Listener(Listening),
     Opening(Box<Opening>),
@@ -49,12 +49,12 @@ pub(super) fn take_opening(sources: &mut Sources, key: Key) -> Option<Box<Openin
     Some(opening)
 }
 
-/// Returns the channel's token of a source.
+/// Returns the channel's token for the key of a source.
 pub(super) fn token(key: Key) -> Token {
     Token(key.0)
 }
 
-/// Returns the source's key of a token.
+/// Returns the key of the source that a token names.
 pub(super) fn key(token: Token) -> Key {
     Key(token.0)
 }

@@ -29,7 +29,7 @@ const STUCK: &str = "it makes no progress, and messages to other peers wait for 
 
 /// The state of a connection, as a timer finds it.
 enum ConnCheck {
-    /// Its queues are gone.
+    /// The queues of the connection are gone.
     Closed,
     /// An operation has not ended by its deadline.
     Late,
@@ -111,10 +111,10 @@ impl Driver {
 
     /// Returns the reason for closing a connection whose own operations are under way: it makes no
     /// progress, or an operation is overdue. `None` if it stays open. A peer that sends signs of
-    /// life may hold back earlier messages ([`lnet_lnd::life`]). PUTs that it has not answered then
-    /// wait on. Messages that have not been posted end when they are overdue; if messages to other
-    /// peers wait for credits, those and the PUTs end at once. GETs are not held back: a missing
-    /// answer ends the connection.
+    /// life may hold back earlier messages ([`lnet_lnd::life`]). Then the PUTs that it has not
+    /// answered continue to wait. Messages that have not been posted end when they are overdue; if
+    /// messages to other peers wait for credits, the messages that have not been posted and the
+    /// unanswered PUTs end at once. GETs are not held back: a missing answer ends the connection.
     fn judge(
         &mut self,
         turn: Turn<'_>,
@@ -152,7 +152,7 @@ impl Driver {
             let unanswered = || is_short && silence == Silence::None && live.machine.awaits_data();
             let found = if unanswered() { Some(STUCK) } else { live.machine.late(now_ns).map(what_is) };
             if found.is_none() {
-                // A peer that holds messages back answers it.
+                // The NOOP makes a peer that holds messages back send a sign of life.
                 live.machine.show_life();
                 self.core.timers.note(live.machine.deadline_ns().min(changes_ns).max(now_ns + 1));
                 conn.pump(state, now_ns);

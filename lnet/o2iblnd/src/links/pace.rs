@@ -5,11 +5,11 @@ pub(super) use lnet_lnd::pace::Pause;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// The pause after the first failure.
+/// The pause after the first failure, in nanoseconds.
 const MIN_RECONNECT_NS: u64 = NS_PER_S;
 
-/// The longest pause. Both pauses are those of socklnd: kernel nodes leave retries to higher
-/// layers, which retry at once.
+/// The longest pause, in nanoseconds. Both pauses are those of socklnd: kernel nodes leave retries
+/// to higher layers, which retry at once.
 const MAX_RECONNECT_NS: u64 = 60 * NS_PER_S;
 
 /// The shortest time limit of an attempt (lnet-wire 34).
@@ -58,27 +58,27 @@ impl Pace {
         self.0.pause(now_ns)
     }
 
-    /// Notes that a connection is established.
+    /// Records that a connection is established.
     pub(super) fn established(&mut self) {
         self.0.established();
     }
 
-    /// Makes the next attempt wait for the shortest pause.
+    /// Delays the next attempt by the shortest pause.
     pub(super) fn be_patient(&mut self, now_ns: u64) {
         if self.pause(now_ns).is_none() {
             self.0.be_patient(now_ns);
         }
     }
 
-    /// Notes that an attempt failed. Several that began together and fail together count as one
-    /// failure.
+    /// Records that an attempt failed. Several attempts that began together and fail together count
+    /// as one failure.
     pub(super) fn failed(&mut self, now_ns: u64) {
         if !matches!(self.pause(now_ns), Some(Pause::Backoff { .. })) {
             self.0.failed(now_ns);
         }
     }
 
-    /// Notes that a connection that this side opened has ended.
+    /// Records that a connection that this side opened has ended.
     pub(super) fn lost(&mut self, since_ns: u64, now_ns: u64) {
         self.0.lost(since_ns, now_ns, true);
     }

@@ -11,11 +11,11 @@ pub struct LinkId(pub u32);
 pub enum Next {
     /// Nothing: the set is complete, or attempts are under way.
     Nothing,
-    /// Call [`super::Links::begin`] for an attempt, and ask again.
+    /// Call [`super::Links::begin`] for an attempt, and then [`super::Links::next`] again.
     Connect,
-    /// Ask again at this time.
+    /// Call [`super::Links::next`] again at this time.
     Wait {
-        /// The time.
+        /// The time, in nanoseconds.
         until_ns: u64,
     },
     /// There is no connection, and none can be tried now: waiting messages fail.
@@ -26,14 +26,14 @@ pub enum Next {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {
-    /// Dial again at once, for the same [`LinkId`]; the parameters may have changed.
+    /// Dial again at once, for the same [`LinkId`], with the current parameters.
     Again {
-        /// Close all connections to the peer: it has restarted.
+        /// True if all connections to the peer are to be closed: it has restarted.
         close_all: bool,
     },
     /// The attempt is over; call [`super::Links::next`].
     GoOn,
-    /// The attempt is over, and none is left: waiting messages fail.
+    /// The attempt is over, and no other is under way: waiting messages fail.
     Failed,
 }
 
@@ -41,18 +41,19 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum Answer {
-    /// Accept it.
+    /// Accept the connection.
     Accept {
-        /// Its id from now on.
+        /// The id of the connection from now on.
         id: LinkId,
-        /// The time by which it must be established.
+        /// The time by which the connection must be established, in nanoseconds.
         deadline_ns: u64,
     },
-    /// Reject it with this record.
+    /// Reject the connection with this record.
     Reject {
-        /// Record and cause.
+        /// The record, and the cause of the rejection.
         refusal: Refusal,
-        /// Close all connections to the peer first: it has restarted, or speaks another version.
+        /// True if all connections to the peer are to be closed first: it has restarted, or uses
+        /// another version.
         close_all: bool,
     },
 }

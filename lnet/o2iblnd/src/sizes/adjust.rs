@@ -11,13 +11,13 @@ use super::{SizesError, Tunables};
 /// first version.
 pub const PEER_CREDITS_MIN: u32 = 8;
 
-/// The largest `peer_credits`: credits are returned in one byte (lnet-wire 32).
+/// The largest `peer_credits`, because credits are returned in one byte (lnet-wire 32).
 pub const PEER_CREDITS_MAX: u32 = 255;
 
 /// The maximum number of connections to a peer (lnet-semantics 29).
 pub const CONNS_PER_PEER_MAX: u32 = 127;
 
-/// The fewest fragments that a node with `map_on_demand` asks for (lnet-wire 34).
+/// The least number of fragments that a node with `map_on_demand` requests (lnet-wire 34).
 pub const MAP_ON_DEMAND_MIN: u32 = 2;
 
 /// The maximum number of pieces of memory in a work request of nlx, on every device: the pieces of
@@ -29,10 +29,10 @@ pub const PIECES_MAX: u32 = 64;
 pub struct Side {
     /// The release whose arithmetic applies.
     pub release: Release,
-    /// The build number of its kernel: before [`GLOBAL_REGION_PIVOT`] there is a global memory
-    /// region. Not used for nlx.
+    /// The build number of the side's kernel: before [`GLOBAL_REGION_PIVOT`] there is a global
+    /// memory region. Not used for nlx.
     pub kernel_build: u32,
-    /// The means by which its device maps memory. Not used for nlx.
+    /// The means by which the side's device maps memory. Not used for nlx.
     pub mapping: Mapping,
     /// The configured tunables.
     pub tunables: Tunables,
@@ -47,37 +47,37 @@ pub struct Adjusted {
     pub registration: Registration,
     /// Messages in flight over an NI.
     pub credits: u32,
-    /// The queue depth asked for, which is also the largest that is granted: 1 to
+    /// The queue depth that the side requests, which is also the largest that it grants: 1 to
     /// [`PEER_CREDITS_MAX`].
     pub peer_credits: u16,
     /// The number of owed credits at which they are returned, for a connection of that depth.
     pub high_water: u16,
     /// Sends posted at a time.
     pub concurrent_sends: u16,
-    /// The number of fragments asked for, which is also the largest that is granted.
+    /// The number of fragments that the side requests, which is also the largest that it grants.
     pub fragments: u16,
     /// Connections to a peer.
     pub conns_per_peer: u32,
-    /// Transmit descriptors.
+    /// Number of transmit descriptors.
     pub ntx: u32,
-    /// Registrations.
+    /// Size of a pool of registrations.
     pub fmr_pool_size: u32,
     /// The number of used registrations at which a pool is flushed.
     pub fmr_flush_trigger: u32,
     /// Pieces of memory per work request.
     pub pieces: u32,
-    /// Whether buffers with gaps are mapped.
+    /// True if buffers with gaps are mapped.
     pub gaps: bool,
     /// The changes made, in the order of the rules.
     pub changes: Vec<Change>,
 }
 
-/// The way in which memory gets a key that the other side can write with.
+/// The way in which memory gets a key that the other side can use in writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// nlx: memory is registered once, not for each transfer.
+    /// Memory is registered once, not for each transfer: nlx.
     Once,
-    /// For each transfer.
+    /// Memory is mapped for each transfer.
     Mapped(Mapping),
     /// All memory is covered by a global key, with one fragment for each page; buffers of more than
     /// `up_to` fragments are mapped.
@@ -92,7 +92,7 @@ pub enum Registration {
 /// A tunable whose configured value is outside of its range and was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// The tunable.
+    /// The name of the tunable.
     pub tunable: &'static str,
     /// The configured value.
     pub from: u32,
@@ -140,7 +140,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// Returns the reason for the rule.
+    /// Returns the reason for the rule, as text for the operator.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl Rule {
         matches!(self, Rule::HighWaterUnset | Rule::ConcurrentSendsUnset)
     }
 
-    /// Returns the document that has the rule.
+    /// Returns the document that has the rule, for instance a chapter of a specification.
     #[must_use]
     pub const fn source(self) -> &'static str {
         match self {
@@ -352,7 +352,7 @@ fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -
     }
 }
 
-/// Narrows a value that is clamped to less than 2^16.
+/// Returns a value that has been clamped below 2^16 as a `u16`.
 fn narrow(value: u32) -> u16 {
     u16::try_from(value).unwrap_or(u16::MAX)
 }
@@ -363,7 +363,7 @@ impl Adjusted {
     #[must_use]
     pub const fn per_entry(&self, fragments: u16) -> u32 {
         let registration = match self.registration {
-            // 2.8 and 2.10 did not count them.
+            // The releases 2.8 and 2.10 did not count them.
             Registration::Mapped(Mapping::FastReg) if !self.release.map_on_demand_is_fragments() => 2,
             _ => 0,
         };

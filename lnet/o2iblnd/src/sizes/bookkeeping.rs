@@ -7,8 +7,8 @@ use crate::conn::{Conn, Limits};
 use crate::connection::Connection;
 use crate::item::Item;
 
-/// Bytes per buffer for the lease on it: an entry in each of two lists, which double as they grow,
-/// of the region.
+/// Bytes per buffer for the lease on it: an entry in each of two lists of the region, which double
+/// as they grow.
 const LEASE_BYTES: usize = 2 * 24;
 
 /// Allocations of the same size for each connection: the driver's data, and the endpoint.
@@ -22,7 +22,7 @@ pub(super) fn bookkeeping_bytes(depth: u16, receives: u32, sends: u16) -> u64 {
         depth: u8::try_from(depth).unwrap_or(u8::MAX),
         sends,
         messages: messages(depth),
-        // These do not change the size.
+        // These values do not change the size.
         high_water: 1,
         works: 1,
         keepalive_ns: u64::MAX,

@@ -25,10 +25,10 @@ const LESS: u16 = 4;
 /// The shallowest queue that kernel nodes try when a device refuses more.
 pub const DEPTH_TRIED_MIN: u16 = 2;
 
-/// The sizes of a connection: the queues that the device is asked for, and the credits.
+/// The sizes of a connection: of the queues that are requested from the device, and the credits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnSizes {
-    /// The queue depth: credits in each direction. At most the depth asked for.
+    /// The queue depth: credits in each direction. At most the depth requested.
     pub depth: u16,
     /// The maximum number of fragments of one transfer, and so of its writes.
     pub fragments: u16,
@@ -37,11 +37,11 @@ pub struct ConnSizes {
     /// Receive work requests: two for each entry, and two.
     pub receives: u32,
     /// Completion queue entries, for both directions. For a kernel node that reduces its depth: the
-    /// largest number that it may ask for.
+    /// largest number that it may request.
     pub completions: u32,
-    /// The fewest completion queue entries that a kernel node may ask for; the document does not
-    /// specify with which depth it counts the receives (lnet-semantics 32). Otherwise the same as
-    /// `completions`.
+    /// The least number of completion queue entries that a kernel node may request; the
+    /// specification does not specify with which depth it counts the receives (lnet-semantics 32).
+    /// Otherwise the same as `completions`.
     pub completions_least: u32,
     /// Pieces of memory per send work request. A receive has one.
     pub pieces: u32,
@@ -60,7 +60,7 @@ pub struct ConnSizes {
 }
 
 impl ConnSizes {
-    /// Returns the sizes to ask a device for.
+    /// Returns the sizes to request from a device, with `inline` bytes in a send.
     #[must_use]
     pub const fn queues(&self, inline: u32) -> QueueSizes {
         let ConnSizes { sends, receives, completions, pieces, .. } = *self;
@@ -85,8 +85,8 @@ impl ConnSizes {
         self.receive_bytes + self.transmit_bytes + bookkeeping
     }
 
-    /// Returns the same queues for a connection that is granted a smaller depth: the side that
-    /// asked adopts what is granted (lnet-wire 34).
+    /// Returns the same queues for a connection that is granted a smaller depth: the side that made
+    /// the request adopts what is granted (lnet-wire 34).
     #[must_use]
     pub fn adopt(&self, adjusted: &Adjusted, depth: u16, fragments: u16) -> ConnSizes {
         let bookkeeping = |_| bookkeeping_bytes(depth, self.receives, self.concurrent_sends);
@@ -155,8 +155,8 @@ pub const fn receives(depth: u16) -> u32 {
 }
 
 /// Returns the number of own messages that a connection of nlx of this depth takes; further
-/// messages wait with the peer. It is twice the number that LNet has in flight to a peer, for a
-/// request and an answer each, and some more.
+/// messages wait with the peer. It is twice the number that LNet has in flight to a peer (a request
+/// and an answer each), plus [`MESSAGES_BEYOND`].
 #[must_use]
 pub const fn messages(depth: u16) -> u16 {
     depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND)
@@ -187,7 +187,7 @@ fn fit_all(
     }
     let sends = per_entry * u32::from(depth);
     let made = sizes(adjusted, depth, fragments, sends, [sends + receives(depth); 2], limits);
-    // An entry has one request and one answer under way: more buffers would never be used.
+    // An entry has one request and one answer under way, so more buffers would never be used.
     let concurrent_sends = made.concurrent_sends.clamp(1, 2 * depth);
     Ok(ConnSizes {
         concurrent_sends,
@@ -198,7 +198,7 @@ fn fit_all(
 }
 
 /// Returns the sizes for kernel nodes of 2.14 and later: the send queue limits the depth. The
-/// completion queue is computed before that, from the depth asked for, with at most the send work
+/// completion queue is computed before that, from the depth requested, with at most the send work
 /// requests that the device supports.
 fn fit_sends(
     adjusted: &Adjusted,
@@ -218,7 +218,7 @@ fn fit_sends(
     Ok(sizes(adjusted, depth, fragments, per_entry * u32::from(depth), completions, limits))
 }
 
-/// Returns the sizes for kernel nodes of 2.12, which ask the device for one entry less until it
+/// Returns the sizes for kernel nodes of 2.12, which request one entry less until the device
 /// agrees. The completion queue is that of the first try.
 fn try_lower(
     adjusted: &Adjusted,

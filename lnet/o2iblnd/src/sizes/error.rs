@@ -9,7 +9,7 @@ pub enum SizesError {
     /// No release has this name.
     #[error("release '{text}': it must be nlx, or a version from 2.8 on, as 2.12 or 2.15.3")]
     Release {
-        /// The text given.
+        /// Returns the largest depth, from `asked` downwards, for which `fits` is true.
         text: String,
     },
     /// No mapping of memory has this name.
@@ -34,11 +34,11 @@ pub enum SizesError {
         "fmr_pool_size={value}: it must be at least ntx/4, {least} with ntx={ntx}: the NI does not start (EINVAL)"
     )]
     FmrPool {
-        /// `fmr_pool_size`.
+        /// The configured value of `fmr_pool_size`.
         value: u32,
-        /// The smallest possible.
+        /// The smallest value with which the NI starts.
         least: u32,
-        /// `ntx`.
+        /// The value of `ntx`.
         ntx: u32,
     },
     /// The device does not support such a connection at any depth.
@@ -46,7 +46,7 @@ pub enum SizesError {
         "{object}: {needed} entries for a connection of depth {depth} with {fragments} fragments; the device has {limit}: {hint}"
     )]
     Device {
-        /// The queue.
+        /// The name of the queue.
         object: &'static str,
         /// The entries that one connection needs, with the smallest depth that can be tried.
         needed: u64,
@@ -54,7 +54,7 @@ pub enum SizesError {
         limit: u64,
         /// The depth that was tried last.
         depth: u16,
-        /// The fragments.
+        /// The number of fragments of a transfer.
         fragments: u16,
         /// The advice: which tunable to change.
         hint: &'static str,
@@ -65,15 +65,15 @@ pub enum SizesError {
         most = lnet_proto::ib::RDMA_FRAGMENTS_MAX
     )]
     Shape {
-        /// The depth.
+        /// The depth given.
         depth: u16,
-        /// The fragments.
+        /// The number of fragments given.
         fragments: u16,
     },
 }
 
 impl SizesError {
-    /// Returns the errno.
+    /// Returns the errno with which the NI or the connection fails.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {

@@ -11,7 +11,7 @@ use super::{Adjusted, ConnSizes, Release, SizesError, connection};
 pub struct Negotiation {
     /// Every request, with its answer. There are at most four.
     pub tries: Vec<Try>,
-    /// The result.
+    /// The agreed parameters, or the error that ends the set-up.
     pub outcome: Result<Agreed, SizesError>,
 }
 
@@ -20,9 +20,9 @@ pub struct Negotiation {
 pub struct Try {
     /// The depth in the CONNREQ, for which the queues have been made.
     pub depth: u16,
-    /// The fragments in the CONNREQ.
+    /// The number of fragments in the CONNREQ.
     pub fragments: u16,
-    /// The depth that it would ask for if its device supported it.
+    /// The depth that the active side would request if its device supported it.
     pub wanted: u16,
     /// The passive side's answer.
     pub answer: Answer,
@@ -31,16 +31,16 @@ pub struct Try {
 /// The passive side's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// A CONNACK.
+    /// A CONNACK, which accepts.
     Accepted {
-        /// The depth, at most that asked for.
+        /// The depth granted, at most the requested one.
         depth: u16,
-        /// The fragments asked for.
+        /// The number of fragments granted, which is the requested one.
         fragments: u16,
     },
     /// A reject record with acceptable values.
     Rejected {
-        /// The reason.
+        /// The reason in the record.
         reason: RejectReason,
         /// The passive side's depth.
         depth: u16,
@@ -55,7 +55,7 @@ pub enum Answer {
 /// The parameters of a connection that was agreed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
-    /// Its depth.
+    /// The depth of the queues.
     pub depth: u16,
     /// The maximum number of fragments of a transfer.
     pub fragments: u16,
@@ -98,7 +98,7 @@ fn agree(
             answered(rejected(RejectReason::RdmaFrags));
             fragments = passive.fragments;
             if active.release == Release::V2_12 {
-                // The active side does not try again what its device has refused.
+                // The active side does not request again what its device has refused.
                 wanted = depth;
             }
         } else {

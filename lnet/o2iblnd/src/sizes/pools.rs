@@ -23,8 +23,8 @@ pub const BOUNCE_BYTES: u32 = lnet_proto::MAX_PAYLOAD;
 const PEERS_PER_PARTITION: u32 = 8;
 
 /// The pools of an NI. Those of kernel nodes grow; these are the initial ones. nlx has neither
-/// transmit descriptors nor registrations per NI: each connection has its buffers, and memory is
-/// registered once.
+/// transmit descriptors nor registrations per NI: each connection has message buffers, and memory
+/// is registered once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pools {
     /// CPU partitions that the NI uses, each with one pool of each kind.
@@ -50,11 +50,11 @@ pub struct Pools {
 /// depend on the kernel's own structures, whose sizes vary with its version by about a fifth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
-    /// The message.
+    /// The message buffer.
     pub message: u64,
     /// The RDMA descriptor: key, count, and 12 bytes for each fragment.
     pub descriptor: u64,
-    /// Page addresses.
+    /// The list of page addresses.
     pub pages: u64,
     /// The scatter list.
     pub scatter: u64,
@@ -62,7 +62,7 @@ pub struct Transmit {
     pub writes: u64,
     /// The pieces of the work requests.
     pub pieces: u64,
-    /// The bookkeeping.
+    /// The kernel's bookkeeping.
     pub own: u64,
 }
 
@@ -120,13 +120,13 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
 }
 
 impl Pools {
-    /// Returns the transmit descriptors of all pools.
+    /// Returns the number of transmit descriptors in all pools.
     #[must_use]
     pub const fn all_transmits(&self) -> u64 {
         self.partitions as u64 * self.transmits as u64
     }
 
-    /// Returns the registrations of all pools.
+    /// Returns the number of registrations in all pools.
     #[must_use]
     pub const fn all_registrations(&self) -> u64 {
         self.partitions as u64 * self.registrations as u64

@@ -13,29 +13,29 @@ pub const GLOBAL_REGION_PIVOT: u32 = 693;
 /// The maximum number of fragments before 2.15: the pages of the largest payload (lnet-wire 34).
 pub const FRAGMENTS_BEFORE_2_15: u16 = 256;
 
-/// A release, by its arithmetic.
+/// A release of the kernel's driver, or nlx, by its arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
-    /// 2.8 and 2.9.
+    /// The releases 2.8 and 2.9.
     V2_8,
-    /// 2.10 and 2.11.
+    /// The releases 2.10 and 2.11.
     V2_10,
-    /// 2.12 and 2.13.
+    /// The releases 2.12 and 2.13.
     V2_12,
-    /// 2.14: queues as today, but 256 fragments.
+    /// The release 2.14: queues as today, but 256 fragments.
     V2_14,
-    /// 2.15 and later.
+    /// The releases from 2.15 on.
     V2_15,
-    /// nlx.
+    /// This implementation.
     Nlx,
 }
 
 impl Release {
-    /// All, oldest first.
+    /// All releases, the oldest first.
     pub const ALL: [Release; 6] =
         [Release::V2_8, Release::V2_10, Release::V2_12, Release::V2_14, Release::V2_15, Release::Nlx];
 
-    /// Returns its name, which [`Release::from_str`] parses.
+    /// Returns the release's name, which [`Release::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,7 +48,7 @@ impl Release {
         }
     }
 
-    /// Returns the number of fragments that it asks for and grants at most, without tuning
+    /// Returns the maximum number of fragments that the release requests and grants without tuning
     /// (lnet-wire 34).
     #[must_use]
     pub const fn fragments_max(self) -> u16 {
@@ -118,7 +118,7 @@ pub enum Mapping {
 }
 
 impl Mapping {
-    /// Returns its name, which [`Mapping::from_str`] parses.
+    /// Returns the mapping's name, which [`Mapping::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -7,9 +7,9 @@ use super::{Adjusted, Mapping, Registration, Release};
 /// The memory of one side: pages of an MD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffer {
-    /// Its fragments before mapping, each at most a page.
+    /// Number of fragments before mapping, each at most a page.
     pub fragments: u16,
-    /// Whether a fragment other than the first starts, or one other than the last ends, inside a
+    /// True if a fragment other than the first starts, or one other than the last ends, inside a
     /// page.
     pub gaps: bool,
 }
@@ -17,13 +17,13 @@ pub struct Buffer {
 /// The way in which a buffer gets its key, which determines its descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means {
-    /// It is registered already.
+    /// The buffer is registered already.
     Registered,
-    /// By the global memory region.
+    /// The key of the global memory region.
     Global,
-    /// As a fast memory region.
+    /// A mapping as a fast memory region.
     Fmr,
-    /// By fast registration.
+    /// A fast registration.
     FastReg,
 }
 
@@ -52,15 +52,15 @@ impl Means {
 /// A possible transfer: the work requests that the source posts, without the DONE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// The source's way to get a key.
+    /// The means by which the source gets its key.
     pub source: Means,
-    /// Fragments of the source.
+    /// Number of fragments of the source.
     pub source_fragments: u16,
-    /// The sink's way to get a key.
+    /// The means by which the sink gets its key.
     pub sink: Means,
-    /// Fragments of the descriptor that the sink sends.
+    /// Number of fragments in the descriptor that the sink sends.
     pub sink_fragments: u16,
-    /// RDMA writes.
+    /// Number of RDMA writes.
     pub writes: u32,
     /// Writes and mappings of the source's memory: 1 with FMR, 3 with fast registration, one for
     /// each fragment with a global region (S-506).
@@ -76,13 +76,13 @@ pub enum TransferError {
          map_on_demand to 256 where it is lower, or send smaller or contiguous buffers (EMSGSIZE)"
     )]
     Fragments {
-        /// Writes needed.
+        /// Number of writes needed.
         writes: u32,
-        /// Fragments of the source.
+        /// Number of fragments of the source.
         source_fragments: u16,
-        /// Fragments of the sink.
+        /// Number of fragments of the sink.
         sink_fragments: u16,
-        /// The negotiated fragments.
+        /// The negotiated number of fragments, which limits the writes.
         limit: u16,
     },
     /// A buffer has gaps, which its mapping cannot express.
@@ -91,9 +91,9 @@ pub enum TransferError {
          end fragments on page boundaries (EPROTONOSUPPORT)"
     )]
     Gaps {
-        /// `source` or `sink`.
+        /// The side whose buffer has gaps: `source` or `sink`.
         side: &'static str,
-        /// The mapping.
+        /// The name of the mapping.
         means: &'static str,
     },
     /// 2.8 ignores the gaps of a mapped buffer: bytes are written to wrong addresses (seed 004).
@@ -101,17 +101,17 @@ pub enum TransferError {
         "the {side}'s buffer has gaps, which 2.8 ignores when it maps memory: some data are written to wrong addresses"
     )]
     SilentGaps {
-        /// `source` or `sink`.
+        /// The side whose buffer has gaps: `source` or `sink`.
         side: &'static str,
     },
     /// The number of a buffer's fragments is out of range.
     #[error("the {side}'s buffer has {fragments} fragments: it must have from 1 to {most}")]
     Buffer {
-        /// `source` or `sink`.
+        /// The side of the buffer: `source` or `sink`.
         side: &'static str,
-        /// Its fragments.
+        /// Number of fragments of the buffer.
         fragments: u16,
-        /// The limit.
+        /// The maximum number of fragments.
         most: u16,
     },
 }
@@ -133,7 +133,7 @@ impl TransferError {
 /// write more for each fragment of the shorter list.
 ///
 /// # Errors
-/// [`TransferError`]: what would happen, and what to change.
+/// [`TransferError`], which names the failure and the tunable to change.
 pub fn transfer(
     (source, from): (&Adjusted, Buffer),
     (sink, to): (&Adjusted, Buffer),
@@ -157,7 +157,7 @@ pub fn transfer(
     })
 }
 
-/// Returns a side's way to get a key, and the fragments after mapping.
+/// Returns the means by which a side gets its key, and the number of fragments after mapping.
 fn mapped(side: &Adjusted, buffer: Buffer, which: &'static str) -> Result<(Means, u16), TransferError> {
     let Buffer { fragments, gaps } = buffer;
     let most = side.release.fragments_max();

@@ -19,8 +19,8 @@ pub struct Tunables {
     pub credits: u32,
     /// Sends that may be posted at a time (`concurrent_sends`); 0 means `peer_credits`.
     pub concurrent_sends: u32,
-    /// The maximum number of fragments before 2.12, where 0 means the default; only a flag since
-    /// then (`map_on_demand`).
+    /// Before 2.12 the maximum number of fragments, where 0 means the default; since then only a
+    /// flag (`map_on_demand`).
     pub map_on_demand: u32,
     /// Transmit descriptors (`ntx`).
     pub ntx: u32,
@@ -32,7 +32,8 @@ pub struct Tunables {
     pub conns_per_peer: u32,
     /// Pieces of memory per work request (`wrq_sge`).
     pub wrq_sge: u32,
-    /// Whether buffers with gaps are mapped if the device supports it (`use_fastreg_gaps`): 0 or 1.
+    /// 1 if buffers with gaps are mapped where the device supports it, otherwise 0
+    /// (`use_fastreg_gaps`).
     pub use_fastreg_gaps: u32,
 }
 
@@ -78,12 +79,13 @@ pub struct Tunable {
     pub least: u32,
     /// The largest value that may be configured.
     pub most: u32,
-    /// Its unit.
+    /// The unit of the value, for output.
     pub unit: &'static str,
     field: fn(&mut Tunables) -> &mut u32,
 }
 
-/// A larger value is a mistake: a million transmit descriptors are 40 GB.
+/// The largest value of any tunable. A larger one is a mistake: a million transmit descriptors take
+/// 40 GB.
 pub const VALUE_MAX: u32 = 1 << 20;
 
 const fn row(

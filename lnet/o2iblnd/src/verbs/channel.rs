@@ -38,9 +38,9 @@ const FIRST_DEVICE: u64 = 2;
 /// others.
 const SOURCES: usize = 16;
 
-/// A spinning thread makes a system call in one of this number of calls only, as it costs more than
-/// polling a completion queue. While completion events arrive, the other sources are polled in the
-/// same proportion.
+/// A spinning thread makes a system call only once in this number of calls, because it costs more
+/// than polling a completion queue. While completion events arrive, the other sources are polled in
+/// the same proportion.
 const ASK_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
@@ -53,36 +53,37 @@ pub(super) struct EventHub {
     epoll: Epoll,
     waker: Bell,
     pub(super) manager: Arc<CmChannel>,
-    /// The identifiers whose events are delivered, by address. Events of others do not belong to
-    /// the shard: it has dropped the identifier, or the request has not been adopted.
+    /// The identifiers whose events are delivered, by address. Events of other identifiers are
+    /// ignored: the shard has dropped the identifier, or has not adopted the request.
     pub(super) ids: Mutex<HashMap<usize, IdState>>,
     /// The devices that this channel uses. The list only grows, so that indices in it are keys.
     served: Mutex<Vec<Served>>,
     events: Mutex<VecDeque<CmEvent>>,
-    /// Whether the next call makes a system call: the driver is about to sleep, or the last poll
+    /// True if the next call makes a system call: the driver is about to sleep, or the last poll
     /// has found an event of a rare source.
     asks_next: AtomicBool,
-    /// Calls without a system call since the last one with it; and the number of polls.
+    /// Number of calls without a system call since the last one with it, and of polls.
     skipped: AtomicU32,
     polls: AtomicU32,
-    /// The completion interrupt of its completions: counts up, modulo the interrupts of a device.
+    /// The interrupt for the device's completions: counts up, modulo the number of the device's
+    /// interrupts.
     vector: u32,
     fork_guard: ForkGuard,
 }
 
-/// The data of an identifier that events name.
+/// The data of an identifier, which the handling of its events needs.
 pub(super) struct IdState {
     pub(super) token: Token,
-    /// Time limit for resolving the route, while that is the next step.
+    /// Time limit for resolving the route, in milliseconds, if that is the next step.
     pub(super) resolve_ms: Option<u32>,
     /// Set once this side has established the connection.
     pub(super) established: bool,
-    /// Its queue pair, while there is one.
+    /// The queue pair of the connection, while there is one.
     pub(super) queue_pair: Option<QueuePair>,
 }
 
-/// A queue pair that an endpoint owns. The owner removes it from [`EventHub::ids`] before it
-/// destroys it.
+/// A queue pair that an endpoint owns. The endpoint removes the pair from [`EventHub::ids`] before
+/// it destroys it.
 pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
 
 // SAFETY: libibverbs may be called by any thread.
@@ -228,8 +229,8 @@ impl EventHub {
         self.ring();
     }
 
-    /// Ends the connections whose queues the device has stopped after an error, selected by
-    /// `is_it`.
+    /// Ends the connections whose queue pairs `is_it` selects: the device has stopped these after
+    /// an error.
     pub(super) fn end_broken(&self, is_it: impl Fn(NonNull<ffi::ibv_qp>) -> bool) {
         // While this is locked, queue pairs in it are not destroyed.
         let known = self.ids.lock();
@@ -237,8 +238,8 @@ impl EventHub {
         for (token, pair) in pairs.filter(|(_, pair)| is_it(*pair)) {
             // SAFETY: the queue pair is in the table, which is locked.
             let flushed = unsafe { flush(pair) };
-            // Debug level: a peer that sends wrong keys can cause this with each connection. The
-            // end of its connections is reported with the peer.
+            // Logged at debug level, as a peer that sends wrong keys can cause this with each
+            // connection. The end of the connection is logged with its peer.
             tracing::debug!(?token, ?flushed, "a device has given up the queues of a connection");
             self.queue_event(CmEvent::Disconnected(token));
             self.ring();
@@ -247,7 +248,7 @@ impl EventHub {
 
     fn ring(&self) {
         if self.fork_guard.in_owner_process() {
-            // Cannot fail: it is an eventfd.
+            // Ringing an eventfd cannot fail.
             let _ = self.waker.ring();
         }
     }
@@ -260,7 +261,7 @@ impl EventHub {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, key))
     }
 
-    /// Returns whether this call makes a system call. Events that are not read stay queued, and the
+    /// Decides whether this call makes a system call. Events that are not read stay queued, and the
     /// descriptor stays readable.
     fn asks_system(&self) -> bool {
         let skipped = self.skipped.fetch_add(1, Relaxed) + 1;
@@ -292,8 +293,8 @@ impl EventHub {
         }
     }
 
-    /// Reads completion events if only one device has armed queues; returns whether there were any.
-    /// Most wake-ups are for these.
+    /// Reads completion events, for which most wake-ups are, if only one device has armed queues.
+    /// Returns whether there were any.
     fn read_armed(&self) -> bool {
         let served = self.served.lock();
         let mut armed = served.iter().filter(|served| served.completions.is_armed());
@@ -339,13 +340,13 @@ impl EventHub {
         let of_queues = key.is_multiple_of(2);
         let any = if of_queues { self.read_completions(&completions) } else { context.read_events() };
         if broken && !any {
-            // Can only fail for a descriptor that is not watched.
+            // The call can only fail for a descriptor that is not watched.
             let _ = self.epoll.delete(if of_queues { completions.fd() } else { context.fd() });
             context.remove();
         }
     }
 
-    /// Returns the device of an event.
+    /// Returns the device object for the context in an event.
     pub(super) fn context_of(&self, verbs: *mut ffi::ibv_context) -> Option<Arc<Context>> {
         let served = self.served.lock();
         served.iter().find(|served| served.context.verbs() == verbs).map(|served| served.context.clone())
@@ -388,7 +389,7 @@ impl std::ops::Deref for WatchedId {
 
 impl Drop for WatchedId {
     fn drop(&mut self) {
-        // In a forked child the lock may be held by a thread of the parent, and stay locked.
+        // In a forked child, a thread of the parent may hold the lock, which then stays locked.
         if self.id.fork_guard().in_owner_process() {
             self.hub.ids.lock().remove(&self.id.key());
         }

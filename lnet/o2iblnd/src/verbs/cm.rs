@@ -59,7 +59,7 @@ impl Drop for CmChannel {
 /// An identifier: a listener, a connection, the beginning of one, or only a bound address.
 pub(super) struct CmId {
     raw: NonNull<ffi::rdma_cm_id>,
-    /// The channel of its events. Without one its calls block.
+    /// The channel of the identifier's events. Without a channel its calls block.
     channel: Option<Arc<CmChannel>>,
     fork_guard: ForkGuard,
 }
@@ -89,7 +89,7 @@ impl CmId {
         CmId { raw, channel: Some(channel), fork_guard: ForkGuard::here() }
     }
 
-    /// Returns its address, which names it in events.
+    /// Returns the identifier's address, which names the identifier in events.
     pub(super) fn key(&self) -> usize {
         self.raw.as_ptr().addr()
     }
@@ -106,13 +106,13 @@ impl CmId {
         &self.fork_guard
     }
 
-    /// Returns the device it is bound to; null without one.
+    /// Returns the context of the device to which the identifier is bound; null if it is not bound.
     pub(super) fn verbs(&self) -> *mut ffi::ibv_context {
         // SAFETY: the identifier is valid until this is dropped.
         unsafe { self.raw.as_ref().verbs }
     }
 
-    /// Returns the port it is bound to, from 1.
+    /// Returns the port to which the identifier is bound, from 1.
     pub(super) fn port(&self) -> u8 {
         // SAFETY: as above.
         unsafe { self.raw.as_ref().port_num }
@@ -131,7 +131,7 @@ impl CmId {
         from_system(unsafe { &self.raw.as_ref().route.addr.__bindgen_anon_2.dst_sin })
     }
 
-    /// Sets an option of identifiers.
+    /// Sets an option of the identifier.
     pub(super) fn set<T: Copy>(&self, option: u32, mut value: T) -> Result<(), Errno> {
         let level = ffi::RDMA_OPTION_ID as i32;
         // SAFETY: the value is valid for the named number of bytes, and copied by the call.

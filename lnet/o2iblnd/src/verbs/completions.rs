@@ -1,4 +1,4 @@
-//! Completion channels.
+//! Completion channels: they report that a completion queue has completions.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
@@ -21,7 +21,7 @@ pub(super) struct CompletionChannel {
     /// Approximate number of armed queues without an event: if it is 0, no system call is needed.
     armed: AtomicUsize,
     fork_guard: ForkGuard,
-    /// Keeps the device open.
+    /// The context, kept so that the device stays open.
     _context: Arc<Context>,
 }
 
@@ -61,7 +61,7 @@ impl CompletionChannel {
         self.armed.load(Relaxed) > 0
     }
 
-    /// Reads the next event, and returns its queue's token.
+    /// Reads the next event, and returns the token of its queue.
     ///
     /// The event is acknowledged at once, which costs an uncontended lock after a system call.
     /// Other threads destroy queues, and that waits until all events of the queue are acknowledged:
@@ -71,7 +71,7 @@ impl CompletionChannel {
         let (mut queue, mut token) = (null_mut(), null_mut());
         // SAFETY: the channel is valid and does not block, and there is room for its results.
         if check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).is_err() {
-            // Queues that were armed twice, or are gone, were counted too.
+            // The count was too high: queues that were armed twice, or are gone, were counted too.
             self.armed.store(0, Relaxed);
             return None;
         }

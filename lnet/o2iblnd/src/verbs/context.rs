@@ -22,8 +22,8 @@ use super::device::HostDevice;
 use crate::fabric::{DeviceChange, DeviceLimits, Piece};
 use crate::sizes::PIECES_MAX;
 
-/// The vendor ids of devices in software: soft-RoCE has this one. Hardware vendors have the three
-/// bytes of a number that the IEEE has assigned to them.
+/// The vendor ids of devices in software: soft-RoCE has this one. The ids of hardware vendors are
+/// three bytes that the IEEE has assigned.
 const PROGRAMS: [u32; 1] = [0xff_ffff];
 
 pub(super) struct Context {
@@ -33,7 +33,7 @@ pub(super) struct Context {
     ports: u8,
     limits: DeviceLimits,
     program: bool,
-    /// The registered memory, by local key.
+    /// The registered memory, by local key; inline sends are checked against it.
     pub(super) registered: Registrations,
     /// The ports that are in use, with their device objects.
     devices: Mutex<Vec<(u8, Weak<HostDevice>)>>,
@@ -50,7 +50,7 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Opens the device to which an identifier is bound.
+    /// Opens the device to which the identifier `anchor` is bound.
     pub(super) fn new(anchor: CmId) -> Result<Context, Errno> {
         let verbs = NonNull::new(anchor.verbs()).ok_or(Errno::ENODEV)?;
         // SAFETY: a bound identifier's context is valid while the identifier is, and nothing
@@ -241,8 +241,8 @@ pub(super) fn port_attributes(
     Ok(attributes)
 }
 
-/// The memory registered with a device, by local key: the address of its first byte, and its
-/// length.
+/// Table of the memory registered with a device, by local key: the address of the first byte, and
+/// the length.
 #[derive(Default)]
 pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize), RandomState>>);
 

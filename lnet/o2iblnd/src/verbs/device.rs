@@ -55,7 +55,7 @@ struct Registered {
     raw: NonNull<ffi::ibv_mr>,
     keys: (u32, u32),
     fork_guard: ForkGuard,
-    /// Keeps its protection domain.
+    /// The context, kept so that the protection domain exists.
     context: Arc<Context>,
 }
 
@@ -118,7 +118,8 @@ impl Drop for Registered {
     }
 }
 
-/// Describes the limit of locked memory and how to raise it; `None` without a limit.
+/// Returns the text that names the limit of locked memory and the way to raise it; `None` without a
+/// limit.
 pub(super) fn memlock() -> Option<String> {
     let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(RLIM_INFINITY, |(soft, _)| soft);
     (limit != RLIM_INFINITY).then(|| {

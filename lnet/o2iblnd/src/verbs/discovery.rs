@@ -24,33 +24,33 @@ const CONFIGFS: &str = "/sys/kernel/config/rdma_cm";
 /// An RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its name: `mlx5_0`.
+    /// The device's name, such as `mlx5_0`.
     pub name: String,
-    /// Its globally unique number.
+    /// The device's globally unique identifier; `None` if it has none.
     pub guid: Option<u64>,
-    /// Its ports, in order.
+    /// The device's ports, in order.
     pub ports: Vec<ListedPort>,
-    /// The reason for which its GIDs are missing, if they are.
+    /// The reason why the GIDs are missing; `None` if they are there.
     pub note: Option<String>,
 }
 
 /// A port of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedPort {
-    /// Its number, from 1.
+    /// The port's number, from 1.
     pub number: u8,
-    /// Its state as the system reports it: `ACTIVE`, `DOWN`, and others.
+    /// The port's state as the system reports it: `ACTIVE`, `DOWN`, and others.
     pub state: String,
-    /// The link layer.
+    /// The link layer of the port.
     pub link: LinkLayer,
-    /// Its network interfaces, and their addresses.
+    /// The port's network interfaces, and their addresses.
     pub addresses: Vec<(String, Ipv4Addr)>,
-    /// Its GIDs, in order.
+    /// The port's GIDs, in order.
     pub gids: Vec<Gid>,
 }
 
 impl ListedPort {
-    /// Returns whether messages pass.
+    /// Returns whether the port is active, so that messages pass.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -70,11 +70,11 @@ impl ListedPort {
 /// The link layer of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// InfiniBand.
+    /// An InfiniBand link.
     Infiniband,
-    /// Ethernet: RoCE.
+    /// An Ethernet link, for RoCE.
     Ethernet,
-    /// Another one, by the system's name.
+    /// Another link layer, by the system's name.
     Other(String),
 }
 
@@ -87,7 +87,7 @@ pub fn devices() -> Result<Vec<Listed>, FabricError> {
     loaded()?;
     let list = match DeviceList::new() {
         Ok(list) => list,
-        // The kernel has no RDMA.
+        // The kernel has no RDMA, so it has no devices either.
         Err(Errno::ENOSYS) => return Ok(Vec::new()),
         Err(errno) => return Err(failed(errno, "listing the RDMA devices")),
     };

@@ -1,4 +1,4 @@
-//! Connections.
+//! Connections: an endpoint over the connection manager's identifier and a queue pair.
 
 use std::net::SocketAddrV4;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::fabric::{
 
 pub(super) struct HostEndpoint {
     token: Token,
-    /// Declared before the identifier, as it must be dropped first.
+    /// The queues. Declared before the identifier, as they must be dropped first.
     queues: Option<Queues>,
     id: WatchedId,
     device: Arc<dyn Device>,
@@ -77,7 +77,7 @@ impl HostEndpoint {
             limits.pieces,
             limits.completions
         );
-        // Queues use locked memory, too.
+        // Queues use locked memory too, so its limit may be the cause.
         match super::device::memlock().filter(|_| errno == Errno::ENOMEM) {
             Some(memlock) => failed(errno, format!("{what}; or {memlock}")),
             None => failed(errno, what),
@@ -137,7 +137,7 @@ impl Endpoint for HostEndpoint {
         let Ok(queues) = self.queues() else { return };
         // SAFETY: the queue pair is valid while its owner is.
         let flushed = unsafe { flush(queues.pair()) };
-        // It fails if there is no connection (any more).
+        // The call fails if there is no connection any more.
         let ended = self.id.disconnect();
         tracing::trace!(?flushed, ?ended, "disconnecting");
     }

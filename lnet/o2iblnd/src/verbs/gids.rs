@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// The encapsulation of messages with a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
-    /// InfiniBand.
+    /// InfiniBand, without further encapsulation.
     Infiniband,
     /// RoCE version 1: Ethernet frames, which routers do not forward.
     RoceV1,
@@ -32,20 +32,20 @@ impl fmt::Display for GidKind {
 /// A GID of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gid {
-    /// Its index in the port's table.
+    /// The GID's index in the port's table.
     pub index: u32,
-    /// Its 16 bytes, in network order.
+    /// The GID's 16 bytes, in network order.
     pub gid: Ipv6Addr,
-    /// The encapsulation of its messages.
+    /// The encapsulation of messages with this GID.
     pub kind: GidKind,
-    /// The network interface that it belongs to, if any.
+    /// The network interface to which the GID belongs, if any.
     pub netdev: Option<String>,
     /// The use of the GID by connections.
     pub usage: Usage,
 }
 
 impl Gid {
-    /// Returns the IPv4 address in it.
+    /// Returns the IPv4 address that the GID contains.
     #[must_use]
     pub fn address(&self) -> Option<Ipv4Addr> {
         self.gid.to_ipv4_mapped()
@@ -61,14 +61,14 @@ pub enum Usage {
     Port,
     /// Not used: the connection manager is set to this other version.
     Version(GidKind),
-    /// Not used: NIs have IPv4 addresses.
+    /// Not used: NIs have IPv4 addresses, and this GID contains none.
     NotIpv4,
-    /// Not used: an earlier one is.
+    /// Not used: an earlier GID with the same address is.
     Later,
 }
 
 impl Usage {
-    /// Returns whether an NI uses it.
+    /// Returns whether an NI uses the GID.
     #[must_use]
     pub fn is_used(&self) -> bool {
         matches!(self, Usage::Address(_) | Usage::Port)
@@ -124,7 +124,7 @@ mod tests {
         gids.iter().map(|gid| gid.usage).collect()
     }
 
-    /// The GIDs of a card: each address twice, once for each version.
+    /// The GIDs of a card: each address occurs twice, once for each version.
     const CARD: [(&str, GidKind); 5] = [
         ("fe80::5054:ff:fe77:1", GidKind::RoceV1),
         ("fe80::5054:ff:fe77:1", GidKind::RoceV2),

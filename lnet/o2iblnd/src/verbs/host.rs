@@ -33,7 +33,7 @@ pub struct Host(Arc<Shared>);
 /// The data that a host and its channels share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// The open devices, each once.
+    /// The open devices, each with one entry.
     contexts: Mutex<Vec<Arc<Context>>>,
     channels: AtomicU32,
 }
@@ -49,7 +49,8 @@ impl Host {
         Host(Arc::default())
     }
 
-    /// Creates the host of an LND, which only that LND uses.
+    /// Creates the host of an LND. No other code uses it, so the LND alone can keep the rules of
+    /// memory.
     pub(crate) fn of_lnd() -> Host {
         // SAFETY: the LND keeps each registration with its region, or drops it first; the memory of
         // its work requests is in its own buffers, or in a lease that stays with the operation
@@ -99,7 +100,7 @@ impl Shared {
     /// Returns the device to which an identifier is bound, opened if necessary.
     fn context_for(&self, anchor: CmId) -> Result<Arc<Context>, Errno> {
         let mut contexts = self.contexts.lock();
-        // A device that returns after its removal is a new one.
+        // A device that returns after its removal gets a new context.
         contexts.retain(|context| !context.is_removed());
         if let Some(known) = contexts.iter().find(|context| context.verbs() == anchor.verbs()) {
             return Ok(known.clone());
@@ -110,8 +111,8 @@ impl Shared {
     }
 }
 
-/// Checks that the libraries can be loaded, and were not used by a parent process: a forked child
-/// would use the parent's devices.
+/// Checks that the libraries can be loaded, and that no parent process has used them: a forked
+/// child would use the parent's devices.
 pub(super) fn loaded() -> Result<(), FabricError> {
     static FIRST: OnceLock<ForkGuard> = OnceLock::new();
     ffi::load().map_err(|why| failed(Errno::ENOSYS, why))?;
@@ -133,7 +134,8 @@ fn bound(address: Ipv4Addr) -> Result<CmId, FabricError> {
     if id.verbs().is_null() { Err(explain(address, Errno::ENODEV)) } else { Ok(id) }
 }
 
-/// Explains the error of a librdmacm call that needs the kernel's module and a device.
+/// Returns the error of a librdmacm call, with the remedy if the kernel's module or the device is
+/// missing.
 fn without_manager(errno: Errno) -> FabricError {
     let what = match errno {
         Errno::ENODEV | Errno::ENOENT => {

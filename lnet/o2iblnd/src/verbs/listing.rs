@@ -9,7 +9,7 @@ use nlx_ibverbs_sys as ffi;
 
 use super::context::port_attributes;
 
-/// Owns the library's list.
+/// Owns the list that libibverbs allocates.
 pub(super) struct DeviceList {
     first: NonNull<*mut ffi::ibv_device>,
     length: usize,
@@ -22,7 +22,7 @@ pub(super) struct DeviceEntry<'a> {
 }
 
 impl DeviceList {
-    /// Lists the devices.
+    /// Creates the list of this host's devices.
     ///
     /// # Errors
     /// ENOSYS if the kernel has no RDMA.
@@ -49,7 +49,7 @@ impl Drop for DeviceList {
 }
 
 impl DeviceEntry<'_> {
-    /// Returns its name; `None` if the library has none.
+    /// Returns the device's name; `None` if the library has none.
     pub(super) fn name(&self) -> Option<String> {
         // SAFETY: the device is valid while its list is.
         let name = unsafe { ffi::ibv_get_device_name(self.raw) };
@@ -58,7 +58,7 @@ impl DeviceEntry<'_> {
         (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
     }
 
-    /// Returns its GUID; `None` if it has none.
+    /// Returns the device's GUID; `None` if it has none.
     pub(super) fn guid(&self) -> Option<u64> {
         // SAFETY: the device is valid while its list is.
         let guid = u64::from_be(unsafe { ffi::ibv_get_device_guid(self.raw) });

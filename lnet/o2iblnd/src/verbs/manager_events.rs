@@ -13,7 +13,7 @@ use super::queues::flush;
 use super::request::HostRequest;
 use crate::fabric::{CmEvent, PrivateData, Rejected};
 
-/// Reject reasons (lnet-wire 33).
+/// Reasons for a rejection by the connection manager (lnet-wire 33).
 const NO_LISTENER: i32 = 8;
 const STALE: i32 = 10;
 const BY_CONSUMER: i32 = 28;
@@ -63,8 +63,8 @@ impl EventHub {
             | ffi::RDMA_CM_EVENT_UNREACHABLE => CmEvent::Failed(token, errno_of(event.status)),
             // SAFETY: passed on; these events have private data.
             ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Accepted(token, unsafe { private_data(event) }),
-            // A peer that stops before it knows that the connection is established rejects: here it
-            // was established.
+            // A peer that stops before it learns that the connection is established rejects it; on
+            // this side it was established already.
             ffi::RDMA_CM_EVENT_REJECTED if of.established => {
                 // SAFETY: the identifier is valid.
                 unsafe { end(event.id, of) };
@@ -153,8 +153,8 @@ unsafe fn rejected(event: &ffi::rdma_cm_event) -> Rejected {
         BY_CONSUMER => {
             // SAFETY: passed on.
             let record = unsafe { private_data(event) };
-            // If others listen at the port, but on other addresses of the device, Linux rejects
-            // with an empty record.
+            // If other listeners use the port on other addresses of the device, Linux rejects with
+            // an empty record.
             if record.iter().all(|byte| *byte == 0) { Rejected::NoListener } else { Rejected::Record(record) }
         }
         NO_LISTENER => Rejected::NoListener,

@@ -77,8 +77,8 @@ impl Queues {
     }
 
     /// Posts the work requests of one call, up to the first inline send whose memory is not
-    /// registered: the call would read it, and fault on memory that does not exist. Holds all
-    /// registrations meanwhile.
+    /// registered: the call would read that memory, and fault if it does not exist. No registration
+    /// ends during the call.
     fn post_send_chain(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
         let copied = works.iter().any(|work| work.inline).then(|| self.context().registered.hold());
         let readable = |work: &SendWork<'_>| {
@@ -197,7 +197,8 @@ fn request(work: &SendWork<'_>, pieces: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr
     request
 }
 
-/// Returns the index of the work request that the driver refused; 0 if the driver does not say.
+/// Returns the index of the work request that the driver refused; 0 if the driver does not report
+/// it.
 fn place_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
     let place = bad.addr().wrapping_sub(first.addr()) / size_of::<T>();
     if place < length { place } else { 0 }
@@ -212,7 +213,7 @@ fn completion(found: &ffi::ibv_wc) -> Completion {
         ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => Err(WorkError::RemoteAccess),
         other => Err(WorkError::Other(other)),
     };
-    // A failed completion has only the id and the status.
+    // A failed completion has only an id and a status.
     let received = status.is_ok() && found.opcode & ffi::ibv_wc_opcode::IBV_WC_RECV != 0;
     Completion { id: found.wr_id, length: if received { found.byte_len } else { 0 }, status }
 }

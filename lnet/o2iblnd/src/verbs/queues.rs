@@ -16,7 +16,7 @@ use crate::fabric::{QueueSizes, Token};
 /// The smallest inline size that is worth asking a device for.
 const INLINE_MIN: u32 = 32;
 
-/// One queue pair. The identifier it is for must outlive it.
+/// A queue pair with its completion queue. The identifier for which it is made must outlive it.
 pub(super) struct Queues {
     pair: NonNull<ffi::ibv_qp>,
     completions: CompletionQueue,
@@ -84,15 +84,15 @@ impl Queues {
         unsafe { self.pair.as_ref().qp_num }
     }
 
-    /// Makes the queue pair accept receives.
+    /// Moves the queue pair to the state INIT, in which it accepts receives.
     pub(super) fn to_init(&self, id: &CmId) -> Result<(), Errno> {
         self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)
     }
 
-    /// Makes the queue pair receive and send. The connection manager has resolved the route to the
-    /// peer.
+    /// Moves the queue pair to the state in which it receives and sends. The connection manager
+    /// must have resolved the route to the peer.
     pub(super) fn to_ready(&self, id: &CmId) -> Result<(), Errno> {
-        // INIT again, with the access rights that the connection manager sets only now.
+        // INIT is set again, with the access rights that the connection manager provides only now.
         self.to(id, ffi::ibv_qp_state::IBV_QPS_INIT)?;
         self.to(id, ffi::ibv_qp_state::IBV_QPS_RTR)?;
         self.to(id, ffi::ibv_qp_state::IBV_QPS_RTS)
@@ -129,7 +129,7 @@ impl Drop for Queues {
 /// Completes all posted work requests of a queue pair with errors, and stops its receives.
 ///
 /// # Safety
-/// The queue pair is valid.
+/// The queue pair must be valid.
 pub(super) unsafe fn flush(pair: NonNull<ffi::ibv_qp>) -> Result<(), Errno> {
     let mut attributes = ffi::ibv_qp_attr { qp_state: ffi::ibv_qp_state::IBV_QPS_ERR, ..Default::default() };
     // SAFETY: the caller's duty; the one attribute that the mask names is set.
@@ -145,7 +145,8 @@ fn create(
     sizes: &QueueSizes,
 ) -> Result<(NonNull<ffi::ibv_qp>, QueueSizes), Errno> {
     let mut attributes = ffi::ibv_qp_init_attr {
-        // The identifier to notify when a message arrives before the connection is established.
+        // The identifier, which must be notified when a message arrives before the connection is
+        // established.
         qp_context: id.raw().cast(),
         send_cq: completions.raw.as_ptr(),
         recv_cq: completions.raw.as_ptr(),
@@ -178,7 +179,7 @@ struct CompletionQueue {
     raw: NonNull<ffi::ibv_cq>,
     entries: u32,
     fork_guard: ForkGuard,
-    /// The channel of its events.
+    /// The channel of the queue's events.
     _channel: Arc<CompletionChannel>,
 }
 

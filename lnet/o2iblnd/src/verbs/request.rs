@@ -18,7 +18,7 @@ pub(super) struct HostListener {
 
 impl Listener for HostListener {}
 
-/// Returns the error of a listener that cannot be created: the cause, and what to do.
+/// Returns the error of a listener that cannot be created, with the cause and the remedy.
 pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> FabricError {
     let advice = match errno {
         Errno::EACCES => {
@@ -32,8 +32,8 @@ pub(super) fn cannot_listen(at: SocketAddrV4, device: &str, errno: Errno) -> Fab
     failed(errno, format!("listening on {at} ({device}){advice}"))
 }
 
-/// A peer's request. Dropping it destroys the identifier, which rejects the request without a
-/// record.
+/// A peer's request to connect. Dropping it destroys the identifier, which rejects the request
+/// without a record.
 pub(super) struct HostRequest {
     id: CmId,
     source: SocketAddrV4,
