@@ -27,16 +27,17 @@ pub const MAX_INTERFACES: usize = 16;
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
     pub(crate) nets: Vec<NetSpec>,
-    /// Without this run's cookie and the partitions, which are known when the node starts.
+    /// The engine's configuration, without this run's cookie and the partitions, which are known
+    /// when the node starts.
     pub(crate) engine: EngineConfig,
     pub(crate) partitions: Partitions,
-    /// Defaults for all TCP networks without their own value.
+    /// The tunables of the TCP LND; a network's own values take precedence.
     pub(crate) tcp: SockConfig,
-    /// Defaults for networks over RDMA.
+    /// The tunables of the verbs LND; a network's own values take precedence.
     pub(crate) o2ib: O2ibConfig,
     /// The spin limit of waits.
     pub(crate) spin: Duration,
-    /// Whether other processes can request the node's status.
+    /// True if other processes can request the node's status.
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
     pub(crate) warnings: Vec<Warning>,
@@ -50,7 +51,7 @@ impl NodeConfig {
             nets: Vec::new(),
             engine: EngineConfig::new(Pid::LNET, 0),
             partitions: Partitions::default(),
-            // LNet's default: by the link's speed.
+            // LNet's default: the number follows the link's speed.
             tcp: SockConfig { conns_per_peer: 0, ..SockConfig::default() },
             o2ib: O2ibConfig::default(),
             spin: DEFAULT_SPIN,
@@ -89,7 +90,7 @@ impl NodeConfig {
         Ok(self)
     }
 
-    /// Adds a network, or interfaces to an existing one: each of them once.
+    /// Adds a network, or interfaces to an existing one. An interface may be given only once.
     pub(crate) fn push_net(&mut self, spec: NetSpec) -> Result<(), NodeError> {
         if spec.net == Net::LO {
             return Ok(());
@@ -194,8 +195,9 @@ impl NodeConfig {
         self
     }
 
-    /// Adds a rule by which arriving messages are lost or delayed, from the start: for tests of the
-    /// layers above. A repeated call adds a further rule; see [`crate::Node::add_fault`].
+    /// Adds a rule by which arriving messages are lost or delayed, from the start of the node, for
+    /// tests of the layers above. A repeated call adds a further rule; see
+    /// [`crate::Node::add_fault`].
     ///
     /// ```
     /// # use lnet_node::NodeConfig;
@@ -219,8 +221,8 @@ impl NodeConfig {
         self
     }
 
-    /// Sets whether `nlx status`, run by the same user, finds the node: it answers on a socket in
-    /// the user's own folder, from a thread that otherwise sleeps. Default: no. See
+    /// Sets whether `nlx status`, run by the same user, finds the node. The node then answers on a
+    /// socket in the user's own folder, from a thread that otherwise sleeps. Default: no. See
     /// [`running_nodes`](crate::running_nodes).
     ///
     /// A node that cannot create the socket logs a warning, and runs.
@@ -300,7 +302,7 @@ impl NodeConfig {
         }
     }
 
-    /// Checks the tunables for these NIs.
+    /// Checks that the tunables of these NIs do not contradict each other.
     pub(crate) fn check_tunables(&self, nis: &[PlannedNi]) -> Result<(), NodeError> {
         let sock = self.sock();
         sock.check().map_err(|error| NodeError::tunable(error.field, error))?;
@@ -325,7 +327,7 @@ impl NodeConfig {
         net.tunables.tcp(&self.tcp, interface.automatic_conns_per_peer())
     }
 
-    /// Returns the tunables in force for an NI over RDMA.
+    /// Returns the tunables in force for an NI over RDMA: the network's own, otherwise the node's.
     #[must_use]
     pub fn o2ib_ni_config(&self, net: &NetSpec) -> O2ibNiConfig {
         net.tunables.o2ib(&self.o2ib)

@@ -9,8 +9,8 @@ use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
 use crate::ping::{self, error_text, explain, refused, unanswered};
 use crate::{Interrupt, Node, PingFailure, PingStep};
 
-/// The maximum number of requests for a longer answer. Each one asks for the length in the last
-/// answer, so that a second attempt is enough unless the node gets more NIs in between.
+/// The maximum number of requests for a longer answer. Each request has the length from the last
+/// answer, so that the second is enough unless the node gets more NIs in between.
 const ATTEMPTS_MAX: usize = 4;
 
 /// The options of a discovery.
@@ -20,7 +20,7 @@ pub struct DiscoverOptions {
     pub source: Option<Nid>,
     /// Time limit for all steps together.
     pub timeout: Duration,
-    /// Whether to push this node's NIs to the node as well, and wait for the acknowledgement, as
+    /// True to push this node's NIs to the node as well, and wait for the acknowledgement, as
     /// `lnetctl discover --force` does.
     pub push: bool,
 }
@@ -32,7 +32,7 @@ impl Default for DiscoverOptions {
     }
 }
 
-/// The result of the push.
+/// The result of the push that followed a discovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     /// No push was requested.
@@ -41,7 +41,7 @@ pub enum Pushed {
     NotCapable,
     /// The node has acknowledged this number of bytes of this node's list.
     Acknowledged {
-        /// The bytes taken.
+        /// The number of bytes.
         bytes: u32,
     },
 }
@@ -49,18 +49,18 @@ pub enum Pushed {
 /// A node's answer to a discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Discovery {
-    /// The node that was asked.
+    /// The NID to which the request was sent.
     pub target: Nid,
     /// The NID that names the node: the first of its list if all of them are one peer, otherwise
     /// the target.
     pub primary: Nid,
-    /// Its interfaces, without `0@lo`.
+    /// The node's interfaces, without `0@lo`.
     pub nis: Vec<Interface>,
-    /// Its PID.
+    /// The node's PID.
     pub pid: Pid,
-    /// Its features.
+    /// The node's features.
     pub features: Features,
-    /// The sequence number of its list.
+    /// The sequence number of the node's list of interfaces.
     pub sequence: u32,
     /// The bytes requested by each attempt; the last was enough.
     pub asked_bytes: Vec<usize>,
@@ -71,13 +71,13 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Returns whether all its NIDs are one peer (Multi-Rail).
+    /// Returns whether all NIDs of the node are one peer (Multi-Rail).
     #[must_use]
     pub fn is_multi_rail(&self) -> bool {
         self.features.contains(Features::MULTI_RAIL)
     }
 
-    /// Returns whether it takes part in discovery: it acknowledges pushes.
+    /// Returns whether the node takes part in discovery, and so acknowledges pushes.
     #[must_use]
     pub fn is_discoverable(&self) -> bool {
         self.features.contains(Features::MULTI_RAIL | Features::DISCOVERY)
@@ -86,8 +86,8 @@ impl Discovery {
 
 impl Node {
     /// Requests a node's identity, as the kernel does: first with 272 bytes, enough for 16
-    /// interfaces, then with the length in its answer. The node may send its own ping, and hold its
-    /// answer until it has the reply: this node replies meanwhile.
+    /// interfaces, then with the length in its answer. The node may ping this one before it
+    /// answers; this node replies while it waits.
     ///
     /// # Errors
     /// [`PingFailure`] has the failed step, and advice.
@@ -132,7 +132,7 @@ impl Node {
     }
 }
 
-/// The outcome of a ping.
+/// The outcome of one ping: the node's answer, or the error.
 type PingOutcome = Result<PingInfo, LNetError>;
 
 /// One ping or discovery under way.
@@ -146,7 +146,7 @@ pub(crate) struct PingRun<'a> {
 
 impl PingRun<'_> {
     /// Requests the node's ping info with a sink of `first` bytes, then of the length in its
-    /// answer. `asked` gets the lengths.
+    /// answer. The lengths requested are added to `asked`.
     pub(crate) fn ask(&self, first: u32, asked: &mut Vec<usize>) -> Result<PingInfo, PingFailure> {
         let mut sink = first as usize;
         loop {
@@ -184,7 +184,7 @@ impl PingRun<'_> {
             _ => PingFailure { step: PingStep::Push, ..failure },
         };
         let (engine, sleeper) = (self.node.engine(), self.interrupt.sleeper.clone());
-        // The time limit for the peer's own push starts now.
+        // The wait for the peer's own push starts at the engine's present time.
         engine.advance(self.node.driver().now_ns());
         let push = engine.push(self.options.source, self.id(), sleeper);
         let mut push = push.map_err(|error| pushing(refused(self.node, self.target, &error)))?;

@@ -80,7 +80,7 @@ impl NodeDrive {
         self.tokens.grow(count);
     }
 
-    /// Adds an LND; its shards are added once it has some.
+    /// Adds an LND to those that the node drives; its shards are added once they exist.
     pub(crate) fn add_lnd(&self, lnd: Arc<dyn Lnd>) {
         self.lnds.lock().push(DrivenLnd { lnd, taken: 0 });
     }
@@ -97,13 +97,14 @@ impl NodeDrive {
         wait_until(self, sleeper, deadline_ns, ready)
     }
 
-    /// Waits for the next event of polled queues, and drives meanwhile ([`crate::Node::eq_poll`]).
+    /// Waits for the next event of polled queues, and drives the network while it waits
+    /// ([`crate::Node::eq_poll`]).
     pub(crate) fn eq_poll(
         &self,
         eqs: &[EqHandle],
         timeout: Option<Duration>,
     ) -> Result<Option<Polled>, LNetError> {
-        // An event that already exists costs neither a list nor a descriptor.
+        // If an event exists already, neither a list nor a descriptor is needed.
         if let Some(polled) = self.engine.eq_poll(eqs)? {
             return Ok(Some(polled));
         }
@@ -126,21 +127,21 @@ impl NodeDrive {
         if found.is_none() && drive.has_ended() { Err(LNetError::ShuttingDown) } else { Ok(found) }
     }
 
-    /// Ends all waits: the node has been shut down.
+    /// Ends all waits, because the node has been shut down.
     pub(crate) fn end(&self) {
         self.ending.end();
     }
 
     fn shard(&self, shard: usize) -> &Shard {
-        // A caller has the shard's number from the count of tokens, which grows after the shard is
-        // stored.
+        // Cannot fail: the caller's number is below the count of tokens, which grows after the
+        // shard is stored.
         self.shards[shard].get().unwrap_or_else(|| unreachable!("shard {shard} is not there yet"))
     }
 }
 
 impl Clock for NodeDrive {
     fn now_ns(&self) -> u64 {
-        // The clock begins at one second, so that "long ago" is never 0 and never negative.
+        // The clock begins at one second, so that a time in the past is never 0 and never negative.
         const BEGIN_NS: u64 = 1_000_000_000;
         BEGIN_NS + self.started.elapsed().as_nanos() as u64
     }

@@ -15,9 +15,9 @@ pub enum NodeError {
     /// The text of one or several networks is invalid.
     #[error("network '{}', byte {position}: {}", printable(text), printable(reason))]
     Network {
-        /// The text.
+        /// The text of the networks.
         text: String,
-        /// The position, in bytes from the start.
+        /// The position of the error, in bytes from the start.
         position: usize,
         /// The error in the text, and the correct form.
         reason: String,
@@ -25,9 +25,9 @@ pub enum NodeError {
     /// The text of networks is too long.
     #[error("networks of {bytes} bytes: at most {max} are read")]
     NetworksLength {
-        /// Its length.
+        /// The length of the text, in bytes.
         bytes: usize,
-        /// The limit.
+        /// The maximum length, in bytes.
         max: usize,
     },
     /// A configuration file, or a text in its form, has an invalid entry.
@@ -45,21 +45,21 @@ pub enum NodeError {
     /// A configuration file cannot be read.
     #[error("{}{}: {}", printable_path(file), line_text(*line), printable(reason))]
     File {
-        /// The file.
+        /// The path of the file.
         file: PathBuf,
         /// The line, from 1, if the error has one.
         line: Option<usize>,
-        /// The reason.
+        /// The reason why the file cannot be read, or what is wrong at this line.
         reason: String,
-        /// The errno.
+        /// The errno of the failed system call, or of the error in the file.
         errno: Errno,
     },
     /// An unknown tunable, or an invalid value.
     #[error("{}={}: {}", printable(name), printable(value), printable(reason))]
     Tunable {
-        /// Its name, preceded by the NID for a tunable of one NI.
+        /// The tunable's name, preceded by the NID for a tunable of one NI.
         name: String,
-        /// The value.
+        /// The value that was given.
         value: String,
         /// The error, and the correct form.
         reason: String,
@@ -78,15 +78,15 @@ pub enum NodeError {
         printable(net)
     )]
     NoDriver {
-        /// The network, as it prints.
+        /// The text of the network, as it prints.
         net: String,
     },
     /// A network cannot use RDMA: no device, no library, or no driver in this program.
     #[error("network '{}': {}", printable(net), printable(reason))]
     Rdma {
-        /// The network, as it prints.
+        /// The text of the network, as it prints.
         net: String,
-        /// The missing part, and what to do.
+        /// The missing part, and the remedy.
         reason: String,
         /// ENODEV without a device, ENOSYS without libraries or driver; otherwise the system's
         /// error.
@@ -98,11 +98,11 @@ pub enum NodeError {
         printable(net)
     )]
     NoSuchPartition {
-        /// The network, as it prints.
+        /// The text of the network, as it prints.
         net: String,
         /// The requested partition.
         cpt: usize,
-        /// The number of partitions.
+        /// The number of partitions of the node.
         partitions: usize,
     },
     /// The CPU partitions cannot be created from the tunables.
@@ -127,15 +127,15 @@ pub enum NodeError {
     /// The same NID is configured twice.
     #[error("{nid} is configured twice")]
     Twice {
-        /// The NID.
+        /// The NID that occurs twice.
         nid: Nid,
     },
     /// The same interface is configured twice on a network.
     #[error("{net} has the interface '{}' twice", printable(name))]
     TwiceOn {
-        /// The network.
+        /// The network with the interface.
         net: Net,
-        /// The interface.
+        /// The name of the interface.
         name: String,
     },
     /// More interfaces than a node can have.
@@ -143,35 +143,35 @@ pub enum NodeError {
     TooMany {
         /// The configured number.
         count: usize,
-        /// The limit.
+        /// The maximum number, [`MAX_INTERFACES`](crate::MAX_INTERFACES).
         max: usize,
     },
     /// LNet refused, most often because an address or a NID is in use.
     #[error("{nid} cannot be started: {source}")]
     Start {
-        /// The NID.
+        /// The NID of the NI.
         nid: Nid,
-        /// LNet's reason.
+        /// The error that LNet returned.
         source: LNetError,
     },
     /// An NI cannot be removed, most often because it does not exist.
     #[error("{nid} cannot be removed: {source}")]
     Remove {
-        /// The NID.
+        /// The NID of the NI.
         nid: Nid,
-        /// LNet's reason.
+        /// The error that LNet returned.
         source: LNetError,
     },
     /// The node has no NI with this NID.
     #[error("{nid} is not a NID of this node")]
     NoNi {
-        /// The NID.
+        /// The NID that was given.
         nid: Nid,
     },
     /// A fault rule that is invalid, or no longer exists.
     #[error("fault rule: {source}")]
     Fault {
-        /// LNet's reason.
+        /// The error that LNet returned.
         source: LNetError,
     },
     /// The node has been shut down.
@@ -180,15 +180,15 @@ pub enum NodeError {
     /// This is a forked child of the process in which the node runs.
     #[error("the node runs in process {process}, of which this is a forked child")]
     Forked {
-        /// The id of that process.
+        /// The id of the process in which the node runs.
         process: u32,
     },
     /// Any other error of the system.
     #[error("cannot {}: {}", printable(what), errno_text(*errno))]
     System {
-        /// The attempted action.
+        /// The action that failed, as a verb with its object.
         what: String,
-        /// The errno.
+        /// The errno that the system returned.
         errno: Errno,
     },
 }
@@ -209,7 +209,7 @@ impl NodeError {
         }
     }
 
-    /// Returns the errno that LNet reports for it.
+    /// Returns the errno with which LNet reports the error.
     pub fn errno(&self) -> Errno {
         match self {
             NodeError::Network { .. }
@@ -238,7 +238,7 @@ impl NodeError {
     }
 }
 
-/// Returns the text of an errno, and its name.
+/// Returns the text of an errno, followed by its name.
 pub(crate) fn errno_text(errno: Errno) -> String {
     format!("{} ({errno:?})", errno.desc().to_lowercase())
 }
@@ -256,7 +256,8 @@ pub(crate) fn printable_path(path: &std::path::Path) -> String {
 mod tests {
     use super::*;
 
-    /// The name of a file, a key, a value and an interface are foreign input.
+    /// Names of files, keys, values and interfaces are foreign input: their control characters must
+    /// not reach a terminal.
     #[test]
     fn errors_send_no_commands_to_a_terminal() {
         const FOREIGN: &str = "x\u{1b}]0;\u{9b}2J\u{202e}\ny";

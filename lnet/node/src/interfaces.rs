@@ -26,7 +26,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Reads those of this host that these networks need.
+    /// Reads those interfaces and devices of this host that these networks need.
     pub(crate) fn of(nets: &[NetSpec]) -> Result<Host, NodeError> {
         let verbs = nets.iter().any(|net| net.net().net_type() == NetType::O2IB);
         let devices = if verbs { RdmaDevice::all() } else { Vec::new() };
@@ -43,21 +43,22 @@ impl Host {
 /// A network interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name, for instance `eth0`.
+    /// The interface's name, for instance `eth0`.
     pub name: String,
-    /// Its addresses, IPv4 and IPv6, in the system's order.
+    /// The interface's addresses, IPv4 and IPv6, in the system's order.
     pub addresses: Vec<IpAddr>,
-    /// Whether it is administratively up.
+    /// True if the interface is administratively up.
     pub up: bool,
-    /// Whether it has a carrier: a cable with a link partner.
+    /// True if the interface has a carrier: a cable with a link partner.
     pub running: bool,
-    /// Whether it is the loopback interface.
+    /// True for the loopback interface.
     pub loopback: bool,
-    /// Whether it is a point-to-point link, such as a tunnel.
+    /// True for a point-to-point link, such as a tunnel.
     pub point_to_point: bool,
-    /// Its speed in Mbit/s; `None` if the system does not know.
+    /// The interface's speed in Mbit/s; `None` if the system does not report one.
     pub speed_mbps: Option<u32>,
-    /// The NUMA node of its device; `None` if the system does not know it, or has only one.
+    /// The NUMA node of the interface's device; `None` if the system does not report it, or has
+    /// only one.
     pub numa_node: Option<u32>,
 }
 
@@ -104,24 +105,25 @@ impl Interface {
         usable().find(IpAddr::is_ipv4).or_else(|| usable().next())
     }
 
-    /// Returns the name of its device: an alias (`eth0:1`) is another address of the device before
-    /// the colon.
+    /// Returns the name of the interface's device: an alias (`eth0:1`) is another address of the
+    /// device before the colon.
     pub(crate) fn device(&self) -> &str {
         sysfs::device(&self.name)
     }
 
-    /// Returns the network device that carries it: the card below a VLAN, the first one of a bond.
+    /// Returns the network device that carries the interface: the card below a VLAN, the first one
+    /// of a bond.
     pub(crate) fn carrier(&self) -> String {
         sysfs::carrier(&self.name)
     }
 
     /// Returns the number of connections of each bulk type to a peer when the tunable
-    /// `conns_per_peer` is 0 (lnet-wire 23): ⌊log2 of its Gbit/s⌋ / 2 + 1, and 1 if its speed is
-    /// unknown.
+    /// `conns_per_peer` is 0 (lnet-wire 23): ⌊log2 of the interface's Gbit/s⌋ / 2 + 1, and 1 if the
+    /// speed is unknown.
     #[must_use]
     pub fn automatic_conns_per_peer(&self) -> u8 {
         let gigabits = self.speed_mbps.unwrap_or(0) / 1000;
-        // At most 12: the speed has 32 bits.
+        // The result is at most 12, as the speed has 32 bits.
         gigabits.checked_ilog2().map_or(1, |log2| (log2 / 2 + 1) as u8)
     }
 }
@@ -141,7 +143,7 @@ fn is_link_local(address: IpAddr) -> bool {
 pub fn source_towards(target: Nid) -> Option<IpAddr> {
     let to = target.ip().filter(|_| !target.is_loopback())?;
     let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    // Connecting a datagram socket sends nothing; it only asks the routing table.
+    // Connecting a datagram socket sends nothing; it only queries the routing table.
     let socket = UdpSocket::bind(SocketAddr::from((any, 0))).ok()?;
     socket.connect(SocketAddr::from((to, DEFAULT_ACCEPT_PORT))).ok()?;
     socket.local_addr().ok().map(|address| address.ip())

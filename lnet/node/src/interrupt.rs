@@ -46,13 +46,13 @@ impl Interrupt {
         self.sleeper.wake();
     }
 
-    /// Returns whether it has been raised.
+    /// Returns whether the interrupt has been raised, and not taken since.
     pub fn is_raised(&self) -> bool {
         // SYNC interrupt.raised
         self.raised.load(Ordering::Acquire)
     }
 
-    /// Returns whether it was raised, and resets it.
+    /// Returns whether the interrupt was raised, and resets it.
     pub fn take(&self) -> bool {
         // SYNC interrupt.raised
         self.raised.swap(false, Ordering::AcqRel)
@@ -84,7 +84,7 @@ thread_local! {
 /// # Errors
 /// EMFILE or ENFILE when there are no descriptors left.
 pub(crate) fn with_sleeper<R>(wait: impl FnOnce(&Arc<Sleeper>) -> R) -> Result<R, Errno> {
-    // An ending thread has none.
+    // A thread that is ending has no sleeper any more.
     let own = OWN.try_with(Cell::take).ok().flatten();
     // A sleeper from before a fork belongs to the parent process.
     let (fork_guard, sleeper) = match own.filter(|(fork_guard, _)| fork_guard.in_owner_process()) {

@@ -1,8 +1,8 @@
 //! A node: the engine, its LNDs, a clock and scheduler threads, assembled from a configuration.
 //!
 //! A [`Node`] is a program's whole LNet. It is created from a [`NodeConfig`], provides the LNet API
-//! ([`Node::lnet`]) and the handle with which waiting threads drive it ([`Node::drive`]), and ends
-//! with [`Node::shutdown`] or when it is dropped.
+//! ([`Node::lnet`]) and the handle with which waiting threads drive the network ([`Node::drive`]),
+//! and ends with [`Node::shutdown`] or when it is dropped.
 //!
 //! ```
 //! use lnet_node::{Node, NodeConfig};

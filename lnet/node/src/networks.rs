@@ -32,7 +32,7 @@ pub struct NetSpec {
     pub(crate) net: Net,
     pub(crate) interfaces: Vec<NetInterface>,
     pub(crate) cpts: CptSet,
-    /// The tunables in which its NIs differ from the node's.
+    /// The tunables in which the network's NIs differ from the node's.
     pub(crate) tunables: NiTunables,
 }
 
@@ -46,13 +46,13 @@ pub(crate) struct NetInterface {
 }
 
 impl NetSpec {
-    /// Returns the network on the first interface that is not loopback.
+    /// Creates the specification of a network on the first interface that is not loopback.
     pub(crate) fn plain(net: Net) -> NetSpec {
         NetSpec { net, interfaces: Vec::new(), cpts: CptSet::default(), tunables: NiTunables::default() }
     }
 
     /// Returns an interface that is named twice, here or in the other specifications of the
-    /// network. The plain network may appear once as well.
+    /// network. A network without named interfaces may also appear only once.
     pub(crate) fn twice<'a>(&'a self, others: impl Iterator<Item = &'a NetSpec>) -> Option<&'a str> {
         const PLAIN: &str = "the first one";
         fn names(spec: &NetSpec) -> impl Iterator<Item = &str> {

@@ -36,13 +36,15 @@ pub struct Node {
     table: Arc<CptTable>,
     config: NodeConfig,
     fork_guard: ForkGuard,
-    /// In the order in which the NIs were added.
+    /// The NIDs, in the order in which the NIs were added.
     nids: Arc<RwLock<Vec<Nid>>>,
-    /// Locked while NIs come and go; threads are added with them. `None` once the node has ended.
+    /// The scheduler threads. Locked while NIs are added or removed, as threads are added with NIs.
+    /// `None` once the node has ended.
     sched_threads: Mutex<Option<SchedThreads>>,
-    /// The final shutdown has begun.
+    /// Set once the final shutdown has begun.
     ending: AtomicBool,
-    /// The value set at run time, for later NIs; 0 if none was set.
+    /// The number of connections per peer that was set at run time, for later NIs; 0 if none was
+    /// set.
     conns_per_peer: AtomicU8,
     view: View,
     /// The status server, if enabled, until the node ends.
@@ -139,7 +141,7 @@ impl Node {
             });
         match outcome {
             Ok(()) => self.nids.write().extend(added),
-            // Cannot fail: the NI was just added, and only a holder of the lock removes it.
+            // This cannot fail: the NI was just added, and only the holder of the lock removes NIs.
             Err(_) => added.into_iter().for_each(|nid| {
                 let _ = self.drive.engine.remove_ni(nid);
                 self.verbs.release(nid);
@@ -217,10 +219,10 @@ impl Node {
     }
 
     /// Adds a rule by which arriving messages, including those of the node to itself, are lost or
-    /// delayed: for tests of the layers above. A lost message is lost to its sender as on a bad
-    /// network: a wait for its answer lasts until its own deadline. A delayed one delays its
-    /// connection, so that no message overtakes another. Rules apply in the order in which they
-    /// were added; the first one that affects a message is the last one checked.
+    /// delayed: for tests of the layers above. For the sender, a lost message looks as if the
+    /// network had lost it: a wait for its answer lasts until its deadline. A delayed message
+    /// delays its connection, so that no message overtakes another. Rules apply in the order in
+    /// which they were added; the first one that affects a message is the last one checked.
     ///
     /// ```
     /// use lnet_node::{FaultRule, Node, NodeConfig};
@@ -320,15 +322,14 @@ impl Node {
     }
 
     /// Ends the node. Messages being sent, including those that wait for credits or a connection,
-    /// get `drain` to leave, whatever their peers do; so do the handshakes that complete a peer's
-    /// connection set, because a kernel node logs a complaint about an interrupted one. Operations
-    /// then in flight end with ESHUTDOWN. Incoming messages that wait for a buffer do not delay the
-    /// end.
+    /// get the time `drain` to leave, and so do the handshakes that complete a peer's connection
+    /// set, because a kernel node logs an error for an interrupted one. Operations then in flight
+    /// end with ESHUTDOWN. Incoming messages that wait for a buffer do not delay the end.
     ///
-    /// Peers that the node has pushed to may push back and wait for an ACK: the node continues
+    /// Peers to which the node has pushed may push back and wait for an ACK: the node continues
     /// until each has done so, or for [`lnet::PUSH_BACK_NS`] after the last push, however short
-    /// `drain` is, and also when it is dropped. A kernel node that did not know this one, and finds
-    /// it gone, would spend three minutes on its own discovery of it. A ping, and a discovery
+    /// `drain` is, and also when it is dropped. A kernel node that did not know this one would
+    /// otherwise spend three minutes on discovering a node that is gone. A ping, and a discovery
     /// without a push, do not cause such a wait.
     ///
     /// Threads that wait in [`Node::eq_poll`] return with ESHUTDOWN, those in
@@ -338,14 +339,14 @@ impl Node {
         if !self.fork_guard.in_owner_process() {
             return;
         }
-        // u64 nanoseconds last 584 years.
+        // A `u64` of nanoseconds is enough for 584 years.
         let drain_ns = u64::try_from(drain.as_nanos()).unwrap_or(u64::MAX);
         self.drain(self.drive.now_ns().saturating_add(drain_ns));
         self.stop();
     }
 
-    /// Drives until nothing is left to send, or until this time; in any case until the peers that
-    /// may push back have done so and have their ACK, or the wait for them ends.
+    /// Drives the network until nothing is left to send, or until this time; in any case until the
+    /// peers that may push back have done so and have their ACK, or the wait for them ends.
     fn drain(&self, until_ns: u64) {
         let engine = &self.drive.engine;
         // A peer that sees the end of a connection before its hello treats that as a fault.
@@ -359,8 +360,8 @@ impl Node {
         }
         // Without a descriptor the drain is skipped.
         let _ = crate::interrupt::with_sleeper(|sleeper| {
-            // Other threads may drive, and do not report when the last message has left: so the
-            // wait rechecks.
+            // Other threads may drive the network, and do not report when the last message has
+            // left: so the wait checks again after each grace period.
             while !done() && self.drive.now_ns() < deadline_ns() && !self.is_ending() {
                 let look_ns = self.drive.now_ns().saturating_add(GRACE.as_nanos() as u64);
                 self.drive.wait(sleeper, Some(look_ns.min(deadline_ns())), done);
@@ -372,14 +373,15 @@ impl Node {
         self.ending.store(true, Ordering::Release);
         drop(self.server.lock().take());
         let mut sched_threads = self.sched_threads.lock();
-        // Its threads hold shards, and end here.
+        // The scheduler threads hold shards; they end here.
         drop(sched_threads.take());
         for nid in std::mem::take(&mut *self.nids.write()) {
-            // Cannot fail: no other thread removes NIs meanwhile.
+            // This cannot fail, because no other thread removes NIs now.
             let _ = self.drive.engine.remove_ni(nid);
             self.verbs.release(nid);
         }
-        // After the last events, so that a thread that waits for one of them finds it.
+        // The waits are ended after the last events, so that a thread that waits for one of them
+        // finds it.
         self.drive.end();
     }
 
@@ -400,8 +402,8 @@ impl Node {
     }
 
     /// Leaves everything to the parent process, in a forked child: the threads do not exist here,
-    /// the sockets are the parent's, and a lock may be held by a thread that does not exist. So
-    /// nothing of the node is ended.
+    /// the sockets are the parent's, and a thread that does not exist may hold a lock. So nothing
+    /// of the node is ended.
     fn leave_to_parent(&mut self) {
         std::mem::forget((self.drive.clone(), self.sock.clone(), self.verbs.clone()));
         std::mem::forget(self.sched_threads.get_mut().take());

@@ -17,7 +17,7 @@ use crate::drive::NodeDrive;
 pub(crate) struct Verbs {
     config: O2ibConfig,
     lnd: OnceLock<Arc<O2ibLnd>>,
-    /// The claims of its NIDs, which exclude other nodes of the host.
+    /// The claims of the NIDs over RDMA, which exclude other nodes of the host.
     claims: Mutex<HashMap<Nid, Claim>>,
 }
 
@@ -41,7 +41,8 @@ impl Verbs {
         self.claims.lock().remove(&nid);
     }
 
-    /// Returns the LND, which the node drives from now on. Calls must not overlap.
+    /// Returns the LND; creates it first, if this is the node's first network over RDMA. Calls must
+    /// not overlap.
     ///
     /// # Errors
     /// [`NodeError::Rdma`] for a program or a host without RDMA.
@@ -59,7 +60,7 @@ impl Verbs {
 /// devices.
 ///
 /// # Errors
-/// The missing part, and what to do.
+/// The missing part, and the remedy.
 pub(crate) fn ready() -> Result<(), LndError> {
     make(O2ibConfig::default()).map(drop)
 }

@@ -9,10 +9,10 @@ use crate::NodeError;
 /// The source of a node's CPU partitions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Partitions {
-    /// Applied to the CPUs that this process may use when the node starts (S-315), if there is no
-    /// table.
+    /// The tunables from which a table is created when the node starts, for the CPUs that this
+    /// process may use (S-315). Unused if there is a table.
     tunables: CptConfig,
-    /// Set by the program that embeds the node.
+    /// The table that the program set which embeds the node.
     table: Option<Arc<CptTable>>,
 }
 
@@ -55,7 +55,7 @@ impl Partitions {
         }
     }
 
-    /// Returns settings that are possible, but probably not intended.
+    /// Returns warnings about settings that are possible, but probably not intended.
     fn unusual(&self, topology: &Topology) -> Vec<String> {
         let Some(config) = self.tunables() else { return Vec::new() };
         let excess = config.is_excessive(topology).then_some("far more than the CPUs suggest".to_string());

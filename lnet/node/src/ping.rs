@@ -15,11 +15,11 @@ use crate::{DiscoverOptions, Interrupt, Node};
 /// A node's answer to a ping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PingAnswer {
-    /// Its NIDs, without `0@lo`; the first is its primary NID.
+    /// The node's NIDs, without `0@lo`; the first is its primary NID.
     pub nids: Vec<Nid>,
-    /// Its PID.
+    /// The node's PID.
     pub pid: Pid,
-    /// Its feature bits (lnet-wire 16).
+    /// The node's feature bits (lnet-wire 16).
     pub features: u32,
     /// The time from the request to the answer, connecting included.
     pub round_trip: Duration,
@@ -28,18 +28,18 @@ pub struct PingAnswer {
 /// The step at which a ping or discovery failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PingStep {
-    /// Finding a route: nothing was sent.
+    /// Finding a route; nothing was sent.
     Route,
     /// Over RDMA: resolving the peer's address and route.
     Resolve,
     /// Getting a socket and a source port; over RDMA: queues.
     Bind,
-    /// The connection.
+    /// Establishing the connection.
     Connect,
     /// Connection request and hello (lnet-wire 24); over RDMA: the peer's reply to the request
     /// (lnet-wire 34).
     Handshake,
-    /// Connected: waiting for the answer.
+    /// Waiting for the answer on a connection.
     Answer,
     /// Reading the answer.
     Content,
@@ -47,9 +47,9 @@ pub enum PingStep {
     Push,
     /// The probe ([`Node::probe_unless`]).
     Probe,
-    /// Stopped by [`Interrupt::raise`].
+    /// The wait was ended by [`Interrupt::raise`].
     Interrupted,
-    /// Stopped by [`Node::shutdown`].
+    /// The node was shut down ([`Node::shutdown`]).
     ShutDown,
 }
 
@@ -83,15 +83,15 @@ impl fmt::Display for PingStep {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{target}: {reason}; {advice}")]
 pub struct PingFailure {
-    /// The node that was asked.
+    /// The NID to which the request was sent.
     pub target: Nid,
     /// The step that failed.
     pub step: PingStep,
-    /// The errno that LNet reports for it.
+    /// The errno with which LNet reports the failure.
     pub errno: Errno,
-    /// The reason.
+    /// The reason of the failure, as a phrase.
     pub reason: String,
-    /// The advice.
+    /// The advice for the user, as a phrase.
     pub advice: String,
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn refused(node: &Node, target: Nid, error: &LNetError) -> PingFailur
     PingFailure::new(target, PingStep::Route, error.errno(), error.to_string(), advice)
 }
 
-/// Returns the failure of a ping from LNet's error: the LND knows the failed step, LNet only the
+/// Returns the failure of a ping from LNet's error: the LND has the failed step, LNet only the
 /// errno.
 pub(crate) fn explain(node: &Node, target: Nid, error: &LNetError) -> PingFailure {
     let errno = error.errno();

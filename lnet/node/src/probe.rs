@@ -12,10 +12,10 @@ use lnet_socklnd::{Connection, Connections};
 use crate::ping::{explain, refused, unanswered, wait};
 use crate::{Interrupt, Node, PingFailure, PingStep};
 
-/// The longest probe: LNet's longest payload.
+/// The length of the longest probe in bytes: LNet's longest payload.
 pub const PROBE_BYTES_MAX: usize = MAX_PAYLOAD as usize;
 
-/// Advice for a path that drops long segments.
+/// Advice for a path that drops long packets.
 const BLACK_HOLE: &str = "something on the way drops long packets without a word: compare the MTU of both interfaces ('ip link') \
      and of all switches between, find what passes with 'ping -M do -s BYTES ADDRESS'; 'sysctl net.ipv4.tcp_mtu_probing=1' \
      works around it";
@@ -25,9 +25,9 @@ const NO_ENTRY: &str = "only 'nlx serve', 'nlx selftest --server' and 'nlxd' tak
      node?";
 
 impl Node {
-    /// Adds the entry that accepts probes ([`Portal::PROBE`]), until the node ends: all of them
-    /// into the same [`PROBE_BYTES_MAX`] bytes, which are never read. The system allocates their
-    /// memory when the first probe arrives.
+    /// Adds the entry that accepts probes ([`Portal::PROBE`]), until the node ends. All probes are
+    /// received into the same [`PROBE_BYTES_MAX`] bytes, which are never read. The system allocates
+    /// their memory when the first probe arrives.
     ///
     /// # Errors
     /// ENOMEM.
@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// Sends a probe of `bytes` bytes, at most [`PROBE_BYTES_MAX`], and drives the network until it
-    /// is acknowledged; returns the time that took. Only for nodes with an entry for it
+    /// is acknowledged; returns the time that took. Use it only for nodes with an entry for probes
     /// ([`Node::offer_probes`]): a kernel node drops the probe, and logs that.
     ///
     /// # Errors

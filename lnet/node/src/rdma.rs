@@ -26,8 +26,8 @@ pub(crate) fn no_device(built_without: Option<&'static str>) -> &'static str {
     built_without.unwrap_or(NO_DEVICE)
 }
 
-/// Limits on the devices, the ports of one, and the GIDs of one port that are read: above those of
-/// any host.
+/// Limits on the number of devices, of ports per device, and of GIDs per port that are read: more
+/// than any host has.
 pub(crate) const DEVICES_MAX: usize = 256;
 pub(crate) const PORTS_MAX: usize = 32;
 pub(crate) const GIDS_MAX: usize = 1024;
@@ -35,28 +35,28 @@ pub(crate) const GIDS_MAX: usize = 1024;
 /// An RDMA device of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaDevice {
-    /// Its name, for instance `mlx5_0`.
+    /// The device's name, for instance `mlx5_0`.
     pub name: String,
-    /// Its ports, from 1.
+    /// The device's ports, from 1.
     pub ports: Vec<RdmaPort>,
-    /// The NUMA node of the device; `None` if the system does not know it, or has only one.
+    /// The NUMA node of the device; `None` if the system does not report it, or has only one.
     pub numa_node: Option<u32>,
 }
 
 /// A port of an RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaPort {
-    /// Its number, from 1.
+    /// The port's number, from 1.
     pub number: u8,
-    /// Its state in the system's words: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
+    /// The port's state in the system's words: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
     pub state: String,
-    /// The link layer of its cables.
+    /// The link layer of the port.
     pub link: LinkLayer,
-    /// Its speed in the system's words: `100 Gb/sec (4X EDR)`.
+    /// The port's speed in the system's words: `100 Gb/sec (4X EDR)`.
     pub rate: String,
     /// The network interfaces with this port's addresses, in the system's order.
     pub netdevs: Vec<String>,
-    /// Its GIDs.
+    /// The port's GIDs.
     pub gids: Vec<Gid>,
 }
 
@@ -67,14 +67,14 @@ pub enum LinkLayer {
     InfiniBand,
     /// Ethernet: RoCE, hard or soft, or iWARP.
     Ethernet,
-    /// Any other.
+    /// Any other link layer.
     Other,
 }
 
 /// An address of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gid {
-    /// Its index in the port's table.
+    /// The GID's index in the port's table.
     pub index: u32,
     /// The GID; an IPv4 address has the form `::ffff:10.0.0.1`.
     pub gid: Ipv6Addr,
@@ -99,7 +99,7 @@ impl RdmaDevice {
 }
 
 impl RdmaPort {
-    /// Returns whether it can be used at this moment.
+    /// Returns whether the port is active, so that it can be used at this moment.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state == "ACTIVE"
@@ -120,7 +120,8 @@ impl Gid {
         self.gid.to_ipv4_mapped()
     }
 
-    /// Returns whether packets with it are UDP, which routers and most switches handle (RoCE v2).
+    /// Returns whether packets with this GID are UDP, which routers and most switches handle (RoCE
+    /// v2).
     #[must_use]
     pub fn is_routable(&self) -> bool {
         self.kind == "RoCE v2"
@@ -141,7 +142,7 @@ impl fmt::Display for LinkLayer {
 pub(crate) fn port_of<'a>(devices: &'a [RdmaDevice], netdev: &str) -> Option<(&'a RdmaDevice, &'a RdmaPort)> {
     let mut all = ports(devices).filter(|(_, port)| port.netdevs.iter().any(|name| name == netdev));
     let first = all.next()?;
-    // Two devices on one interface, for example hard and soft RoCE: the active one.
+    // If two devices have one interface, for example hard and soft RoCE, the active one is used.
     Some(if first.1.is_active() { first } else { all.find(|(_, port)| port.is_active()).unwrap_or(first) })
 }
 

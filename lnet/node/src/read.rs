@@ -24,7 +24,7 @@ const MARKS: [char; 6] = ['(', ')', '[', ']', ',', ':'];
 pub(crate) struct Reader<'a> {
     text: &'a str,
     position: usize,
-    /// The interfaces named so far.
+    /// The interfaces that the text has named so far.
     seen: Vec<(Net, &'a str)>,
 }
 
@@ -89,7 +89,8 @@ impl<'a> Reader<'a> {
         Ok(NetSpec { interfaces, cpts, ..NetSpec::plain(net) })
     }
 
-    /// Parses from behind the opening parenthesis up to and including the closing one.
+    /// Parses the interfaces, from behind the opening parenthesis up to and including the closing
+    /// one.
     fn interfaces(&mut self, net: Net) -> Result<Vec<NetInterface>, NodeError> {
         let mut interfaces = Vec::new();
         loop {
@@ -116,7 +117,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses `[ '[' cpts ']' ]`.
+    /// Parses the partitions in brackets, if there are any: `[ '[' cpts ']' ]`.
     fn cpts(&mut self) -> Result<Option<CptSet>, NodeError> {
         let open = self.position;
         if !self.take('[') {
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Takes the word before the next of these marks, blank or end.
+    /// Removes and returns the word before the next of these marks, the next blank or the end.
     fn word(&mut self, marks: &[char]) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|next: char| next.is_whitespace() || marks.contains(&next));

@@ -18,7 +18,7 @@ use crate::drive::NodeDrive;
 /// compete; short compared with every timeout of the protocol.
 pub const GRACE: Duration = Duration::from_millis(5);
 
-/// The threads, and the means to end them.
+/// The scheduler threads of a node, and the means to end them.
 pub(crate) struct SchedThreads {
     drive: Arc<NodeDrive>,
     watch: Arc<Watch>,
@@ -93,7 +93,8 @@ impl Drop for SchedThreads {
     fn drop(&mut self) {
         self.watch.end(&*self.drive);
         for thread in self.threads.drain(..) {
-            // A panic of the thread has been printed by the runtime; the node is ending anyway.
+            // A panic of the thread is ignored: the runtime has printed it, and the node is ending
+            // anyway.
             let _ = thread.join();
         }
     }

@@ -29,8 +29,8 @@ impl Node {
 
     /// Adds a member of the embedding program to the object of [`Node::status`]. `content` returns
     /// JSON (see [`Object`](crate::Object)) of some 64 KiB at the most, because the status is
-    /// written in one call; any thread calls it, for each answer, and it must not call this method.
-    /// A member of the same name is replaced.
+    /// written in one call. Any thread may call `content`, once for each answer; it must not call
+    /// this method. A member of the same name is replaced.
     pub fn add_status(&self, name: &'static str, content: impl Fn() -> String + Send + Sync + 'static) {
         self.view().add(name, Box::new(content));
     }

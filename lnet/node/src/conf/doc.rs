@@ -15,7 +15,7 @@ pub(crate) const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// The maximum nesting depth of lists and maps. The deepest key of `lnet.conf` is at 6.
 pub(crate) const MAX_DEPTH: usize = 16;
 
-/// A value with its line.
+/// A value with the line on which it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
     pub(crate) line: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     pub(crate) item: Item,
 }
 
-/// An error in a text, with its line.
+/// An error in a text, with the line on which it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) line: usize,
@@ -53,19 +53,19 @@ impl Fault {
         Fault { line, key, reason, errno: Errno::EINVAL }
     }
 
-    /// Returns the error for a refused value of a tunable.
+    /// Returns the error for a value that a tunable refuses.
     pub(crate) fn refused(line: usize, key: &str, refusal: Refusal) -> Fault {
         Fault { errno: refusal.errno, ..Fault::new(line, key, refusal.reason) }
     }
 
-    /// Returns the error for the user.
+    /// Converts the error for the user, with the file from which the text came.
     pub(crate) fn of(self, file: Option<&Path>) -> NodeError {
         let place = Place { file: file.map(Path::to_path_buf), line: self.line };
         NodeError::Config { place, key: self.key, reason: self.reason, errno: self.errno }
     }
 }
 
-/// The maximum length of a word in an error: longer words of a hostile file are truncated.
+/// The maximum length of a word in an error; longer words of a hostile file are truncated.
 pub(crate) const MAX_WORD_CHARS: usize = 80;
 /// The maximum length of a reason: the longest ones list the names of all tunables.
 const MAX_REASON_CHARS: usize = 2000;
@@ -82,7 +82,7 @@ impl Entry {
         Fault::new(self.line, &self.key, reason)
     }
 
-    /// Returns the entry's single word.
+    /// Returns the entry's single word; an error if it has none or several.
     pub(crate) fn text(&self) -> Result<&str, Fault> {
         match &self.item.value {
             Value::Text(text) => Ok(text),
@@ -137,7 +137,7 @@ impl Item {
     }
 }
 
-/// Refuses a text that is too long.
+/// Fails if a text is longer than [`MAX_CONFIG_BYTES`].
 pub(crate) fn limit(text: &str) -> Result<(), Fault> {
     if text.len() <= MAX_CONFIG_BYTES {
         return Ok(());

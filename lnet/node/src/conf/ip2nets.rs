@@ -11,7 +11,7 @@ use lnet_nid::{Net, Nid, NidList};
 
 use crate::{Interface, NetSpec, Networks, NodeError};
 
-/// Returns the networks of this host.
+/// Returns the networks for the addresses of this host.
 pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
     let all = Interface::all()?;
     let addresses = all.iter().flat_map(|interface| &interface.addresses);
@@ -50,7 +50,7 @@ fn networks_of(text: &str, host_addresses: &[Ipv4Addr]) -> Result<Vec<NetSpec>, 
     Ok(found)
 }
 
-/// Returns the networks of an entry, and its patterns.
+/// Parses an entry. Returns its networks and its patterns.
 fn read(entry: &str) -> Result<(Vec<NetSpec>, Vec<NidList>), NodeError> {
     let begins =
         |word: &str| word.starts_with(|first: char| first.is_ascii_digit() || matches!(first, '*' | '['));
@@ -92,7 +92,7 @@ mod tests {
         Ok(Networks(networks_of(text, &host_addresses)?).to_string())
     }
 
-    /// lnet-semantics 25.
+    /// The example of lnet-semantics 25.
     #[test]
     fn entries_of_which_a_pattern_fits_give_their_networks() {
         for (text, expected) in [

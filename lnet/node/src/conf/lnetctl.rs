@@ -50,8 +50,9 @@ pub(super) const GLOBAL: [(&str, &str); 13] = [
     ("max_recovery_ping_interval", "lnet_max_recovery_ping_interval"),
 ];
 
-/// LNet's own values of `lnd_timeout`: a transaction's timeout minus one second, divided by its
-/// attempts, which are three in 150 s (lnet-measured) or one in 50 s, and three in 50 s.
+/// Values of `lnd_timeout` that LNet computes itself: a transaction's timeout minus one second,
+/// divided by its attempts, which are three in 150 s (lnet-measured) or one in 50 s, and three in
+/// 50 s.
 const LND_TIMEOUTS: [&str; 2] = ["49", "16"];
 
 pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
@@ -82,7 +83,7 @@ fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
     };
     let value = entry.text()?;
     let value = match *key {
-        // The only key with the opposite meaning of its tunable.
+        // The only key whose meaning is the opposite of its tunable's.
         "discovery" if value == "1" => "0",
         "discovery" => "1",
         "lnd_timeout" if LND_TIMEOUTS.contains(&value) => return Ok(()),
@@ -170,7 +171,7 @@ fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Res
     Ok(spec)
 }
 
-/// Returns the address of a NID, which must belong to the network.
+/// Parses a NID and returns its address; the NID must belong to the network.
 fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     let nid: Nid =
         entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -180,7 +181,7 @@ fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
     nid.ip().ok_or_else(|| entry.fault(format!("{nid} has no IP address")))
 }
 
-/// Returns the network of a key.
+/// Returns the network that a key names.
 pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
     let text = entry.text()?;
     let net: Net = text.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
@@ -232,7 +233,7 @@ pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &
     Ok(())
 }
 
-/// Returns the error text for a tunable that an interface of this type does not have.
+/// Returns the error text for a tunable that interfaces of this type do not have.
 fn no_tunable(net_type: NetType, key: &str) -> String {
     let others = if net_type == NetType::O2IB { NetType::TCP } else { NetType::O2IB };
     let of_others = Tunable::find(if others == NetType::O2IB { O2IBLND } else { SOCKLND }, key).is_some()

@@ -40,7 +40,7 @@ pub use tunables::Tunable;
 /// A line of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The file, if the text is from one.
+    /// The file; `None` for a text that is not from a file.
     pub file: Option<PathBuf>,
     /// The line, from 1.
     pub line: usize,
@@ -59,11 +59,11 @@ impl fmt::Display for Place {
 /// A known setting without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// Its place, if it is from a text.
+    /// The place of the setting; `None` if it is not from a text.
     pub place: Option<Place>,
-    /// Its name.
+    /// The name of the setting.
     pub name: String,
-    /// The reason.
+    /// The reason why the setting has no effect.
     pub reason: String,
 }
 
@@ -86,7 +86,7 @@ enum Form {
 }
 
 impl Form {
-    /// Determines the form from the file's name, otherwise from its first line.
+    /// Returns the form: determined by the file's name, otherwise by the text's first line.
     fn of(path: &Path, text: &str) -> Form {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("yaml" | "yml") => Form::Yaml,
@@ -271,7 +271,7 @@ fn read_file(path: &Path) -> Result<String, NodeError> {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         refuse(format!("it cannot be read: {}", errno_text(errno)), errno)
     };
-    // Opening a pipe or a terminal would block.
+    // Non-blocking, because opening a pipe or a terminal would otherwise block.
     let flags = OFlag::O_NONBLOCK.bits();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {

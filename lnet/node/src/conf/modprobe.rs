@@ -19,7 +19,7 @@ pub(crate) struct Assignment {
     pub(crate) value: String,
 }
 
-/// Reads a text. Modules have their names in memory, with `_` for `-`.
+/// Parses a text. The names of modules are those in memory, with `_` for `-`.
 pub(crate) fn read(text: &str) -> Result<Vec<Assignment>, Fault> {
     limit(text)?;
     let mut found = Vec::new();

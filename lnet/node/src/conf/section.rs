@@ -57,20 +57,20 @@ impl Section {
         Ok(Section { file: Some(path.to_path_buf()), entries })
     }
 
-    /// Returns its settings, in the order of the text. Keys are unique.
+    /// Returns the settings of the table, in the order of the text. Keys are unique.
     pub fn settings(&self) -> impl Iterator<Item = Setting<'_>> {
         self.entries.iter().map(|entry| Setting { file: self.file.as_deref(), entry })
     }
 }
 
 impl<'a> Setting<'a> {
-    /// Returns its name.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &'a str {
         &self.entry.key
     }
 
-    /// Returns its value as written, including numbers and switches.
+    /// Returns the value as written, including numbers and switches.
     ///
     /// # Errors
     /// [`NodeError::Config`] if there are several values, or none.
@@ -133,7 +133,7 @@ impl<'a> Setting<'a> {
         text.parse().map_err(|_| self.refuse(format!("expected true or false, not '{text}'")))
     }
 
-    /// Returns its place.
+    /// Returns the place of the setting in the file.
     #[must_use]
     pub fn place(&self) -> Place {
         Place { file: self.file.map(Path::to_path_buf), line: self.entry.line }

@@ -30,7 +30,7 @@ fn what_lnetctl_exports_is_read() {
     assert_eq!((first.conns_per_peer, first.timeout_s), (Some(4), Some(40)));
     assert_eq!(config.nets[0].interfaces[0].address, Some("10.0.0.7".parse().unwrap()));
     assert_eq!(config.engine.transaction_timeout_ns, 100_000_000_000);
-    // Defaults cause no warning.
+    // LNet's defaults cause no warning.
     let route = 1 + EXPORTED.lines().position(|line| line == "route:").unwrap();
     assert_eq!(warned(&config), [(route, "route")]);
 }
@@ -49,7 +49,8 @@ fn of_what_has_no_effect_only_choices_are_worth_a_warning() {
     ] {
         let line = |value: &str| format!("{key}: {value}\n");
         let begin = EXPORTED.find(&format!(" {key}: ")).unwrap() + 1;
-        // `peer_timeout` first occurs at the loopback interface, which is ignored.
+        // `peer_timeout` first occurs at the loopback interface, which is ignored, so the last one
+        // is changed.
         let begin = if key == "peer_timeout" { EXPORTED.rfind(key).unwrap() } else { begin };
         let end = begin + EXPORTED[begin..].find('\n').unwrap() + 1;
         let with = |value: &str| [&EXPORTED[..begin], &line(value), &EXPORTED[end..]].concat();
@@ -217,7 +218,7 @@ fn ni(keys: &str) -> String {
     format!("net:\n  - net type: tcp\n    local NI(s):\n      - {keys}\n")
 }
 
-/// Interfaces of a network may be in several places; each of them once.
+/// The interfaces of a network may be listed in several places, each interface once.
 // Covers: S-315
 #[test]
 fn an_interface_stands_once() {
@@ -247,7 +248,8 @@ fn a_nid_chooses_among_the_addresses_of_its_interface() {
     assert!(error.to_string().contains("'lo'") && error.to_string().contains("192.0.2.1"), "{error}");
 }
 
-/// Tunables of an NI reach it, through a running node; the others have the node's.
+/// An NI of a running node has the tunables configured for it, and for all others the node's
+/// values.
 #[test]
 fn an_ni_has_tunables_of_its_own() {
     let text = "options: {lnet: {accept: none}, ksocklnd: {credits: 300}}\n\
@@ -257,14 +259,14 @@ fn an_ni_has_tunables_of_its_own() {
     let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
     assert_eq!((credits("127.0.2.1@tcp"), credits("127.0.2.2@tcp")), (512, 300));
     drop(node);
-    // Below the default of peer_credits, which is not configured.
+    // The credits are below the default of `peer_credits`, which is not configured.
     for few in [text.replace("512", "4"), text.replace("300", "4")] {
         let config = NodeConfig::from_yaml(&few).unwrap();
         let node = crate::Node::start(&config).unwrap();
         let credits = |nid: &str| node.engine().ni_statistics(nid.parse().unwrap()).unwrap().credits;
         assert_eq!(credits("127.0.2.1@tcp").min(credits("127.0.2.2@tcp")), 4);
         drop(node);
-        // The printed form is no contradiction either.
+        // The printed form is accepted as well.
         let again = NodeConfig::from_yaml(&config.to_yaml()).unwrap();
         drop(crate::Node::start(&again).unwrap());
     }

@@ -7,7 +7,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use super::doc::{Entry, Fault, Item, MAX_DEPTH, Value, limit};
 
-/// Reads a text.
+/// Parses a text in TOML.
 pub(crate) fn read(text: &str) -> Result<Item, Fault> {
     limit(text)?;
     let lines = Lines::new(text);
@@ -58,7 +58,8 @@ impl Lines {
                 16 => Value::Text(format!("0x{}", number.as_str())),
                 _ => return Err(Fault::new(line, key, "a number must be decimal or hexadecimal")),
             },
-            // 2.1 and 2.10 are the same number, but different versions.
+            // A version must be in quotes: as numbers, 2.1 and 2.10 are equal, but they are
+            // different versions.
             DeValue::Float(number) => {
                 let reason = format!("a whole number must stand here, or a version in quotes: \"{number}\"");
                 return Err(Fault::new(line, key, reason));

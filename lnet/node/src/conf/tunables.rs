@@ -1,8 +1,8 @@
 //! The table of tunables: LNet's with the names known to its users (lnet-semantics 27 to 30), and
-//! nlx's own. Configurations are read and written by it, and `docs/configuration.md` is a copy of
-//! it.
+//! nlx's own. Configurations are parsed and printed with this table, and `docs/configuration.md` is
+//! a copy of it.
 
-/// A numeric field of an LND's configuration.
+/// Defines a tunable that is a numeric field of an LND's configuration.
 macro_rules! number {
     ($module:ident, $lnd:ident, $name:literal, $field:ident: $type:ty, $unit:literal, $min:literal..=$max:expr, $meaning:literal) => {
         Tunable {
@@ -21,7 +21,7 @@ macro_rules! number {
     };
 }
 
-/// A switch of an LND's configuration.
+/// Defines a tunable that is a switch of an LND's configuration.
 macro_rules! switch {
     ($module:ident, $lnd:ident, $field:ident: $meaning:literal) => {
         Tunable {
@@ -40,7 +40,7 @@ macro_rules! switch {
     };
 }
 
-/// A tunable without effect in nlx: LNet's default, equivalent values, and the reason
+/// Defines a tunable without effect in nlx: LNet's default, equivalent values, and the reason
 /// ([`Effect::None`]).
 macro_rules! idle {
     ($module:ident: $name:expr, $default:expr, $like:expr, $why:expr) => {
@@ -55,7 +55,7 @@ macro_rules! idle {
     };
 }
 
-/// The type of service of an LND's connections.
+/// Defines the tunable for the type of service of an LND's connections.
 macro_rules! tos {
     ($module:ident, $lnd:ident) => {
         Tunable {
@@ -86,15 +86,15 @@ use lnet_api::Errno;
 
 use crate::{NodeConfig, NodeError};
 
-/// LNet's module.
+/// The name of LNet's module.
 pub(crate) const LNET: &str = "lnet";
-/// The TCP LND's module.
+/// The name of the TCP LND's module.
 pub(crate) const SOCKLND: &str = "ksocklnd";
-/// The verbs LND's module.
+/// The name of the verbs LND's module.
 pub(crate) const O2IBLND: &str = "ko2iblnd";
-/// The module of LNet's self-test.
+/// The name of the module of LNet's self-test.
 pub(crate) const SELFTEST: &str = "lnet_selftest";
-/// Tunables that only nlx has.
+/// The module name for tunables that only nlx has.
 pub(crate) const NLX: &str = "nlx";
 /// The former module of the tunables of CPU partitions.
 pub(crate) const LIBCFS: &str = "libcfs";
@@ -118,7 +118,7 @@ pub struct Tunable {
 
 /// The type and effect of a tunable.
 pub(crate) enum Effect {
-    /// A number, or a switch: 0 or 1.
+    /// A number within a range, or a switch: 0 or 1.
     Number { min: i64, max: i64, get: fn(&NodeConfig) -> i64, set: fn(&mut NodeConfig, i64) },
     /// One of several words.
     Word {
@@ -189,19 +189,19 @@ impl Tunable {
         Tunable::all().find(|tunable| tunable.module == module && tunable.name == name)
     }
 
-    /// Returns its module in LNet.
+    /// Returns the module of the tunable in LNet.
     #[must_use]
     pub fn module(&self) -> &'static str {
         self.module
     }
 
-    /// Returns its name.
+    /// Returns the name of the tunable, without the module.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns its default.
+    /// Returns the default, in the form of a configuration file.
     #[must_use]
     pub fn default(&self) -> String {
         match self.effect {
@@ -210,13 +210,13 @@ impl Tunable {
         }
     }
 
-    /// Returns the unit of its value; empty without one.
+    /// Returns the unit of the value; empty if there is none.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         self.unit
     }
 
-    /// Returns its valid values. One without effect accepts any.
+    /// Returns the description of the valid values. A tunable without effect accepts any.
     #[must_use]
     pub fn range(&self) -> String {
         match &self.effect {
@@ -228,25 +228,25 @@ impl Tunable {
         }
     }
 
-    /// Returns the nodes that must have the same value.
+    /// Returns which nodes must have the same value.
     #[must_use]
     pub fn agree(&self) -> &'static str {
         self.agree
     }
 
-    /// Returns its description; for one without effect in nlx: the reason.
+    /// Returns the description of the tunable; for one without effect in nlx, the reason.
     #[must_use]
     pub fn meaning(&self) -> &'static str {
         self.meaning
     }
 
-    /// Returns whether it has an effect in nlx.
+    /// Returns whether the tunable has an effect in nlx.
     #[must_use]
     pub fn acts(&self) -> bool {
         !matches!(self.effect, Effect::None { .. })
     }
 
-    /// Returns its value in a configuration, in the form of a configuration file.
+    /// Returns the tunable's value in a configuration, in the form of a configuration file.
     #[must_use]
     pub fn value(&self, config: &NodeConfig) -> String {
         match &self.effect {
@@ -257,7 +257,7 @@ impl Tunable {
         }
     }
 
-    /// Sets it. Returns whether no warning is needed.
+    /// Parses a value and sets the tunable. Returns whether no warning is needed.
     pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, Refusal> {
         match &self.effect {
             Effect::Number { set, .. } => set(config, self.number(text)?),
@@ -272,7 +272,7 @@ impl Tunable {
     }
 
     /// Returns whether a value of a tunable without effect needs no warning: nlx behaves as LNet
-    /// does with it, or it is LNet's default and may not have been chosen.
+    /// does with that value, or the value is LNet's default and may not have been chosen.
     pub(crate) fn is_usual(&self, text: &str) -> bool {
         let Effect::None { default, like } = self.effect else { return false };
         default == text.trim() || like.split('|').any(|like| like == text.trim())
@@ -290,8 +290,8 @@ impl Tunable {
     }
 }
 
-/// Parses a decimal number, or one with `0x`. Leading zeros are refused: a kernel reads them as
-/// octal, people as decimal.
+/// Parses a decimal number, or one with `0x`. Leading zeros are refused, because a kernel parses
+/// such numbers as octal while users expect decimal.
 fn read_number(text: &str) -> Option<i64> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
     let hex = digits.strip_prefix("0x").or(digits.strip_prefix("0X"));

@@ -19,7 +19,7 @@ enum Open {
     List(Vec<Item>),
     Map {
         entries: Vec<Entry>,
-        /// Keys so far: finds duplicates fast, for any number of keys.
+        /// The keys parsed so far, to find duplicates fast in maps of any length.
         seen: HashSet<String>,
         /// The key whose value comes next.
         key: Option<(String, usize)>,
@@ -95,7 +95,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Returns the key being read.
+    /// Returns the key that is being parsed, for errors.
     fn key(&self) -> String {
         let key = self.open.iter().rev().find_map(|(_, open)| match open {
             Open::Map { key: Some((key, _)), .. } => Some(key.clone()),

@@ -25,7 +25,7 @@ pub struct Choice {
     pub nid: Option<Nid>,
     /// The CPU partitions of the NID's peers; empty means all.
     pub cpts: Vec<usize>,
-    /// The reason. It prints as a phrase: `the first interface that can be used`.
+    /// The reason for the decision. It prints as a phrase: `the first interface that can be used`.
     pub why: Why,
 }
 
@@ -40,7 +40,7 @@ pub enum Why {
     NamedByAddress,
     /// Used: the network names the RDMA device.
     NamedByDevice,
-    /// Not used: the network already has it, by another of its names.
+    /// Not used: the network already has the interface, by another of its names.
     Duplicate,
     /// Not used: the network names other interfaces.
     NotNamed,
@@ -54,7 +54,7 @@ pub enum Why {
     LinkLocal,
     /// Not used: the interface has another address for the network.
     OtherAddress(
-        /// That address.
+        /// The address that the network uses.
         IpAddr,
     ),
     /// Not used: the network names no interface, and another one comes first.
@@ -68,12 +68,12 @@ pub enum Why {
     NotIpv4,
     /// Not used: the port of the RDMA device is unusable.
     PortDown(
-        /// The reason, with advice.
+        /// The reason why the port is unusable, with advice.
         String,
     ),
     /// The network cannot start: it names an unusable interface or address.
     Refused(
-        /// The error of [`crate::Node::start`].
+        /// The error that [`crate::Node::start`] returns.
         NodeError,
     ),
 }
@@ -141,8 +141,8 @@ impl ChosenAddress<'_> {
     }
 }
 
-/// Returns the addresses that a network uses on a host, or errors: one for each interface that it
-/// names, or one for the interface that it leaves open.
+/// Returns the addresses that a network uses on a host, or errors: one result for each interface
+/// that it names, or one in all if it names none.
 pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<ChosenAddress<'a>, NodeError>> {
     let verbs = net.net.net_type() == NetType::O2IB;
     if net.interfaces.is_empty() {
@@ -228,7 +228,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
         let port = port_of(&host.devices, interface.device()).filter(|_| verbs);
         let by = || taken.iter().filter(|taken| std::ptr::eq(taken.interface, interface));
         let mut addresses = interface.addresses.clone();
-        // Addresses of 127.0.0.0/8 that the system does not list.
+        // These are addresses in 127.0.0.0/8 that the system does not list.
         addresses
             .extend(by().map(|taken| taken.address).filter(|address| !interface.addresses.contains(address)));
         let mut add = |address: Option<IpAddr>, taken: Option<&ChosenAddress<'_>>, why| {

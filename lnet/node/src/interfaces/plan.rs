@@ -10,14 +10,14 @@ use crate::{MAX_INTERFACES, NetSpec, NodeError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedNi {
     pub(crate) nid: Nid,
-    /// The CPU partitions of its peers; empty means all.
+    /// The CPU partitions of the NI's peers; empty means all.
     pub(crate) cpts: Vec<usize>,
     /// The number of connections of each bulk type to a peer for the link's speed, used if the
     /// tunable is 0.
     pub(crate) conns_per_peer: u8,
     /// The network's tunables for its NIs.
     pub(crate) tunables: NiTunables,
-    /// The network device that carries it.
+    /// The network device that carries the NI.
     pub(crate) device: String,
     /// The NUMA node of that device, if the system knows it.
     pub(crate) numa_node: Option<usize>,

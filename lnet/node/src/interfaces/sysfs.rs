@@ -10,8 +10,8 @@ const INTERFACES: &str = "/sys/class/net";
 /// circle.
 const STACKED_MAX: usize = 8;
 
-/// Returns the speed in Mbit/s. The file cannot be read while the interface is down, and has -1 if
-/// there is no speed.
+/// Returns the speed of an interface in Mbit/s. The file cannot be read while the interface is
+/// down, and has -1 if there is no speed.
 pub(super) fn speed_mbps(name: &str) -> Option<u32> {
     number(&fs::read_to_string(Path::new(INTERFACES).join(device(name)).join("speed")).ok()?)
 }
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// The carrier of a VLAN, bond or alias is its card.
+    /// A VLAN, a bond and an alias have their card as carrier.
     // Covers: S-312
     #[test]
     fn an_interface_is_carried_by_its_card() {

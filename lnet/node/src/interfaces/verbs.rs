@@ -96,7 +96,7 @@ fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface,
     })
 }
 
-/// Returns the interface with which the port can serve a network, and its address.
+/// Returns the interface with which a port can serve a network, and the interface's address.
 pub(crate) fn usable<'a>(host: &'a Host, port: &RdmaPort) -> Option<(&'a Interface, Ipv4Addr)> {
     let mut interfaces = host.of_port(port).filter(|interface| port.is_active() && interface.up);
     interfaces.find_map(|interface| Some((interface, first_ipv4(&interface.addresses)?)))
@@ -183,7 +183,7 @@ pub(super) fn why_not_used(
     }
 }
 
-/// Ports without an interface of this host.
+/// Returns the choices for ports that have no interface of this host.
 pub(super) fn ports_without_interface(host: &Host) -> impl Iterator<Item = Choice> {
     let bare = ports(&host.devices).filter(|(_, port)| host.of_port(port).next().is_none());
     bare.map(|(device, port)| Choice {

@@ -12,7 +12,7 @@ pub(crate) struct NiTunables {
     pub(crate) peer_credits: Option<u32>,
     pub(crate) conns_per_peer: Option<u8>,
     pub(crate) timeout_s: Option<u32>,
-    /// -1 keeps the system's default.
+    /// The type of service; -1 keeps the system's default.
     pub(crate) tos: Option<i16>,
     pub(crate) peer_credits_hiw: Option<u32>,
     pub(crate) concurrent_sends: Option<u32>,
@@ -144,8 +144,8 @@ impl From<O2ibNiConfig> for NiTunables {
     }
 }
 
-/// Returns the node's `peer_credits` for an NI with `credits`. The default is limited to them; a
-/// configured value is not, and the contradiction is refused.
+/// Returns the node's `peer_credits` for an NI with `credits`. The default is limited to `credits`.
+/// A configured value is not limited: if it is larger, the configuration is refused.
 pub(crate) fn peer_credits_within(credits: u32, node: &SockConfig) -> u32 {
     let default = node.peer_credits == SockConfig::default().peer_credits;
     if default { node.peer_credits.min(credits) } else { node.peer_credits }

@@ -21,8 +21,8 @@ const PORT: u16 = 21_944;
 // Covers: S-307, S-315
 #[test]
 fn an_interface_lies_in_the_partitions_it_is_bound_to() {
-    // So few that the rule for all four partitions is the second one: enough for eight peers
-    // (lnet-semantics 13).
+    // The credits are so few that the second rule decides for all four partitions: enough for eight
+    // peers (lnet-semantics 13).
     const CREDITS: u32 = 100;
     const PEER_CREDITS: u32 = 4;
     let shares = [CREDITS / 2, CREDITS, PEER_CREDITS * 8];
@@ -61,7 +61,8 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     let config = NodeConfig::new().cpt(pattern.parse().unwrap()).net("tcp(127.44.0.4)").unwrap();
     let node = Node::start(&config.accept_port(PORT)).unwrap();
     assert_eq!(node.partitions().cpumask(0).to_string(), last.to_string());
-    // Other tests of this process have such threads too, on all CPUs.
+    // Other tests of this process have scheduler threads too, on all CPUs, so any thread that is
+    // bound as expected will do.
     let bound = fs::read_dir("/proc/self/task").unwrap().any(|task| {
         let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap_or_default();
         status.starts_with("Name:\tlnet-sched-") && status.contains(&format!("Cpus_allowed_list:\t{last}\n"))
@@ -69,7 +70,8 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     assert!(bound, "no scheduler thread is bound to CPU {last}");
 }
 
-/// Longer than every operation here takes; only a failing test waits for this time.
+/// Time limit of waits: longer than every operation here takes; only a failing test waits for this
+/// time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node(net: &str, partitions: usize) -> Node {
@@ -187,7 +189,7 @@ fn a_network_is_added_whole_or_not_at_all() {
     assert_eq!(one.nids().len(), 3);
 }
 
-/// Zero, finite and endless waits; freeing a queue ends the wait for it.
+/// Waits with a time limit of zero, a finite one, and none; freeing a queue ends the wait for it.
 // Covers: S-311
 #[test]
 fn a_wait_for_events_ends_with_time_or_with_the_queue() {
@@ -241,7 +243,7 @@ fn events_reach_whoever_waits_for_them() {
 #[test]
 fn a_shutdown_ends_every_wait_whatever_peers_do() {
     let node = node("tcp(127.44.0.40)", 2);
-    // A peer that accepts and never sends anything.
+    // A peer that accepts connections and never sends anything.
     let _silent = TcpListener::bind(("127.44.0.41", PORT)).unwrap();
     let eq = node.lnet().eq_alloc_polled(4, None).unwrap();
     std::thread::scope(|scope| {
@@ -250,7 +252,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
             let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
-        // More than the credits, so that most of them queue.
+        // More pings than credits, so that most of them queue.
         let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, PATIENCE * 2)));
         while node.engine().sending() < pings.len() {
             std::thread::yield_now();

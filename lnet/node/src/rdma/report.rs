@@ -33,17 +33,18 @@ pub struct RdmaReport {
 /// A port, with its use by a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaPortReport {
-    /// The name of its device.
+    /// The name of the port's device.
     pub device: String,
     /// The port, as the system reports it.
     pub port: RdmaPort,
-    /// Its network interfaces with their IPv4 addresses.
+    /// The port's network interfaces with their IPv4 addresses.
     pub interfaces: Vec<(String, Vec<Ipv4Addr>)>,
-    /// The NID of a network that names the port; `None` if it cannot have one.
+    /// The NID of a network that names the port; `None` if there can be no such network.
     pub nid: Option<Nid>,
-    /// Whether a network without named interfaces uses it.
+    /// True if a network that names no interface uses the port.
     pub first: bool,
-    /// The index of the GID of connections from that NID in the port's table; `None` if unknown.
+    /// The index, in the port's table, of the GID that connections from that NID use; `None` if
+    /// unknown.
     pub gid: Option<u32>,
     /// The reason why the port can, or cannot, serve a network.
     pub why: String,
@@ -54,11 +55,11 @@ pub struct RdmaPortReport {
 pub struct RdmaProblem {
     /// The object of the problem: a port, a file, a limit.
     pub about: String,
-    /// The problem.
+    /// The description of the problem, as a phrase.
     pub what: String,
-    /// The advice.
+    /// The advice for the administrator.
     pub advice: String,
-    /// Whether it prevents all networks over RDMA.
+    /// True if the problem prevents all networks over RDMA.
     pub fatal: bool,
 }
 
@@ -95,24 +96,24 @@ impl RdmaReport {
     }
 }
 
-/// The state of the system, apart from devices and interfaces.
+/// The state of the system that the report needs, apart from devices and interfaces.
 #[derive(Debug, Clone)]
 pub(super) struct SystemState {
     /// The error text of a program that is built without RDMA.
     pub(super) built_without: Option<&'static str>,
     /// The state of the driver and the libraries.
     pub(super) ready: Result<(), (String, Errno)>,
-    /// Files that must be accessible, of one device or of all.
+    /// The files that must be accessible, for one device or for all.
     pub(super) files: Vec<DeviceFile>,
     pub(super) memlock_bytes: Option<u64>,
-    /// The devices as libibverbs lists them.
+    /// The devices as libibverbs lists them; `None` if it could not.
     pub(super) listed: Option<Vec<ListedDevice>>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct DeviceFile {
     pub(super) path: PathBuf,
-    /// The kernel module that creates it.
+    /// The kernel module that creates the file.
     pub(super) module: &'static str,
     pub(super) access: Result<(), Errno>,
 }
@@ -121,9 +122,9 @@ pub(super) struct DeviceFile {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ListedDevice {
     pub(super) device: String,
-    /// The reason why its GIDs are not listed.
+    /// The reason why the device's GIDs are not listed.
     pub(super) note: Option<String>,
-    /// Its GIDs.
+    /// The device's GIDs.
     pub(super) gids: Vec<ListedGid>,
 }
 
@@ -132,7 +133,7 @@ pub(super) struct ListedGid {
     pub(super) port: u8,
     pub(super) index: u32,
     pub(super) usage: String,
-    /// The address whose connections use it.
+    /// The address whose connections use the GID.
     pub(super) used_by: Option<Ipv4Addr>,
 }
 
@@ -295,7 +296,7 @@ fn of_driver(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
         problem(about, what, advice)
     };
     if let Some(text) = system.built_without {
-        // Nothing else is known, nor would it help.
+        // Without RDMA in the program there are no other findings, nor would they help.
         return vec![of("driver", text)];
     }
     match &system.ready {
@@ -333,7 +334,7 @@ fn of_file(file: &DeviceFile) -> Option<RdmaProblem> {
     })
 }
 
-/// Devices and GIDs that the library does not list.
+/// Returns the problems with devices and GIDs that the library does not list.
 fn of_listing(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
     let Some(listed) = &system.listed else { return Vec::new() };
     let mut problems = Vec::new();

@@ -80,12 +80,13 @@ struct Netdevs(Vec<Netdev>);
 
 struct Netdev {
     name: String,
-    /// The devices of its hardware, and the port of them.
+    /// The RDMA devices of the interface's hardware, and the port of these devices that the
+    /// interface uses.
     devices: Vec<String>,
     port: u8,
-    /// The interface from which it was created, for instance the one without a partition key.
+    /// The interface from which this one was created, for instance the one without a partition key.
     parent: String,
-    /// The members of a bond.
+    /// The members, if the interface is a bond.
     slaves: Vec<String>,
 }
 
@@ -113,8 +114,8 @@ impl Netdevs {
         own().chain(children).map(|netdev| netdev.name.as_str())
     }
 
-    /// Bonds of any of these interfaces, not listed among them: a bond's addresses belong to the
-    /// active port.
+    /// Returns the bonds of any of these interfaces that are not listed among them: a bond's
+    /// addresses belong to the active port.
     fn bonds_of(&self, ours: &[String]) -> Vec<String> {
         let bonds = self.0.iter().filter(|netdev| netdev.slaves.iter().any(|slave| ours.contains(slave)));
         bonds.map(|bond| &bond.name).filter(|name| !ours.contains(name)).cloned().collect()

@@ -31,7 +31,7 @@ fn every_form_of_a_network_is_read() {
     }
 }
 
-/// The design's line with blanks, and today's with commas.
+/// The line of the design with blanks, and the present form with commas.
 // Covers: S-315
 #[test]
 fn a_line_of_networks_is_read() {
@@ -122,7 +122,7 @@ proptest! {
                 prop_assert_eq!(networks.nets().len(), nets.len());
                 prop_assert_eq!(networks.to_string().parse::<Networks>().unwrap(), networks);
             }
-            // The only possible error of such a text.
+            // A repeated interface is the only possible error of such a text.
             Err(error) => prop_assert!(error.to_string().contains("twice"), "{}", error),
         }
     }

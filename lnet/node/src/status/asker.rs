@@ -1,12 +1,12 @@
 //! Processes that visit the folders of other users.
 //!
-//! A user can delay any system call on their folder without limit, even past SIGKILL: while a
+//! A user can delay any system call on their folder without limit, even past SIGKILL. While a
 //! `readdir` waits for memory that never comes, and another process waits to create a file, no
-//! other process can list the folder or find a name in it; and a `close` of descriptors that come
-//! with an answer takes as long as their sender wants. So the searching process makes none of these
-//! calls: a child process for each folder opens it, lists it, connects to its sockets and reads the
-//! answers, and may be left behind. Another child lists the directory in which users have their
-//! folders. The searching process only has a pipe from each child.
+//! other process can list the folder or find a name in it. And the sender of descriptors that come
+//! with an answer can delay their `close` as long as it likes. So the searching process makes none
+//! of these calls: a child process for each folder opens it, lists it, connects to its sockets and
+//! reads the answers, and may be left behind. Another child lists the directory in which users have
+//! their folders. The searching process only has a pipe from each child.
 //!
 //! A child's output is a sequence of frames: a kind, a number, a length, and bytes.
 
@@ -29,17 +29,19 @@ pub(super) const HEADER_BYTES: usize = 9;
 
 /// Kinds of frames.
 pub(super) mod kind {
-    /// The number is a user who may have a folder in the listed place.
+    /// A user who may have a folder in the listed place: the number is the user id.
     pub(crate) const USER: u8 = 1;
-    /// The folder is open: the number is its owner, the bytes are its file system and its inode.
+    /// The folder is open: the number is the id of its owner, the bytes are its file system and its
+    /// inode.
     pub(crate) const FOLDER: u8 = 2;
-    /// The number is the process id of the next node in the folder.
+    /// The next node in the folder: the number is its process id.
     pub(crate) const NODE: u8 = 3;
-    /// All users, or all nodes, have been listed.
+    /// The end of a list: all users, or all nodes, have been listed.
     pub(crate) const LISTED: u8 = 4;
-    /// The number is the index of a node in the folder, the bytes are its answer.
+    /// The answer of a node: the number is the index of the node in the folder, the bytes are the
+    /// answer.
     pub(crate) const ANSWER: u8 = 5;
-    /// The number is the index of a node, the bytes are the error.
+    /// The failure of a node: the number is the index of the node, the bytes are the error.
     pub(crate) const FAILED: u8 = 6;
 }
 
@@ -55,8 +57,8 @@ pub struct Asker {
 #[derive(Debug)]
 pub(super) struct AskerProcess(Option<Child>);
 
-/// Killed children that had not ended yet. The next start or drop reaps those that have ended
-/// since.
+/// Killed children that had not ended when they were last checked. The next start or drop reaps
+/// those that have ended since.
 static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
 
 /// The maximum number of such children: those that one search starts. At the limit, further
@@ -66,7 +68,7 @@ const LEFT_MAX: usize = 2 * FOLDERS_MAX + FolderPlace::ALL.len();
 /// The task of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Task {
-    /// List the users who may have a folder here.
+    /// List the users who may have a folder in this place.
     List(FolderPlace),
     /// Query the nodes in this user's folder. The service's folder ignores the user.
     Visit(FolderPlace, u32),
@@ -91,8 +93,8 @@ impl Asker {
     /// Starts a child. Returns the non-blocking pipe of its frames.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) while too many earlier ones have not ended;
-    /// otherwise the system's.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) while too many earlier children have not ended;
+    /// otherwise the system's error.
     pub(super) fn start(&self, task: Task, time: Duration) -> io::Result<(File, AskerProcess)> {
         if reap(None) >= LEFT_MAX {
             let reason = format!("{LEFT_MAX} processes that visited folders have not ended");
@@ -113,8 +115,8 @@ impl Asker {
 impl Drop for AskerProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // Fails for a child that has ended. One that sleeps in a system call may stay until
-            // that returns.
+            // The call fails for a child that has ended. A child that sleeps in a system call may
+            // exist until the call returns.
             let _ = child.kill();
             reap(Some(child));
         }

@@ -34,15 +34,15 @@ use super::visits::{UnreadFolder, Visits};
 /// The suffix of a socket's name, after the process id and a unique part.
 pub(super) const SUFFIX: &str = ".sock";
 
-/// The prefix of a socket's name before it listens.
+/// The prefix of a socket's name until the socket listens.
 pub(super) const HIDDEN: &str = ".";
 
-/// The age from which a socket that does not listen is taken for dead.
+/// The age from which a socket that does not listen counts as dead.
 const STILLBORN: Duration = Duration::from_secs(60);
 
-/// The maximum number of queried sockets in all folders together: one of each folder in turn, so
-/// that a user with many hides no other's. Each needs a descriptor, of which a process has 1,024 by
-/// default.
+/// The maximum number of queried sockets in all folders together. They are chosen from the folders
+/// in turn, so that a user with many sockets does not hide those of others. Each needs a
+/// descriptor, of which a process has 1,024 by default.
 pub(super) const NODES_MAX: usize = 512;
 
 /// The maximum length of an object, in bytes. A node writes less than a tenth of it.
@@ -65,7 +65,7 @@ const LATE_READS: usize = ANSWER_MAX / PART + 1;
 const SO_PASSRIGHTS: libc::c_int = 83;
 
 sockopt_impl!(
-    /// [`SO_PASSRIGHTS`].
+    /// The socket option [`SO_PASSRIGHTS`], for nix.
     PassRights,
     SetOnly,
     libc::SOL_SOCKET,
@@ -94,17 +94,17 @@ pub struct HostNodes {
 /// The state of a node's answer.
 #[derive(Debug)]
 enum Answer {
-    /// It arrives on this non-blocking socket.
+    /// The answer is still to be read from this non-blocking socket.
     Pending(UnixStream),
     Refused(QueryError),
-    /// A child of an [`Asker`] has read it.
+    /// A child of an [`Asker`] has read the answer.
     Read(io::Result<String>),
 }
 
 /// The treatment of descriptors that a node sends with its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Descriptors {
-    /// Refused where the kernel can do so, since Linux 6.16.
+    /// Descriptors are refused where the kernel can do so, since Linux 6.16.
     Refused,
     Accepted,
 }
@@ -217,7 +217,7 @@ fn query_node(
     }
     let file = folder.socket(name)?;
     let Some(pid) = pid else {
-        // Never removes another user's files.
+        // Another user's files are never removed.
         if folder.is_own() && is_old(&file) && is_dead(&file) {
             folder.remove_dead(name, &file);
         }
@@ -226,7 +226,7 @@ fn query_node(
     let answer = match connected(folder, name, &file, pid, descriptors) {
         Ok(stream) => Answer::Pending(stream),
         Err(QueryError::System(Errno::ECONNREFUSED)) => {
-            // Its process has ended.
+            // The socket's process has ended.
             folder.remove_dead(name, &file);
             return None;
         }
@@ -240,7 +240,7 @@ fn is_old(file: &SocketFile) -> bool {
     now.saturating_sub(Duration::from_secs(file.made_s())) > STILLBORN
 }
 
-/// Returns whether its process has ended.
+/// Returns whether the process that served the socket has ended.
 fn is_dead(file: &SocketFile) -> bool {
     unconnected().and_then(|socket| connect_to(&socket, &file.path())) == Err(Errno::ECONNREFUSED)
 }
@@ -284,7 +284,7 @@ fn connected(
 impl From<QueryError> for io::Error {
     fn from(error: QueryError) -> io::Error {
         match error {
-            // Its listen queue is full.
+            // The listen queue of the node is full.
             QueryError::System(Errno::EAGAIN) => io::ErrorKind::TimedOut.into(),
             QueryError::System(errno) => io::Error::from_raw_os_error(errno as i32),
             another @ QueryError::Another { .. } => io::Error::new(io::ErrorKind::PermissionDenied, another),
@@ -293,7 +293,7 @@ impl From<QueryError> for io::Error {
 }
 
 impl AnswerShare {
-    /// Counts `count` further bytes.
+    /// Counts `count` further bytes; an error if they exceed the share.
     fn take(&self, count: usize) -> Result<(), BeyondShare> {
         let bytes = self.bytes.load(Relaxed);
         match self.read.fetch_add(count, Relaxed) + count <= bytes {
@@ -400,14 +400,14 @@ pub(super) fn read_all(
     Ok(())
 }
 
-/// An answer being read.
+/// An answer that is being read.
 struct AnswerReader {
     stream: UnixStream,
     share: Arc<AnswerShare>,
     bytes: Vec<u8>,
 }
 
-/// The result of one read.
+/// The result of one read of an answer.
 enum Progress {
     Done(io::Result<String>),
     Some,

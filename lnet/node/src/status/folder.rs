@@ -36,7 +36,7 @@ const OTHERS_WRITE: Mode = Mode::S_IWGRP.union(Mode::S_IWOTH);
 const RUNTIME_FOLDERS: &str = "/run/user";
 
 /// The file system that systemd mounts for each user below [`RUNTIME_FOLDERS`]. A user cannot mount
-/// one of this type there, but can mount FUSE, whose calls block for as long as the user wants.
+/// one of this type there, but can mount FUSE, whose calls the user can block without limit.
 const RUNTIME_FILE_SYSTEM: &str = "tmpfs";
 
 /// The parent of the folders of users without a runtime folder.
@@ -49,8 +49,8 @@ const SERVICE_FOLDER: &str = "/run/nlx";
 const NAME: &str = "nlx";
 
 /// The maximum number of names read from `/run/user` and from `/tmp`. No host has more users with
-/// sessions than this; reading this number takes some 10 ms. A user who fills `/tmp` beyond it
-/// hides the folders there from root, and no others.
+/// sessions; reading that number of names takes some 10 ms. A user who puts more names into `/tmp`
+/// hides only the folders there from root.
 const PARENT_NAMES_MAX: usize = 1 << 16;
 
 /// The maximum number of other users' folders that root visits in `/run/user`, and again in `/tmp`.
@@ -61,15 +61,15 @@ pub(super) const FOLDERS_MAX: usize = 256;
 /// killed.
 const NAMES_MAX: usize = 4096;
 
-/// The maximum number of attempts: `openat2` returns EAGAIN after a concurrent rename or mount
-/// elsewhere on the host.
+/// The maximum number of attempts of `openat2`, which returns EAGAIN after a concurrent rename or
+/// mount elsewhere on the host.
 const RACES_MAX: usize = 16;
 
 /// An open folder with checked owner and mode.
 #[derive(Debug)]
 pub(super) struct Folder {
     fd: OwnedFd,
-    /// For messages and for [`Folder::shown`]; not opened by this path.
+    /// The path for messages and for [`Folder::shown`]. The folder is not opened by this path.
     path: PathBuf,
     owner: Uid,
 }
@@ -197,8 +197,8 @@ fn uid(text: &str) -> Option<Uid> {
     (user.to_string() == text).then_some(Uid::from_raw(user))
 }
 
-/// Returns the folder in the environment, if it belongs to this user. `sudo -E` passes that of
-/// another.
+/// Returns the folder that the environment names, if it belongs to this user. With `sudo -E` the
+/// environment names the folder of another user.
 fn runtime(given: OsString, user: Uid) -> Option<PathBuf> {
     let folder = PathBuf::from(given);
     let owner = fstat(parent(&folder).ok()?).ok()?.st_uid;
@@ -217,7 +217,8 @@ fn parent(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Opens `/run/user/UID`, which is a separate file system: only one mounted by systemd.
+/// Opens `/run/user/UID`, which is a separate file system; fails if it is not one that systemd
+/// mounts.
 fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     match open_beneath(parent, name, OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_XDEV) {
         Err(Errno::EXDEV) => {}
@@ -230,8 +231,8 @@ fn session(parent: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Returns the type of a descriptor's file system. Read from the kernel's lists, because `fstatfs`
-/// asks the file system itself, and a FUSE file system may not answer.
+/// Returns the type of a descriptor's file system. The type is read from the kernel's lists,
+/// because `fstatfs` calls the file system itself, and a FUSE file system may not answer.
 fn file_system(fd: &OwnedFd) -> Option<String> {
     let mount = mount_of(fd)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -345,22 +346,22 @@ impl Folder {
         self.owner
     }
 
-    /// Returns whether this process's user owns it, and so its contents.
+    /// Returns whether this process's user owns the folder, and so its contents.
     pub(super) fn is_own(&self) -> bool {
         self.owner == Uid::effective()
     }
 
-    /// Returns its file system and inode.
+    /// Returns the file system and the inode of the folder.
     pub(super) fn inode(&self) -> Option<(u64, u64)> {
         fstat(&self.fd).map(|found| (found.st_dev, found.st_ino)).ok()
     }
 
-    /// Returns the path of a name in it, for messages.
+    /// Returns the path of a name in the folder, for messages.
     pub(super) fn shown(&self, name: &OsStr) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Returns the names in it, at most [`NAMES_MAX`].
+    /// Returns the names in the folder, at most [`NAMES_MAX`].
     pub(super) fn names(&self) -> Vec<OsString> {
         names(&self.fd, NAMES_MAX)
     }
@@ -378,14 +379,14 @@ impl Folder {
         UnixListener::bind(self.through(name))
     }
 
-    /// Renames a file.
+    /// Renames a file within the folder.
     pub(super) fn rename(&self, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
         renameat(&self.fd, from, &self.fd, to)
     }
 
     /// Removes the name of a socket of this process.
     pub(super) fn remove(&self, name: &OsStr) {
-        // Another searching process may have removed it already.
+        // An error is ignored: another searching process may have removed the name already.
         let _ = unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir);
     }
 
@@ -414,7 +415,7 @@ impl SocketFile {
         reference(&self.fd)
     }
 
-    /// Returns its modification time, which for a socket is that of its creation, in seconds since
+    /// Returns the modification time, which for a socket is that of its creation, in seconds since
     /// 1970.
     pub(super) fn made_s(&self) -> u64 {
         self.stat.st_mtime.try_into().unwrap_or(0)
@@ -459,7 +460,8 @@ mod tests {
         assert_eq!(Folder::open(Path::new("/"), Uid::effective()).unwrap_err(), Errno::EINVAL);
     }
 
-    /// A folder below one in which other users can rename may be replaced at any moment.
+    /// A folder whose parent lets other users rename files may be replaced at any moment, so it is
+    /// refused.
     #[test]
     fn a_folder_below_one_that_others_can_write_to_is_refused() {
         let home = tempfile::tempdir().unwrap();
@@ -482,7 +484,8 @@ mod tests {
         assert_eq!(runtime(home.path().join("absent").into(), user), None);
     }
 
-    /// Under systemd's `RestrictSUIDSGID=` there is no `openat2`.
+    /// Under systemd's `RestrictSUIDSGID=`, where `openat2` is denied, a name leads to the same
+    /// file.
     #[test]
     fn without_openat2_a_name_leads_to_the_same_file() {
         let home = tempfile::tempdir().unwrap();
@@ -499,7 +502,7 @@ mod tests {
                 let (name, resolve) = (OsStr::new(name), ResolveFlag::RESOLVE_NO_XDEV);
                 let without = inode(open_one_name(folder, name, flags, resolve));
                 let with = inode(open_beneath(folder, name, flags, resolve));
-                // Only plain names are used.
+                // Only plain names are opened in this way, so others may give another result.
                 let is_plain = !matches!(name.to_str(), Some("." | "folder/.."));
                 assert_eq!(without, with.filter(|_| is_plain), "{name:?} with {flags:?}");
             }

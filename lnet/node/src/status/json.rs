@@ -79,7 +79,8 @@ pub fn escaped(json: &str) -> String {
     let mut all = String::with_capacity(json.len());
     for letter in json.chars() {
         match letter {
-            // These are outside of strings, in which they would already be escaped.
+            // These characters occur only outside of strings: within strings they would already be
+            // escaped.
             '\t' | '\n' | '\r' => all.push(' '),
             letter if is_printable(letter) => all.push(letter),
             letter => all.push_str(&json_escape(letter)),

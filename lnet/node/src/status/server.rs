@@ -28,11 +28,11 @@ const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(500);
 pub(crate) struct Server {
     folder: Folder,
     name: OsString,
-    /// For messages only; not opened by this path.
+    /// The path for messages. The socket is not opened by this path.
     path: PathBuf,
     shared: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
-    /// The owner process: a forked child has a copy of this, but not the thread.
+    /// The id of the owner process. A forked child has a copy of this object, but not the thread.
     pid: u32,
 }
 
@@ -60,14 +60,14 @@ impl Server {
 
     /// Answers on a socket in this folder.
     pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
-        // A service that is killed and restarted repeatedly leaves a socket each time: removes
-        // those.
+        // A service that is killed and restarted repeatedly leaves a socket each time: the query
+        // removes those.
         drop(find::query_nodes(std::slice::from_ref(&folder), Descriptors::Refused));
         let unused = unused_name();
         let (hidden, name): (OsString, OsString) =
             (format!("{HIDDEN}{unused}").into(), format!("{unused}{SUFFIX}").into());
-        // The socket gets its final name once it listens: one that refuses connections belongs to
-        // an ended process.
+        // The socket gets its final name once it listens, so that a named socket that refuses
+        // connections belongs to an ended process.
         let listener = folder.listen(&hidden)?;
         folder.rename(&hidden, &name).inspect_err(|_| folder.remove(&hidden))?;
         let shared = Arc::new(ServerState { listener, ending: AtomicBool::new(false) });
@@ -91,11 +91,12 @@ impl Drop for Server {
         }
         self.folder.remove(&self.name);
         self.shared.ending.store(true, Ordering::Relaxed);
-        // The thread is in `accept`, which fails from now on, or in a pause.
+        // The thread is in a pause, or in `accept`, which fails from now on.
         let _ = shutdown(self.shared.listener.as_raw_fd(), Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // The runtime has printed a panic of the thread; the node is ending anyway.
+            // A panic of the thread is ignored: the runtime has printed it, and the node is ending
+            // anyway.
             let _ = thread.join();
         }
     }
@@ -106,8 +107,8 @@ impl ServerState {
         while !self.ending.load(Ordering::Relaxed) {
             match self.listener.accept() {
                 Ok((reader, _)) => {
-                    // A reader that has closed, or has shrunk its buffer, gets an incomplete
-                    // answer.
+                    // An error is ignored: a reader that has closed, or has shrunk its buffer, gets
+                    // an incomplete answer.
                     let _ = answer(&reader, &view.json());
                     drop(reader);
                     park_timeout(PAUSE);
@@ -124,8 +125,8 @@ fn answer(mut reader: &UnixStream, text: &str) -> io::Result<usize> {
     reader.write(text.as_bytes())
 }
 
-/// Returns a name that no socket had before, so that a stale socket can be removed even if another
-/// node starts meanwhile.
+/// Returns a name that no socket had before, so that a stale socket can be removed even while
+/// another node starts.
 fn unused_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());

@@ -19,7 +19,7 @@ use super::folder::Folder;
 use super::{RunningNode, Server};
 use crate::{Node, NodeConfig};
 
-/// Long enough for a machine under heavy load.
+/// Time limit of the tests' reads: long enough for a machine under heavy load.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A node that answers in a folder of the test.
@@ -61,12 +61,12 @@ fn opened(path: &Path) -> Folder {
     Folder::open(path, Uid::effective()).unwrap()
 }
 
-/// Queries the sockets of this user's folder.
+/// Queries the sockets in a folder of this user.
 fn within(path: &Path) -> Vec<RunningNode> {
     find::query_nodes(&[opened(path)], Descriptors::Refused)
 }
 
-/// Returns the name of a socket that this process serves.
+/// Returns a name for a socket that this process serves.
 fn own_name() -> String {
     format!("{}-8-9.sock", std::process::id())
 }
@@ -82,7 +82,7 @@ fn a_node_tells_what_it_counts() {
     assert!(before.contains(r#""received":{"messages":0,"bytes":0}"#), "{before}");
     watched.node.ping("0@lo".parse().unwrap(), None, SOON).unwrap();
     let after = watched.read();
-    // A GET and its REPLY.
+    // The messages are a GET and its REPLY.
     assert!(after.contains(r#""received":{"messages":2,"#), "{after}");
     let found = watched.nodes();
     assert_eq!((found[0].pid(), found[0].user()), (std::process::id(), Uid::effective().as_raw()));
@@ -135,8 +135,8 @@ fn make_old(path: &Path) {
     utimensat(nix::fcntl::AT_FDCWD, path, &then, &then, UtimensatFlags::FollowSymlink).unwrap();
 }
 
-/// Readers that send without end, read nothing, or come in crowds delay no other reader, and occupy
-/// no descriptor for long.
+/// Readers that send without end, read nothing, or connect in large numbers delay no other reader,
+/// and occupy no descriptor for long.
 #[test]
 fn readers_that_mean_harm_hold_up_nobody() {
     const CROWD: usize = 50;
@@ -145,16 +145,16 @@ fn readers_that_mean_harm_hold_up_nobody() {
     watched.read();
     let mut crowd: Vec<UnixStream> = (0..CROWD).map(|_| UnixStream::connect(&path).unwrap()).collect();
     for reader in &mut crowd {
-        // The node does not read it; after the connection is closed, the write fails.
+        // The node does not read the bytes; after it has closed the connection, the write fails.
         let _ = reader.write(&[b'x'; 4096]);
     }
     let text = watched.read();
     assert!(text.ends_with('}'), "{text}");
-    // Each has its answer already: the node answers in order.
+    // Each reader has its answer already, because the node answers in order.
     for reader in &mut crowd {
         reader.set_read_timeout(Some(SOON)).unwrap();
         let mut text = String::new();
-        // Unread data at the node turns the end into a reset.
+        // Bytes that the node has not read turn the end of the connection into a reset.
         let _ = reader.read_to_string(&mut text);
         assert!(text.starts_with('{'), "{text}");
     }
@@ -162,7 +162,8 @@ fn readers_that_mean_harm_hold_up_nobody() {
 
 #[test]
 fn no_descriptor_is_left_behind() {
-    // Other tests of this process open and close some; a leak of one per search would be visible.
+    // Other tests of this process open and close some descriptors; a leak of one per search would
+    // be visible.
     const LOOKS: usize = 300;
     let watched = Watched::new();
     let before = descriptors();
@@ -178,7 +179,7 @@ fn a_process_that_does_not_answer_is_given_up() {
     let folder = own_folder();
     let path = folder.path().join(own_name());
     let listener = UnixListener::bind(&path).unwrap();
-    // A short queue, so that the test needs few descriptors.
+    // The queue is short, so that the test needs few descriptors.
     listen(&listener, Backlog::new(2).unwrap()).unwrap();
     let nodes = || within(folder.path());
     let given_up = |node: RunningNode| {
@@ -204,7 +205,7 @@ fn what_no_node_says_is_refused() {
     let read = |bytes: Vec<u8>| {
         let node = within(folder.path()).remove(0);
         let mut stream = listener.accept().unwrap().0;
-        // The reader may have closed already.
+        // An error is ignored: the reader may have closed already.
         let writer = std::thread::spawn(move || drop(stream.write_all(&bytes)));
         let outcome = node.read(Instant::now() + SOON);
         writer.join().unwrap();
@@ -215,7 +216,8 @@ fn what_no_node_says_is_refused() {
     assert_eq!(read(vec![b'x'; 2 << 20]).unwrap_err().kind(), std::io::ErrorKind::FileTooLarge);
 }
 
-/// Writes to the next reader until it closes.
+/// Writes to the next reader until the reader closes; the thread returns the number of bytes
+/// written.
 fn write_on(listener: UnixListener, bytes: &'static [u8]) -> std::thread::JoinHandle<usize> {
     std::thread::spawn(move || {
         let mut stream = listener.accept().unwrap().0;
@@ -248,7 +250,7 @@ fn an_answer_that_trickles_is_given_up() {
 fn an_answer_that_is_there_is_read_after_the_deadline() {
     let watched = Watched::new();
     let mut nodes = watched.nodes();
-    // The thread answers in order: the second answer comes after the first one.
+    // The thread answers in order, so the second answer comes after the first one.
     let again = watched.nodes().remove(0);
     assert!(again.read(Instant::now() + SOON).unwrap().ends_with('}'));
     assert!(nodes.remove(0).read(Instant::now()).unwrap().ends_with('}'));
@@ -290,7 +292,7 @@ fn a_socket_that_names_another_process_is_refused() {
     assert!(error.to_string().ends_with(&reason), "{error}");
 }
 
-/// A folder with many sockets hides no other's: the folders take turns.
+/// A folder with many sockets does not hide those of other folders, because the folders take turns.
 #[test]
 fn many_sockets_of_one_folder_hide_no_others() {
     const MANY: usize = 600;
@@ -310,8 +312,8 @@ fn many_sockets_of_one_folder_hide_no_others() {
     assert_eq!(answers.count(), 1, "the node of the other folder is among those that are asked");
 }
 
-/// Any number of answers of one user, each of the maximum length: they are cut at the folder's
-/// share of the total limit, and the other folder's node is read.
+/// The answers of one user, of any number and the maximum length, are cut at the folder's share of
+/// the total limit; the other folder's node is still read.
 #[test]
 fn long_answers_of_one_folder_leave_others_theirs() {
     const LONG: usize = 1_000_000;
@@ -327,7 +329,7 @@ fn long_answers_of_one_folder_leave_others_theirs() {
         let crowd = nodes.len().min(MANY);
         let listener = listener.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
-            // The reader may have closed already.
+            // An error is ignored: the reader may have closed already.
             (0..crowd).for_each(|_| drop(listener.accept().unwrap().0.write_all(&[b'x'; LONG])));
         });
         let answers: Vec<_> = nodes.into_iter().map(|node| node.read(Instant::now() + SOON)).collect();
@@ -369,7 +371,7 @@ mod of_others {
         root
     }
 
-    /// Does something as another user, in a separate thread: the system checks files by the user of
+    /// Runs `work` as another user, in a separate thread: the system checks files by the user of
     /// the thread.
     fn as_user<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
         thread::spawn(move || {
@@ -412,7 +414,7 @@ mod of_others {
         drop(bind(".1-2-4"));
         make_old(&place(".1-2-4"));
         let _listener = bind(&own_name());
-        // Root's socket, in a folder of another user.
+        // The socket belongs to root, and lies in a folder of another user.
         let _other = UnixListener::bind(place(&format!("{}-0-0.sock", std::process::id()))).unwrap();
         let nodes = find::query_nodes(&[open(&folder).unwrap()], Descriptors::Refused);
         assert_eq!(nodes.len(), 1);

@@ -21,7 +21,7 @@ use crate::drive::NodeDrive;
 use crate::o2ib::Verbs;
 use crate::{NodeConfig, Tunable};
 
-/// Access to a node's state, for any thread.
+/// Access to the parts of a node from which the status is made, for any thread.
 #[derive(Clone)]
 pub(crate) struct View {
     drive: Arc<NodeDrive>,
@@ -33,7 +33,7 @@ pub(crate) struct View {
     accept: String,
     begun: Instant,
     begun_at: SystemTime,
-    /// Members added by the program around the node.
+    /// Members of the status that the program around the node has added.
     added: Arc<RwLock<Vec<Added>>>,
 }
 
@@ -69,7 +69,7 @@ impl View {
         added.push((name, content));
     }
 
-    /// Returns the traffic of each NI: `0@lo` first.
+    /// Returns the traffic and credits of each NI, `0@lo` first.
     pub(crate) fn nis(&self) -> Vec<NiStatistics> {
         let nids = self.nids.read().clone();
         let all = std::iter::once(Nid::LOOPBACK).chain(nids);
@@ -116,7 +116,7 @@ impl View {
     }
 }
 
-/// Returns the file name of the program, as it was called.
+/// Returns the file name of the program, from its first argument.
 fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     Path::new(&called).file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -183,7 +183,7 @@ fn traffic(object: Object, traffic: &Traffic) -> Object {
     object.value("dropped", kinds(&traffic.dropped))
 }
 
-/// Peers with the most waiting messages come first, then the busiest.
+/// Returns the JSON of the peers: those with the most waiting messages first, then the busiest.
 fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -> Vec<Connection>) -> String {
     let known = all.len();
     let waiting_all: u64 = all.iter().map(|peer| waiting(peer.available_tx_credits)).sum();
@@ -253,7 +253,7 @@ fn tcp(counters: &SockCounters) -> String {
         .end()
 }
 
-/// Returns the connections and counters of networks over RDMA.
+/// Returns the JSON of the connections and counters of networks over RDMA.
 fn o2ib(lnd: &O2ibLnd) -> String {
     let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.conn_stats();
     let O2ibCounters { tx, rx } = lnd.counters();

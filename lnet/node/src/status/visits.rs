@@ -29,24 +29,25 @@ pub struct UnreadFolder {
 pub(super) struct Visits<'a> {
     asker: &'a Asker,
     deadline: Instant,
-    /// Search only for the node of this process.
+    /// The process whose node alone is searched for; `None` to search for all.
     wanted: Option<u32>,
     all: Vec<Visit>,
     unread: Vec<UnreadFolder>,
-    /// Visited folders: their file systems and inodes.
+    /// The folders that have been visited: their file systems and inodes, so that none is visited
+    /// twice.
     seen: Vec<(u64, u64)>,
     /// The number of folders with nodes.
     with_nodes: usize,
 }
 
-/// One child.
+/// A running child, and its output so far.
 struct Visit {
     task: Task,
     output: File,
     process: Option<AskerProcess>,
     /// Bytes that do not make a complete frame yet.
     bytes: Vec<u8>,
-    /// Bytes of an answer that are skipped.
+    /// Number of bytes of an answer that are still to be skipped.
     skipped: usize,
     /// For a child that lists: the number of users received.
     users: usize,
@@ -61,7 +62,7 @@ struct VisitedNode {
     answer: Option<io::Result<String>>,
 }
 
-/// One message of a child.
+/// A complete frame of a child's output.
 struct Frame {
     kind: u8,
     number: u32,
@@ -69,13 +70,14 @@ struct Frame {
 }
 
 impl UnreadFolder {
-    /// Returns the path of the folder.
+    /// Returns the path of the folder that was not read.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the error: [`TimedOut`](io::ErrorKind::TimedOut) if it was not read by the deadline.
+    /// Returns the error: [`TimedOut`](io::ErrorKind::TimedOut) if the folder was not read by the
+    /// deadline.
     #[must_use]
     pub fn error(&self) -> &io::Error {
         &self.error
@@ -162,7 +164,8 @@ impl<'a> Visits<'a> {
 
     fn start(&mut self, task: Task) {
         let rest = self.deadline.saturating_duration_since(Instant::now());
-        // Output of a listing child may be read after the deadline.
+        // The output of a listing child may be read after the deadline: then no child is started
+        // any more.
         let started = match rest.is_zero() {
             true => Err(io::ErrorKind::TimedOut.into()),
             false => self.asker.start(task, rest),
@@ -324,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// A foreign program, for example after a replacement.
+    /// A program that is not the expected one, for example after a replacement, gives an error.
     #[test]
     fn a_program_that_does_not_visit_is_refused() {
         let kinds = |program: &str, args: &[&str]| {
@@ -341,7 +344,7 @@ mod tests {
         assert_eq!(kinds("yes", &[]), [io::ErrorKind::InvalidData; 3]);
     }
 
-    /// The wanted node has answered: the search does not wait for others.
+    /// The search ends once the wanted node has answered, without waiting for others.
     #[test]
     fn who_looks_for_one_node_waits_for_no_other() {
         let frame = |kind: u8, number: u32, bytes: &[u8]| {
@@ -377,7 +380,7 @@ mod tests {
         assert!(unread.iter().all(|folder| folder.error().kind() == io::ErrorKind::TimedOut));
     }
 
-    /// A user received after the deadline is not visited any more.
+    /// A user whose name arrives after the deadline is not visited any more.
     #[test]
     fn nothing_is_started_behind_the_deadline() {
         let asker = Asker::new("sh", ["-c", "exec sleep 1000"]);

@@ -4,7 +4,7 @@ use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/configuration.md");
 
-/// Returns the examples in one language.
+/// Returns the examples of the document in one language.
 fn examples(language: &str) -> Vec<String> {
     let opening = format!("```{language}\n");
     let behind = PAGE.split(&opening).skip(1);
@@ -29,7 +29,7 @@ fn every_example_is_a_configuration() {
     }
 }
 
-/// The tables of tunables are copies of the code's: every row, in the same order.
+/// The document's tables of tunables have every row of the code's tables, in the same order.
 #[test]
 fn the_tables_are_ours() {
     let expected = tables();

@@ -1,4 +1,4 @@
-//! A configuration prints as a text that configures the same.
+//! Tests that a configuration prints as a text that configures the same node.
 
 use lnet_nid::Nid;
 use lnet_socklnd::NiConfig;
@@ -63,7 +63,8 @@ fn started(config: &NodeConfig) -> Option<Vec<(Nid, Vec<usize>, NiConfig)>> {
 }
 
 proptest! {
-    /// Any configuration, printed and read, is the same, and has the same meaning.
+    /// Any configuration, printed and parsed again, is the same configuration and starts the same
+    /// NIs.
     #[test]
     fn what_is_printed_reads_as_the_same(
         nets in prop::collection::vec(network(), 0..4),

@@ -188,7 +188,8 @@ fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The system's limit on such names, without the terminating zero.
+/// The system's limit on the length of the name of a congestion control, without the terminating
+/// zero.
 const CONGESTION_NAME_MAX: usize = 15;
 
 fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {

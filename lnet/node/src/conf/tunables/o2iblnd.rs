@@ -3,15 +3,15 @@
 use super::{ALONE, Effect, O2IBLND, Tunable};
 use crate::NodeConfig;
 
-/// The upper limit of waits.
+/// The upper limit of times to wait, in seconds: a day.
 const DAY_S: u32 = 86_400;
-/// The device has three bits for its retries.
+/// The largest number of retries: the device has three bits for it.
 const RETRIES_MAX: u8 = 7;
-/// An NI has 16 bits for its credits.
+/// The largest number of credits: an NI has 16 bits for it.
 const CREDITS_MAX: u16 = u16::MAX;
-/// The kernel LND's limit (lnet-semantics 29).
+/// The largest number of connections to a peer, as in the kernel's LND (lnet-semantics 29).
 const CONNS_MAX: u8 = 127;
-/// Above the limit of any device.
+/// The largest number of pieces of memory: above the limit of any device.
 const PIECES_MAX: u8 = u8::MAX;
 
 /// Both sides of a connection are sized for the depth of its queues: the smaller depth applies.

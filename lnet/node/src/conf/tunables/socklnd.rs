@@ -3,9 +3,9 @@
 use super::{ALONE, Effect, SOCKLND, Tunable};
 use crate::NodeConfig;
 
-/// The upper limit of waits.
+/// The upper limit of times to wait, in seconds: a day.
 const DAY_S: u32 = 86_400;
-/// The system stores the size of a socket buffer in an `int`.
+/// The largest size of a socket buffer, which the system stores in an `int`.
 const BUFFER_MAX: i32 = i32::MAX;
 
 /// The tunables of the TCP LND (lnet-semantics 28).

@@ -70,7 +70,7 @@ fn nids(net: &str, host: &Host) -> Result<Vec<String>, NodeError> {
     take(&net, host).into_iter().map(|taken| Ok(Nid::new_ip(net.net(), taken?.address).to_string())).collect()
 }
 
-/// lnet-semantics 24: networks in the design's notation.
+/// The networks of lnet-semantics 24, in the design's notation.
 // Covers: S-4, S-315
 #[test]
 fn a_network_names_interface_address_or_device() {
@@ -81,7 +81,7 @@ fn a_network_names_interface_address_or_device() {
         ("o2ib(mlx5_0)", &["10.1.0.1@o2ib"]),
         ("o2ib(mlx5_0/2,rxe0)", &["10.1.0.1@o2ib", "10.5.0.1@o2ib"]),
         ("o2ib(rxe0:1,eth5.7)", &["10.5.0.1@o2ib", "10.7.0.1@o2ib"]),
-        // The first usable one.
+        // Without a name, the first usable port.
         ("o2ib7", &["10.1.0.1@o2ib7"]),
     ] {
         assert_eq!(nids(net, &host).unwrap(), expected, "{net}");
@@ -116,7 +116,7 @@ fn what_is_missing_is_told_with_what_to_do() {
     }
 }
 
-// A program built without RDMA reports that instead.
+// A program built without RDMA reports that, and not the missing device.
 #[cfg(feature = "verbs")]
 #[test]
 fn a_host_without_devices_says_so_and_how_to_get_one() {

@@ -15,7 +15,7 @@ use crate::holder_of;
 
 /// The bytes of each PUT.
 const BYTES: usize = 8;
-/// Concurrent PUTs have separate offsets.
+/// The number of PUTs at a time; each has a separate offset.
 const LANES: u32 = 16;
 
 /// The names of the threads that deliver events.
@@ -112,7 +112,7 @@ impl Sender<'_> {
     }
 }
 
-/// Stops a thread that runs until a flag is set, also if the test fails meanwhile.
+/// Guard that sets the flag until which a thread runs when it is dropped, also if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -144,9 +144,9 @@ fn peers_are_served_by_the_threads_of_their_partitions() {
 
 /// Handlers that wait for each other: none continues until all of them run.
 struct Meeting {
-    /// The number of handlers.
+    /// The number of handlers that meet.
     all: usize,
-    /// The names of those that run.
+    /// The names of the threads whose handlers run.
     there: Mutex<BTreeSet<String>>,
     met: Condvar,
 }
@@ -165,7 +165,7 @@ impl Meeting {
 /// The call with which a program thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitKind {
-    /// [`wait_until`].
+    /// A call of [`wait_until`].
     Until,
     /// A loop of [`Node::eq_poll`], for the events of a machine.
     EqPoll,
@@ -178,7 +178,7 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
     let busy = node(&format!("tcp(127.44.{subnet}.1)"), partitions);
     let own = busy.nids()[0];
     let meeting = Arc::new(Meeting { all: partitions, there: Mutex::default(), met: Condvar::new() });
-    // As transfer machines do: the upper bits identify the owner of the buffer.
+    // The upper bits identify the owner of the buffer, as with transfer machines.
     let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
     let deliverers = Deliverers::default();
     take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.handler()).unwrap()));
@@ -195,8 +195,8 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
             let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
             let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
             let peer = node(&format!("tcp({nid})"), 1);
-            // Connects: the thread that drives the listener's shard accepts no more connections
-            // while its handlers run.
+            // Connects now, because the thread that drives the listener's shard accepts no
+            // connections while its handlers run.
             Sender::new(&peer, 0).put(peer.nids()[0], own).unwrap();
             peer
         })
@@ -235,7 +235,7 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
         stop.store(true, Ordering::SeqCst);
         match kind {
             WaitKind::Until => sleepers.iter().for_each(|sleeper| sleeper.wake()),
-            // Another message each; no handler waits any more.
+            // Sends another message to each machine; no handler waits any more.
             WaitKind::EqPoll => (0..waiters).for_each(|machine| put_to(machine).unwrap()),
         }
         assert_eq!(sent, vec![Ok(()); partitions]);
@@ -258,8 +258,8 @@ fn threads_that_wait_run_handlers_at_once() {
     }
 }
 
-/// The same with no waiting thread, or a single one: the scheduler threads drive the shards that it
-/// leaves.
+/// The same meeting with no waiting thread, or a single one: the scheduler threads drive the other
+/// shards.
 // Covers: S-203, S-312
 #[test]
 fn scheduler_threads_run_handlers_beside_a_thread_that_waits() {
@@ -284,7 +284,7 @@ fn an_interface_that_carries_traffic_goes_and_comes_back() {
     let ([own, gone], [there, peer]) =
         ([0, 1].map(|ni| changing.nids()[ni]), [0, 1].map(|ni| other.nids()[ni]));
     for _ in 0..3 {
-        // A peer that was refused meanwhile waits for its back-off.
+        // A peer that was refused in between waits for its back-off.
         let back = Sender::new(other, 0);
         until("the new connection", || back.put(peer, gone).is_ok());
         let (done, stop) = ([const { AtomicU64::new(0) }; 4], AtomicBool::new(false));
@@ -344,7 +344,7 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
     thread::scope(|scope| {
         let drive = || wait_until(&*node.drive(), &sleeper, None, || stop.load(Ordering::SeqCst));
         let driver = thread::Builder::new().name("driver".to_string()).spawn_scoped(scope, drive).unwrap();
-        // Once it has read a message it keeps the shard.
+        // Once the driver has read a message it keeps the shard.
         until("the driver drives", || {
             sender.put(from, own).unwrap();
             deliverers.last() == "driver"
@@ -369,7 +369,7 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
 fn an_interface_has_its_own_number_of_connections() {
     let config = NodeConfig::new().networks("tcp(127.44.53.1),tcp1(127.44.53.1)").unwrap();
     let mut config = config.accept_port(PORT);
-    // A node accepts no more than it would open.
+    // A node accepts no more connections than it would open.
     config.tcp().conns_per_peer = 4;
     let peer = Node::start(&config).unwrap();
     let sets = |each: usize| 1 + 2 * each;

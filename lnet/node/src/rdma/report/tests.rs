@@ -64,7 +64,7 @@ fn a_sound_host_has_no_problems_and_says_which_gid_is_used() {
     );
     assert!(port.why.contains("eth0") && port.why.contains("RoCE v2"), "{}", port.why);
     assert_eq!(port.interfaces[0].1.len(), 2);
-    // The library's information takes precedence over the files.
+    // Information from the library takes precedence over that from files.
     let gids = vec![ListedGid {
         port: 1,
         index: 1,

@@ -74,8 +74,8 @@ fn infiniband_has_the_interfaces_that_lie_on_its_hardware() {
     );
 }
 
-/// A bond of IPoIB has the address, and none of the hardware's files; that of RoCE may already be
-/// in the GIDs.
+/// A bond of IPoIB has the address, but no files of the hardware; a bond of RoCE may already be
+/// among the GIDs.
 #[test]
 fn a_bond_lies_on_the_ports_of_its_interfaces() {
     let folder = class(&[
@@ -101,7 +101,7 @@ fn a_bond_lies_on_the_ports_of_its_interfaces() {
         (netdevs(0), netdevs(1), netdevs(2)),
         ("ib0 bond0".into(), "ib1 bond0".into(), "bond1 eth0".into())
     );
-    // Of both ports the active one.
+    // Of the two ports, the active one is used.
     let (device, port) = crate::rdma::port_of(&all, "bond0").unwrap();
     assert_eq!((device.name.as_str(), port.is_active()), ("mlx5_0", true));
 }
