@@ -24,12 +24,12 @@ thread_local! {
 
 /// A connection, or another object with queued messages.
 pub trait Flush {
-    /// Sends the queued messages. Called without a lock by the thread that queued them.
+    /// Sends the queued messages. The thread that queued the messages calls this, without a lock.
     fn flush(&self);
 }
 
-/// Runs `send`; messages that it sends may wait for its end, and are then sent together, also if it
-/// panics. In nested calls they wait for the outermost one.
+/// Runs `send`. Messages that it sends may wait for the end of the call, and are then sent
+/// together, also after a panic. In nested calls they wait for the end of the outermost one.
 ///
 /// ```
 /// use lnet_api::{LNet, LNetError, Put, corked};
@@ -50,11 +50,12 @@ pub fn leave_to_uncork<F: Flush + 'static>(connection: &Arc<F>) -> bool {
 }
 
 fn note<F: Flush + 'static>(connection: &Arc<F>) -> bool {
-    // Not during the thread's exit: nothing would flush the connection then.
+    // During the thread's exit the list is gone: nothing would flush the connection then.
     let noted = WAITING.try_with(|waiting| {
         let mut waiting = waiting.borrow_mut();
         let address = Arc::as_ptr(connection).addr();
-        // A batch often goes to one peer: search from the latest.
+        // The messages of a batch often go to one peer, so the search begins with the latest
+        // connection.
         if waiting.iter().rev().any(|known| Arc::as_ptr(known).addr() == address) {
             return true;
         }
@@ -70,8 +71,8 @@ fn note<F: Flush + 'static>(connection: &Arc<F>) -> bool {
     noted.unwrap_or(false)
 }
 
-/// The thread's cork, until it is dropped. Private, because a leaked one would hold messages for
-/// ever.
+/// A cork of the thread, which ends when this is dropped. Private, because a leaked one would hold
+/// messages for ever.
 struct Cork;
 
 impl Cork {
@@ -97,7 +98,7 @@ impl Drop for Cork {
 fn flush_all() -> bool {
     let count = WAITING.try_with(|waiting| waiting.borrow().len()).unwrap_or(0);
     for _ in 0..count {
-        // Not borrowed during the flush: completions may send.
+        // The list is not borrowed during the flush, because completions may send.
         let next = WAITING.with_borrow_mut(|waiting| waiting.remove(0));
         next.flush();
     }
@@ -111,12 +112,12 @@ mod tests {
 
     use super::*;
 
-    /// A connection: its queued messages, and the number of writes.
+    /// A test connection: its queued messages, and the number of writes.
     #[derive(Default)]
     struct Wire {
         waiting: AtomicUsize,
         writes: AtomicUsize,
-        /// The number of completions that still send a message.
+        /// The number of completions, of those to come, that still send a message.
         answers: AtomicUsize,
         me: std::sync::OnceLock<std::sync::Weak<Wire>>,
     }
@@ -135,7 +136,7 @@ mod tests {
             }
         }
 
-        /// Returns the number of queued messages, and of writes.
+        /// Returns the number of queued messages and the number of writes.
         fn state(&self) -> (usize, usize) {
             (self.waiting.load(Ordering::Relaxed), self.writes.load(Ordering::Relaxed))
         }

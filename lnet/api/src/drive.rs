@@ -6,7 +6,7 @@
 //! [`Sleeper`]. A waiter that gets no token sleeps on its `Sleeper` alone. A waiter that stops
 //! driving wakes one waiter that lacks a token, so that each shard has a driver while any thread
 //! waits. A *scheduler thread* (one per shard of a node) takes over a shard that no thread has
-//! polled for a while ([`drive_shard`]), and releases it as soon as a waiter asks for it. One
+//! polled for a while ([`drive_shard`]), and releases it as soon as a waiter requests it. One
 //! scheduler thread at a time checks for shards that have not been polled for that long
 //! ([`Watch`]).
 //!
@@ -55,7 +55,7 @@ pub const POLL_BUDGET: usize = 64;
 /// The result of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Poll {
-    /// Messages and other things handled; 0 means it is time to sleep.
+    /// Number of messages and other events handled; 0 means that the waiter may sleep.
     pub work: usize,
     /// The time of the next poll even if nothing arrives, in nanoseconds of the node's clock.
     pub deadline_ns: Option<u64>,
@@ -101,7 +101,7 @@ pub trait Drive: Clock {
         let _ = (shard, budget);
         Poll::default()
     }
-    /// Returns whether a shard has connections or listeners that must be driven; true by default.
+    /// Returns whether a shard has connections or listeners that must be driven; by default `true`.
     fn is_active(&self, shard: usize) -> bool {
         let _ = shard;
         true
@@ -133,20 +133,20 @@ pub trait Drive: Clock {
     fn has_spare_processor(&self) -> bool {
         true
     }
-    /// See [`crate::Lnd::arm`].
+    /// Arms a shard before a sleep; see [`crate::Lnd::arm`].
     fn arm(&self, shard: usize) -> bool {
         let _ = shard;
         true
     }
-    /// Returns how long to sleep until a time, in nanoseconds. A test's clock that does not run may
-    /// advance to that time instead, and return 0.
+    /// Returns the time to sleep until `until_ns`, in nanoseconds. A test's clock that does not run
+    /// may advance to `until_ns` instead, and return 0.
     fn sleep_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.now_ns())
     }
-    /// See [`crate::Lnd::wait_fd`].
+    /// Returns the descriptor of an armed shard; see [`crate::Lnd::wait_fd`].
     ///
     /// # Panics
-    /// By default: a node that has shards has a descriptor for each.
+    /// By default: a node that has shards must implement this.
     fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
         unreachable!("shard {shard} of a node without shards")
     }
@@ -158,8 +158,8 @@ impl dyn Drive + '_ {
         self.ending().is_some_and(Ending::is_over)
     }
 
-    /// Polls once every shard that is free, or that its driver has not polled for a while; for
-    /// callers that must not sleep. Scheduler threads that drive are asked to give up their shards.
+    /// Polls once every shard that is free, or that its driver has not polled for a while. For
+    /// callers that must not sleep. Requests scheduler threads that drive to give up their shards.
     pub fn poll_free_shards(&self) -> Poll {
         let mut all = Poll::default();
         for shard in 0..self.shards() {

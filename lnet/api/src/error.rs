@@ -12,7 +12,7 @@ pub enum LNetError {
     NoSuch {
         /// The kind of object: EQ, ME or MD.
         object: &'static str,
-        /// The handle's value.
+        /// The value of the handle.
         handle: u64,
     },
     /// A field of a call has an invalid value.
@@ -20,7 +20,7 @@ pub enum LNetError {
     Invalid {
         /// The name of the field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
         /// The values that are allowed.
         rule: &'static str,
@@ -30,7 +30,7 @@ pub enum LNetError {
     PortalType {
         /// The portal's index.
         portal: u32,
-        /// The rule of its type.
+        /// The rule of the portal's type that the entry breaks.
         rule: &'static str,
     },
     /// The object is in use.
@@ -38,7 +38,7 @@ pub enum LNetError {
     Busy {
         /// The kind of object: EQ or ME.
         object: &'static str,
-        /// The handle's value.
+        /// The value of the handle.
         handle: u64,
     },
     /// A table is full.
@@ -46,19 +46,19 @@ pub enum LNetError {
     TooMany {
         /// The kind of objects.
         objects: &'static str,
-        /// The limit.
+        /// The maximum number of these objects.
         limit: usize,
     },
     /// No network leads to the node.
     #[error("no network leads to {nid}")]
     NoRoute {
-        /// The node.
+        /// The NID of the node.
         nid: Nid,
     },
     /// The NID is not one of this node's.
     #[error("{nid} is not a NID of this node")]
     NotLocal {
-        /// The NID.
+        /// The NID that was given.
         nid: Nid,
     },
     /// The node is shutting down.

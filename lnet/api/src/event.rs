@@ -53,7 +53,7 @@ pub struct Event {
     pub mlength: u32,
     /// Offset of the first byte in the MD.
     pub offset: u64,
-    /// The MD.
+    /// The handle of the MD.
     pub md: MdHandle,
     /// The MD's `user_ptr`.
     pub user_ptr: u64,
@@ -107,14 +107,14 @@ pub trait EventHandler: Send + Sync {
 /// fail, for a server that makes queues for its clients.
 #[derive(Clone)]
 pub enum Handler {
-    /// Allocated infallibly.
+    /// A program's handler, allocated by the program.
     Shared(Arc<dyn EventHandler>),
-    /// Allocated with lack of memory as an error.
+    /// A handler whose allocation reports a lack of memory as an error.
     Fallible(TryArc<dyn EventHandler>),
 }
 
 impl Handler {
-    /// Returns whether both are the same handler.
+    /// Returns whether both refer to the same handler object.
     #[must_use]
     pub fn same(&self, other: &Handler) -> bool {
         match (self, other) {

@@ -23,7 +23,7 @@ fn since_1970_ns(time: SystemTime) -> Option<u64> {
     time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_nanos() as u64)
 }
 
-/// Returns the wish, or the successor of the last number if that is not smaller.
+/// Returns `wish`, or the successor of the last number if that is greater.
 fn after(last: &AtomicU64, wish: u64) -> u64 {
     let next = |last: u64| if wish > last { wish } else { last.wrapping_add(1) };
     let mut seen = last.load(Ordering::Relaxed);

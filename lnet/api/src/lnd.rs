@@ -28,17 +28,17 @@ pub struct RxContext(pub u64);
 pub struct Tx {
     /// The local NI that sends.
     pub ni: Nid,
-    /// The next hop: the peer this message is handed to, with its PID (a PID with the userspace
-    /// flag names the one connection it came from, lnet-wire 27).
+    /// The next hop: the peer to which this message is handed, with its PID (a PID with the
+    /// userspace flag names the one connection from which it came, lnet-wire 27).
     pub peer: ProcessId,
     /// The header, in its final form.
     pub header: Header,
     /// The payload; `None` if there is none.
     pub payload: Option<ReadVec>,
-    /// Returned when the message is complete.
+    /// The token to pass to the engine when the message is complete.
     pub token: TxToken,
-    /// For a REPLY: the GET it answers, so that an RDMA network can write straight into the
-    /// initiator's memory.
+    /// The GET that a REPLY answers, so that an RDMA network can write straight into the
+    /// initiator's memory; `None` for other messages.
     pub reply_to: Option<RxContext>,
     /// The time by which the message must have left, in nanoseconds of the node's clock.
     pub deadline_ns: u64,
@@ -48,10 +48,11 @@ pub struct Tx {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// Complete already, with or without success: [`Upcalls::finalize_tx`] will not be called.
+    /// The message is complete already, with or without success: [`Upcalls::finalize_tx`] will not
+    /// be called.
     Now(Result<(), Errno>),
-    /// Under way: [`Upcalls::finalize_tx`] will be called exactly once, from another call than this
-    /// one, unless [`Lnd::withdraw`] takes the message back.
+    /// The message is under way: [`Upcalls::finalize_tx`] will be called exactly once, from another
+    /// call than this one, unless [`Lnd::withdraw`] takes the message back.
     Later,
 }
 
@@ -61,15 +62,15 @@ pub enum Sent {
 /// not for the NI on which it arrived is a protocol error.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrival<'a> {
-    /// The local NI it arrived on.
+    /// The local NI on which the header arrived.
     pub ni: Nid,
     /// The connected peer: the last hop.
     pub from: ProcessId,
-    /// The address that the message's connection comes from or goes to, if it may differ from that
-    /// of the peer's NID. The credits of the NI are shared out by it: a peer can claim any NID, but
-    /// not any address.
+    /// The address at the other end of the message's connection, if it may differ from that of the
+    /// peer's NID. The credits of the NI are divided by this address, because a peer can claim any
+    /// NID, but not any address.
     pub host: Option<IpAddr>,
-    /// The header.
+    /// The header of the message.
     pub header: &'a Header,
     /// The LND's name for this receive.
     pub rx: RxContext,
@@ -78,10 +79,11 @@ pub struct Arrival<'a> {
 /// The destination of a message's payload.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Passed to [`Upcalls::finalize_rx`] exactly once, when the payload is in place or has failed.
+    /// The token for [`Upcalls::finalize_rx`], which is called exactly once when the payload is in
+    /// place or has failed.
     pub token: RxToken,
-    /// Takes the first `sink.len()` bytes of the payload; the rest is read and discarded. With
-    /// `None` all of it is.
+    /// The memory for the first `sink.len()` bytes of the payload; the LND reads and discards the
+    /// rest. `None` discards the whole payload.
     pub sink: Option<WriteVec>,
 }
 
@@ -96,7 +98,7 @@ pub enum Verdict {
     /// Read the payload and discard it; keep the connection.
     Discard,
     /// Hold the message until [`Lnd::resume`] (a PUT on a lazy portal): in memory, or on its
-    /// connection, which is not read further. If the message is lost meanwhile, the LND calls
+    /// connection, which is not read further. If the message is lost before that, the LND calls
     /// [`Upcalls::forget_delayed`].
     Delay(RxToken),
     /// As [`Verdict::Delay`], but always on the connection, which is not read further: a fault rule
@@ -123,7 +125,7 @@ pub struct NiLimits {
 pub struct LndError {
     /// The object and the step that failed.
     pub what: String,
-    /// The errno.
+    /// The errno for the caller.
     pub errno: Errno,
 }
 
@@ -137,7 +139,7 @@ pub struct LndError {
 /// until there is a buffer, and then a [`Tx`] with the received header and the next hop as its
 /// peer.
 pub trait Lnd: Send + Sync {
-    /// Returns the type of network that it drives.
+    /// Returns the type of network that the LND drives.
     fn net_type(&self) -> NetType;
 
     /// Starts an NI. The LND may make upcalls from now on, even before this call returns.
@@ -165,7 +167,8 @@ pub trait Lnd: Send + Sync {
     /// Returns `true` if the message was taken back, as if it had never been sent: its payload's
     /// lease is released, and [`Upcalls::finalize_tx`] is not called. Returns `false` if it goes
     /// on, and is finalised once as usual: it has begun to leave, is gone, or is just being sent by
-    /// another thread. If that thread cannot send it, it may still finalise it with ECANCELED.
+    /// another thread. If that thread cannot send the message, it may still finalise it with
+    /// ECANCELED.
     ///
     /// By default no message is taken back.
     #[must_use]
@@ -200,7 +203,7 @@ pub trait Lnd: Send + Sync {
     }
 
     /// Ensures that new work makes [`Lnd::wait_fd`] readable. Returns `false` if there is work
-    /// already: poll again. (TCP's epoll is always armed; verbs must ask for a notification and
+    /// already: poll again. (TCP's epoll is always armed; verbs must request a notification and
     /// poll again.)
     fn arm(&self, shard: usize) -> bool {
         let _ = shard;
@@ -210,12 +213,12 @@ pub trait Lnd: Send + Sync {
     /// Returns the descriptor that becomes readable when an armed shard has work.
     ///
     /// # Panics
-    /// By default: an LND that has shards has a descriptor for each.
+    /// By default: an LND that has shards must implement this.
     fn wait_fd(&self, shard: usize) -> BorrowedFd<'_> {
         unreachable!("shard {shard} of an LND without shards")
     }
 
-    /// Returns whether it has connections or listeners that must be driven.
+    /// Returns whether the LND has connections or listeners that must be driven.
     fn is_active(&self) -> bool {
         self.shards() > 0
     }

@@ -85,17 +85,17 @@ pub enum Threshold {
 /// A memory descriptor as its owner describes it (`lnet_md_t`).
 #[derive(Debug, Clone)]
 pub struct Md {
-    /// The memory. At most 1 MiB for a free-floating MD; attached ones may be longer.
+    /// The memory of the MD. At most 1 MiB for a free-floating MD; attached ones may be longer.
     pub memory: IoVec,
-    /// The number of operations before it is exhausted.
+    /// The number of operations before the MD is exhausted.
     pub threshold: Threshold,
     /// Largest single incoming message in bytes; valid only with [`MdOptions::MAX_SIZE`].
     pub max_size: u32,
     /// The allowed operations and other options.
     pub options: MdOptions,
-    /// Returned in each event.
+    /// A value of the owner, returned in each event.
     pub user_ptr: u64,
-    /// The queue of its events; `None` to discard them.
+    /// The queue for the MD's events; `None` to discard them.
     pub eq: Option<EqHandle>,
 }
 
@@ -163,12 +163,12 @@ impl Md {
     }
 }
 
-/// Whether an exhausted MD (and its ME) is unlinked automatically.
+/// The treatment of an exhausted MD (and its ME).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unlink {
-    /// It stays until it is unlinked (`LNET_RETAIN`).
+    /// The MD stays until it is unlinked by a call (`LNET_RETAIN`).
     Retain,
-    /// It is unlinked (`LNET_UNLINK`).
+    /// The MD is unlinked automatically (`LNET_UNLINK`).
     Auto,
 }
 
@@ -208,9 +208,9 @@ pub struct MeSpec {
     /// messages for other entries of the portal slower: they may have to search all partitions at
     /// once.
     pub ignore_bits: MatchBits,
-    /// Whether it is unlinked with its MD.
+    /// [`Unlink::Auto`] if the entry is unlinked with its MD.
     pub unlink: Unlink,
-    /// Its position in the list.
+    /// The position of the entry in the portal's list.
     pub position: Position,
 }
 
@@ -230,12 +230,12 @@ impl MeSpec {
     }
 }
 
-/// Whether the target is asked to acknowledge a PUT.
+/// The request for an acknowledgement of a PUT by the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckRequest {
-    /// Yes (`LNET_ACK_REQ`).
+    /// The target acknowledges the PUT (`LNET_ACK_REQ`).
     Ack,
-    /// No (`LNET_NOACK_REQ`).
+    /// The target does not acknowledge the PUT (`LNET_NOACK_REQ`).
     NoAck,
 }
 
@@ -247,7 +247,7 @@ pub struct Put<M = MdHandle> {
     pub source: Option<Nid>,
     /// The source: the handle of a bound MD, or an [`Md`].
     pub md: M,
-    /// Whether an ACK is wanted.
+    /// The request for an ACK.
     pub ack: AckRequest,
     /// The target process.
     pub target: ProcessId,
@@ -321,9 +321,10 @@ pub struct Polled {
 pub struct Distance {
     /// 0 for this node itself, 1 for a node on one of its networks.
     pub hops: u32,
-    /// The index of the NI that leads there among this node's NIs: a lower one is preferred.
+    /// The index, among this node's NIs, of the NI that leads to the node: a lower one is
+    /// preferred.
     pub order: u32,
-    /// The local NID from which a message is sent there.
+    /// The local NID from which a message to the node is sent.
     pub source: Nid,
 }
 
@@ -416,9 +417,9 @@ pub trait LNet: Send + Sync {
     fn set_lazy(&self, portal: Portal, lazy: bool);
 
     /// Registers `watcher` for every PUT that is lost from now on because no buffer takes it; the
-    /// node keeps it for its lifetime. LNet has no such call: there, a program without buffers
-    /// never learns of the loss. A message dropped for another reason (a push to portal 0, a header
-    /// that breaks the protocol) is only counted.
+    /// node keeps it for its lifetime. LNet has no such call: in LNet, a program without buffers
+    /// gets no report of the loss. A message dropped for another reason (a push to portal 0, a
+    /// header that breaks the protocol) is only counted.
     ///
     /// # Errors
     /// EBUSY if there is a watcher already: one serves all users of the node.
@@ -439,7 +440,7 @@ pub trait LNet: Send + Sync {
     /// Returns the processes of this node: one per local NID, including `0@lo` (`LNetGetId`).
     fn local_ids(&self) -> Vec<ProcessId>;
 
-    /// Calls `look`, which must not call LNet, with each of [`LNet::local_ids`]. Implementations
+    /// Calls `look` with each of [`LNet::local_ids`]. `look` must not call LNet. Implementations
     /// avoid allocation where they can.
     fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {
         self.local_ids().into_iter().for_each(look);

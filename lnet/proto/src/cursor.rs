@@ -1,4 +1,4 @@
-//! Writing structures one behind the other.
+//! A cursor that writes structures one behind the other.
 
 use zerocopy::{Immutable, IntoBytes};
 

@@ -40,25 +40,25 @@ pub enum ProtoError {
     Version {
         /// The object that was being read.
         object: &'static str,
-        /// The version.
+        /// The version found.
         value: u32,
-        /// Oldest supported version.
+        /// The oldest supported version.
         min: u32,
-        /// Newest supported version.
+        /// The newest supported version.
         max: u32,
     },
     /// A field does not contain a valid NID.
     #[error("{field}: {source}")]
     Nid {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
-        /// The error of the NID.
+        /// The error in the NID.
         source: NidError,
     },
     /// A field that must name one interface contains the wildcard or loopback NID.
     #[error("{field} is {nid}, which names no interface of a peer")]
     NotInterface {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// The NID in the field.
         nid: Nid,
@@ -66,15 +66,15 @@ pub enum ProtoError {
     /// A NID with a 16-byte address where only 4 bytes of address fit.
     #[error("{field} {nid} has no 64-bit form")]
     LargeNid {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
-        /// The NID.
+        /// The NID that does not fit.
         nid: Nid,
     },
     /// An unknown type of LNet message (lnet-wire 9, row 3).
     #[error("message type {value} is not 0 (ACK), 1 (PUT), 2 (GET) or 3 (REPLY)")]
     MessageType {
-        /// The type.
+        /// The value of the type field.
         value: u32,
     },
     /// More payload than the type of message may carry (lnet-wire 9, rows 1 and 2).
@@ -90,13 +90,13 @@ pub enum ProtoError {
     /// An unknown type of message prefix (lnet-wire 25.2).
     #[error("prefix type {value:#x} is not {noop:#x} (NOOP) or {lnet:#x} (LNET)", noop = 0xc0, lnet = 0xc1)]
     PrefixType {
-        /// The type.
+        /// The value of the type field.
         value: u32,
     },
     /// The connection type in a hello is not one of the five.
     #[error("connection type {value} is not -1 to 3")]
     ConnType {
-        /// The type.
+        /// The value of the type field.
         value: i32,
     },
     /// An active side opens a connection of type NONE, which is a refusal.
@@ -165,9 +165,9 @@ pub enum ProtoError {
     Checksum {
         /// The object with the checksum.
         object: &'static str,
-        /// The checksum in the prefix.
+        /// The checksum that the message carries.
         value: u32,
-        /// The checksum of the bytes.
+        /// The checksum computed from the bytes.
         expected: u32,
     },
     /// The object needs more bytes than there are, and no more will arrive.
@@ -175,9 +175,9 @@ pub enum ProtoError {
     Truncated {
         /// The object that was being read.
         object: &'static str,
-        /// The number of bytes there are.
+        /// The number of bytes present.
         length: usize,
-        /// The number of bytes that it claims to have.
+        /// The number of bytes that the object claims to have.
         needed: usize,
     },
     /// There is no memory for the object that was being read.
@@ -185,7 +185,7 @@ pub enum ProtoError {
     NoMemory {
         /// The object that was being read.
         object: &'static str,
-        /// Its length in bytes.
+        /// The length of the object in bytes.
         length: usize,
     },
     /// The peer closed the connection during the handshake.
@@ -193,15 +193,15 @@ pub enum ProtoError {
     Closed {
         /// The object that was being read.
         object: &'static str,
-        /// The number of its bytes that had arrived.
+        /// The number of bytes of the object that had arrived.
         length: usize,
     },
     /// A ping info lacks a mandatory feature, or claims one that its content contradicts.
     #[error("ping info has features {value:#x}: {problem}")]
     PingFeatures {
-        /// The feature bits.
+        /// The feature bits found.
         value: u32,
-        /// The mismatch.
+        /// The contradiction, as a phrase.
         problem: &'static str,
     },
     /// An invalid number of interfaces in a ping info.
@@ -217,13 +217,13 @@ pub enum ProtoError {
     /// The first entry of a ping info is not the loopback NID.
     #[error("first entry of the ping info is {nid}, not 0@lo")]
     PingFirst {
-        /// The NID in it.
+        /// The NID in the first entry.
         nid: Nid,
     },
     /// The total size in a ping info does not fit its content.
     #[error("ping info claims a total size of {value} bytes, its entries end at {expected}")]
     PingSize {
-        /// The size it claims, in bytes.
+        /// The total size that the ping info claims, in bytes.
         value: usize,
         /// The end of an entry, in bytes.
         expected: usize,
@@ -231,7 +231,7 @@ pub enum ProtoError {
     /// A NID with a 4-byte address among the large entries of a ping info.
     #[error("large entry of the ping info holds the small NID {nid}")]
     PingSmallNid {
-        /// The NID.
+        /// The NID in the entry.
         nid: Nid,
     },
     /// The caller's buffer is too small for the encoded object.
@@ -249,13 +249,13 @@ pub enum ProtoError {
     AcksPending {
         /// The cookie that could not be stored.
         cookie: u64,
-        /// The limit.
+        /// The maximum number of runs that can be stored.
         limit: usize,
     },
     /// An unknown type of an RDMA driver's message (lnet-wire 32).
     #[error("o2iblnd message type {value:#x} is none of the ten")]
     MessageKind {
-        /// The type.
+        /// The value of the type field.
         value: u8,
     },
     /// An RDMA driver's message is shorter than its type needs, or longer than a receive buffer.
@@ -263,7 +263,7 @@ pub enum ProtoError {
     MessageLength {
         /// The type of message.
         kind: MessageKind,
-        /// Its length in bytes.
+        /// The length of the message in bytes.
         value: usize,
         /// The shortest message of this type with this content, in bytes.
         min: usize,
@@ -291,13 +291,13 @@ pub enum ProtoError {
     Fragments {
         /// The number of fragments.
         value: usize,
-        /// The limit.
+        /// The maximum number of fragments.
         limit: usize,
     },
     /// A parameter of a connection is not acceptable.
     #[error("{field} is {value}, not {min} to {limit}")]
     Parameter {
-        /// The parameter.
+        /// The name of the parameter.
         field: &'static str,
         /// The value found.
         value: u32,
@@ -309,9 +309,9 @@ pub enum ProtoError {
     /// A message names other interfaces than those of the connection on which it came.
     #[error("{field} is {got}, the connection's is {wanted}")]
     WrongEnd {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
-        /// The NID in it.
+        /// The NID in the field.
         got: Nid,
         /// The NID of the connection.
         wanted: Nid,
@@ -319,9 +319,9 @@ pub enum ProtoError {
     /// A message names an incarnation that is no longer valid.
     #[error("{field} is {got:#x}, the connection's is {wanted:#x}")]
     Stale {
-        /// The field.
+        /// The name of the field.
         field: &'static str,
-        /// The incarnation in it.
+        /// The incarnation in the field.
         got: u64,
         /// The incarnation of the connection.
         wanted: u64,
@@ -329,19 +329,19 @@ pub enum ProtoError {
     /// The reason in a reject record is not one of the nine.
     #[error("reject reason {value} is not 1 to 9")]
     RejectReason {
-        /// The reason.
+        /// The value of the reason field.
         value: u8,
     },
     /// The peer rejects the connection, and another attempt would have the same result.
     #[error("peer rejects the connection: {reason}")]
     Rejected {
-        /// The peer's reason.
+        /// The reason in the peer's record.
         reason: RejectReason,
     },
     /// The requested interface is not ready yet.
     #[error("{nid} is not ready for connections")]
     NotReady {
-        /// The interface.
+        /// The NID of the interface.
         nid: Nid,
     },
     /// The source port of a connection is not privileged, and the node requires that.
@@ -355,7 +355,7 @@ pub enum ProtoError {
     /// The peer has rejected each retry of the connection, up to the limit.
     #[error("{nid} has rejected the connection {limit} times in a row")]
     RetriesExhausted {
-        /// The peer.
+        /// The NID of the peer.
         nid: Nid,
         /// The number of rejections after which the attempt fails.
         limit: u32,
@@ -363,7 +363,7 @@ pub enum ProtoError {
     /// Nothing listens at the peer's address.
     #[error("nothing listens at {nid}")]
     NoListener {
-        /// The peer.
+        /// The NID of the peer.
         nid: Nid,
     },
 }
@@ -389,8 +389,8 @@ impl ProtoError {
     }
 }
 
-/// Returns the first four bytes as text if they are printable: "HTTP", "SSH-" and the like show
-/// which service answers instead.
+/// Returns the first four bytes as text if they are printable: for instance "HTTP" or "SSH-", which
+/// shows that another service answers.
 fn letters(value: u32) -> String {
     let bytes = value.to_le_bytes();
     let printable = bytes.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');

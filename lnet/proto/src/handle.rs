@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Sixteen bytes that their owner chooses and every other node echoes byte for byte (lnet-wire 5).
 ///
-/// Only the owner interprets it: the first half is its *interface cookie*, which identifies one
-/// incarnation of its LNet instance, the second half the *object cookie*, which identifies a memory
-/// descriptor in it. An answer with another interface cookie than the receiver's was requested
-/// before a restart and is dropped.
+/// Only the owner interprets the handle: the first half is the owner's *interface cookie*, which
+/// identifies one incarnation of its LNet instance, the second half the *object cookie*, which
+/// identifies a memory descriptor in it. An answer with another interface cookie than the
+/// receiver's was requested before a restart and is dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct WireHandle(pub [u8; 16]);
@@ -41,7 +41,8 @@ impl WireHandle {
         self.marked(TAKES_REFUSALS)
     }
 
-    /// Returns this handle without that mark, for a request that the network itself refuses.
+    /// Returns this handle without the mark of [`WireHandle::taking_refusals`], for a request that
+    /// the network itself refuses.
     #[must_use]
     pub const fn taking_no_refusals(self) -> WireHandle {
         if self.refusal().is_some() { self.marked(0) } else { self }
@@ -66,7 +67,7 @@ impl WireHandle {
 }
 
 impl WireHandle {
-    /// No handle. In a PUT: no ACK is wanted.
+    /// The null handle. In a PUT it means that no ACK is requested.
     pub const NONE: WireHandle = WireHandle([0xff; 16]);
 
     /// Makes the handle of these two cookies.
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_object_of_a_request_that_takes_one() {
-        // Nanoseconds since 1970, of a node started in 2026.
+        // The interface cookie of another node started in 2026: nanoseconds since 1970.
         let plain = WireHandle::new(1_795_401_250_000_000_000, 77);
         assert_eq!(WireHandle::unmarked(plain.interface_cookie()), plain.interface_cookie());
         for takes_none in [plain, WireHandle::NONE, WireHandle::new(0, 0)] {

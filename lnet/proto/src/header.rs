@@ -31,7 +31,7 @@ pub struct Header {
 /// The part of a header that depends on the type of message (lnet-wire 6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// The target of a PUT acknowledges it.
+    /// An acknowledgement, from the target of a PUT.
     Ack {
         /// Echo of the PUT's `ack_wmd`.
         dst_wmd: WireHandle,
@@ -40,9 +40,9 @@ pub enum Body {
         /// Bytes accepted by the target.
         mlength: u32,
     },
-    /// The initiator sends data.
+    /// A PUT: the initiator sends data.
     Put {
-        /// The handle that the ACK must echo; [`WireHandle::NONE`] if none is wanted.
+        /// The handle that the ACK must echo; [`WireHandle::NONE`] if no ACK is requested.
         ack_wmd: WireHandle,
         /// The bits that the target matches.
         match_bits: MatchBits,
@@ -53,7 +53,7 @@ pub enum Body {
         /// Offset into the target's buffer, in bytes; used only where the initiator manages it.
         offset: u32,
     },
-    /// The initiator asks for data.
+    /// A GET: the initiator requests data.
     Get {
         /// The handle that the REPLY must echo.
         return_wmd: WireHandle,
@@ -63,10 +63,10 @@ pub enum Body {
         portal: u32,
         /// Offset into the target's buffer, in bytes; used only where the initiator manages it.
         src_offset: u32,
-        /// The maximum number of bytes wanted.
+        /// The maximum number of bytes requested.
         sink_length: u32,
     },
-    /// The target of a GET sends the data.
+    /// The reply to a GET, with the data.
     Reply {
         /// Echo of the GET's `return_wmd`.
         dst_wmd: WireHandle,

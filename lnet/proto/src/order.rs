@@ -5,10 +5,10 @@
 /// This crate emits little-endian only, as all deployed nodes do; it reads both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
-    /// Least significant byte first.
+    /// The least significant byte first.
     #[default]
     Little,
-    /// Most significant byte first.
+    /// The most significant byte first.
     Big,
 }
 
@@ -22,7 +22,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the value of a field that was read as little-endian.
+    /// Returns the value of a 16-bit field that was read as little-endian.
     pub(crate) fn u16(self, read_as_le: u16) -> u16 {
         match self {
             ByteOrder::Little => read_as_le,
@@ -30,7 +30,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the value of a field that was read as little-endian.
+    /// Returns the value of a 32-bit field that was read as little-endian.
     pub(crate) fn u32(self, read_as_le: u32) -> u32 {
         match self {
             ByteOrder::Little => read_as_le,
@@ -38,7 +38,7 @@ impl ByteOrder {
         }
     }
 
-    /// Returns the value of a field that was read as little-endian.
+    /// Returns the value of a 64-bit field that was read as little-endian.
     pub(crate) fn u64(self, read_as_le: u64) -> u64 {
         match self {
             ByteOrder::Little => read_as_le,

@@ -36,7 +36,7 @@ const MAGIC: u32 = 0x7069_6e67;
 /// The limit for interfaces in a ping info, including the loopback entry: that of the reference.
 pub const NIS_MAX: usize = 4096;
 
-/// The least number of bytes for a ping GET: 16 interfaces, what the reference asks for (lnet-wire
+/// The least number of bytes for a ping GET: 16 interfaces, as the reference requests (lnet-wire
 /// 15).
 pub const SINK_LENGTH_MIN: u32 = (HEAD_LEN + 16 * ENTRY_LEN) as u32;
 
@@ -163,7 +163,7 @@ impl PingInfo {
     ///
     /// # Errors
     /// All checks of a receiver (lnet-wire 16). [`ProtoError::Truncated`] contains the number of
-    /// bytes needed: ask again with a larger buffer.
+    /// bytes needed: repeat the request with a larger buffer.
     pub fn parse(bytes: &[u8]) -> Result<PingInfo, ProtoError> {
         let truncated = |needed| ProtoError::Truncated { object: OBJECT, length: bytes.len(), needed };
         let (head, rest) = RawHead::ref_from_prefix(bytes).map_err(|_| truncated(HEAD_LEN))?;
@@ -269,8 +269,8 @@ fn parse_large(
 ) -> Result<(), ProtoError> {
     let end = offset + bytes.len();
     while !bytes.is_empty() {
-        // The size code gives the length of the entry; NIDs with large addresses have only one
-        // length.
+        // The size code gives the length of the entry; a NID with a large address has only one
+        // valid length.
         let size_code = bytes.get(4).copied();
         let entry_len = match size_code {
             Some(0) => SMALL_LARGE_ENTRY_LEN,
@@ -324,7 +324,7 @@ fn check_interface(nid: Nid) -> Result<Nid, ProtoError> {
 const HEAD_LEN: usize = size_of::<RawHead>();
 const ENTRY_LEN: usize = size_of::<RawEntry>();
 const LARGE_ENTRY_LEN: usize = size_of::<RawLargeEntry>();
-/// An entry of the large list that holds a NID of 8 bytes, which is refused.
+/// Length of an entry of the large list with a NID of 8 bytes. Such an entry is refused.
 const SMALL_LARGE_ENTRY_LEN: usize = 4 + 8;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

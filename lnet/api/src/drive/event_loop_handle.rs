@@ -27,10 +27,10 @@ use crate::Errno;
 /// ```
 ///
 /// While the loop sleeps no token is held, as the program may not poll again for a long time. The
-/// shards that were free when it was armed are watched, each for one wake-up; for shards that
-/// another thread drives it is woken by the sleeper, when the awaited event has come or the shard
-/// is released. If the program does not poll for a long time, scheduler threads take over the
-/// shards, as from any other waiter; they also handle work that a driver may have left and no
+/// shards that were free when the handle was armed are watched, each for one wake-up. For shards
+/// that another thread drives, the sleeper wakes the program, when the awaited event has come or
+/// the shard is released. If the program does not poll for a long time, scheduler threads take over
+/// the shards, as from any other waiter; they also handle work that a driver may have left and no
 /// descriptor reports.
 #[derive(Debug)]
 pub struct EventLoopHandle {
@@ -43,7 +43,7 @@ struct EventLoopState {
     armed: Option<Armed>,
     /// The shards whose descriptors have been added to the handle.
     registered: u64,
-    /// The shards that still have their one wake-up to give.
+    /// The shards whose one wake-up has not been used yet.
     watched: u64,
 }
 
@@ -52,16 +52,13 @@ struct EventLoopState {
 pub(crate) struct Armed {
     /// The shards to watch.
     pub(crate) mask: u64,
-    /// Whether it is on the list of listeners.
+    /// True if the waiter is on the list of listeners.
     listens: bool,
     next_ns: Option<u64>,
 }
 
 impl EventLoopHandle {
-    /// Creates a handle that is not armed. It takes three descriptors.
-    ///
-    /// # Errors
-    /// EMFILE or ENFILE when there are no descriptors left.
+    /// Creates a handle that is not armed. It uses three descriptors.
     pub fn new() -> Result<EventLoopHandle, Errno> {
         Ok(EventLoopHandle { handle: PollHandle::new()?, state: Mutex::default() })
     }
@@ -103,13 +100,14 @@ impl EventLoopHandle {
         set.map(|()| true)
     }
 
-    /// Ends the sleep when the program is back. False if nothing was armed.
+    /// Ends the sleep after the event loop has woken up. Returns `false` if the handle was not
+    /// armed.
     pub fn disarm(&self, drive: &dyn Drive) -> bool {
         self.end(&mut self.state.lock(), drive)
     }
 
-    /// Adds the shards to the handle. Each gives one wake-up when it is or becomes readable; one
-    /// that has not given it yet is not added again.
+    /// Adds the shards to the handle. Each causes one wake-up when it is or becomes readable. A
+    /// shard whose wake-up has not been used yet is not added again.
     fn watch(&self, state: &mut EventLoopState, drive: &dyn Drive, armed: &Armed) -> Result<(), Errno> {
         for shard in shards_of(armed.mask & !state.watched) {
             let bit = 1 << shard;
@@ -128,7 +126,7 @@ impl EventLoopHandle {
     }
 }
 
-/// Spins before the sleep; returns true if there is something to do. The end of a sleep in the
+/// Spins before the sleep; returns `true` if there is something to do. The end of a sleep in the
 /// program's own loop is not visible here: after spinning in vain, the wait counts as a long one.
 fn spins(
     drive: &dyn Drive,
@@ -147,7 +145,8 @@ fn spins(
     false
 }
 
-/// Arms the shards for a program's event loop; without descriptors, which a model checker has not.
+/// Arms the shards for a program's event loop. Uses no descriptors, because a model checker has
+/// none.
 ///
 /// A shard that is free is polled, and armed under its token; from then on its descriptor reports
 /// events, even if another thread drives it next. For the other shards this waiter joins the list
@@ -170,7 +169,7 @@ pub(crate) fn arm_with(
         let mut polled = drive.poll(shard, POLL_BUDGET);
         let mut idle = polled.work == 0 && drive.arm(shard);
         if !idle && polled.work == 0 {
-            // After spinning, a shard may have skipped the system call that finds new events: the
+            // While it spins, a shard may have skipped the system call that finds new events; the
             // next poll makes it.
             polled = drive.poll(shard, POLL_BUDGET);
             idle = polled.work == 0 && drive.arm(shard);

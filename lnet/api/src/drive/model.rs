@@ -36,24 +36,24 @@ const ONLOOKER_SLOT: usize = HANDLER_SLOT + 1;
 /// The number of slots.
 const SLOTS: usize = ONLOOKER_SLOT + 1;
 
-/// The end of the model's time: nothing happens later.
+/// The end of the model's time: nothing is due after it.
 const LATEST_NS: u64 = 100;
 
-/// The duration of a poll that finds a message, in models where polls take time. Two of them are
-/// enough load for a waiter to share its shards, and shorter than the time after which other
-/// waiters take an unpolled third shard.
+/// The duration of a poll that finds a message, in models where polls take time. Two such polls are
+/// enough load for a waiter to share its shards, and take less time than the delay after which
+/// other waiters take an unpolled third shard.
 const BUSY_NS: u64 = SHARED_AFTER_NS / 2;
 const _: () = assert!(2 * BUSY_NS >= SHARED_AFTER_NS && 2 * BUSY_NS < TAKEN_AFTER_NS);
 
-/// The number of a message that is for no waiter.
+/// The waiter number of a message that no waiter expects.
 const FOR_NONE: usize = MOST;
 
 /// The state of the kernel: which threads have been woken, and which messages are unread.
 #[derive(Debug, Default)]
 struct Kernel {
-    /// By slot: how many times the thread's bell has rung since it was last read.
+    /// By slot: the number of times that the thread's bell has rung since it was last read.
     woken: [u64; SLOTS],
-    /// For each shard, the waiters that its unread messages are for.
+    /// For each shard, the waiters whose messages are unread.
     unread: [Vec<usize>; MOST],
     /// The future arrivals: time, shard, and the waiter that the message is for.
     due: Vec<(u64, usize, usize)>,
@@ -61,16 +61,16 @@ struct Kernel {
     sleeping: [Option<WakeOn>; SLOTS],
     /// Set when all threads sleep and no timer or arrival is left to wake one.
     stalled: bool,
-    /// For each part, whether all its threads have ended.
+    /// For each part, set once all its threads have ended.
     gone: [bool; 2],
 }
 
 /// The role of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Waits for its message.
+    /// A thread that waits for its message.
     Waiter,
-    /// Serves shards until the model's end.
+    /// A scheduler thread, which serves shards until the model's end.
     SchedThread,
 }
 
@@ -81,19 +81,19 @@ struct WakeOn {
     mask: u64,
     /// The clock has reached this time.
     until_ns: Option<u64>,
-    /// Whether a stall of the model ends the sleep.
+    /// True if a stall of the model ends the sleep.
     stall: bool,
     /// All threads of this part have ended.
     gone: Option<Part>,
 }
 
-/// The kernel and the clock.
+/// The model's kernel and clock.
 #[derive(Debug, Default)]
 struct System {
     kernel: Mutex<Kernel>,
     bell: Condvar,
-    /// The time. Not loom's atomic: the exact moment of reading the clock makes no difference
-    /// between interleavings.
+    /// The time, in nanoseconds. Not loom's atomic: the exact moment of reading the clock makes no
+    /// difference between interleavings.
     now_ns: std::sync::atomic::AtomicU64,
     /// The number of threads of each part, beside the first one; time passes when all threads
     /// sleep. Not loom's atomic: it grows while the first thread is awake, and shrinks under the
@@ -107,18 +107,18 @@ struct Net {
     system: Arc<System>,
     sleepers: [std::sync::Arc<Sleeper>; SLOTS],
     got: [AtomicBool; MOST],
-    /// The number of polls of each shard, as its driver sees it and by a true count. They differ
-    /// if two threads drive it at the same time, or if the next driver does not see the writes of
-    /// the last one.
+    /// The number of polls of each shard, as its driver counts it without synchronisation. It
+    /// differs from `true_polls` if two threads drive the shard at the same time, or if the next
+    /// driver does not see the writes of the last one.
     polls: [AtomicUsize; MOST],
     true_polls: [std::sync::atomic::AtomicUsize; MOST],
-    /// Set when they have differed.
+    /// Set when the two counts have differed.
     clash: std::sync::atomic::AtomicBool,
     /// The duration of a poll that finds a message. Not loom's atomic: it is set once.
     busy_ns: std::sync::atomic::AtomicU64,
     /// A bit for each inactive shard. Not loom's atomic: no interleaving depends on it alone.
     quiet: std::sync::atomic::AtomicU64,
-    /// Whether the handler of the first waiter's message blocks until the second's has come. Not
+    /// True if the handler of the first waiter's message blocks until the second's has come. Not
     /// loom's atomic: it is set once.
     blocks: std::sync::atomic::AtomicBool,
     over: AtomicBool,
@@ -132,7 +132,7 @@ struct CountedBell {
 }
 
 impl System {
-    /// Sleeps in a slot until a condition of `wake_on` holds. Returns the readable shards of its
+    /// Sleeps in a slot until a condition of `wake_on` holds. Returns the readable shards of the
     /// mask.
     fn sleep(&self, number: usize, wake_on: WakeOn) -> u64 {
         let mut kernel = self.kernel.lock().unwrap();
@@ -274,7 +274,7 @@ impl Net {
         self.sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
 
-    /// Checks the end state: every token is free, and no waiter is on the list.
+    /// Checks the end state: every token is free, and the list of waiters is empty.
     fn check_end(&self) {
         assert!(!self.clash.load(Relaxed), "two threads drive one shard");
         for shard in 0..self.tokens.count() {
@@ -411,7 +411,7 @@ fn one_shard_and_two_waiters() {
     end(&net, waiters, []);
 }
 
-/// The two waiters may divide the shards, or one may have both.
+/// Checks two waiters with two shards: they may divide the shards, or one may have both.
 fn two_shards_and_two_waiters() {
     let net = Net::new(2);
     let waiters = [0, 1].map(|number| waiter(&net, number));
@@ -427,7 +427,7 @@ fn one_waiter_and_its_sched_thread() {
     end(&net, [waiter], [sched_thread]);
 }
 
-/// Two scheduler threads serve a shard each, and leave them to a waiter.
+/// Checks two scheduler threads that serve a shard each, and leave them to a waiter.
 fn one_waiter_and_two_sched_threads() {
     let net = Net::new(2);
     let (sched_threads, waiter) = ([0, 1].map(|shard| sched_thread(&net, shard)), waiter(&net, 0));
@@ -435,7 +435,8 @@ fn one_waiter_and_two_sched_threads() {
     end(&net, [waiter], sched_threads);
 }
 
-/// Two waiters want the shard of one scheduler thread: the one that it wakes passes the shard on.
+/// Checks two waiters that lack the shard of one scheduler thread: the one that it wakes passes the
+/// shard on.
 fn two_waiters_and_a_sched_thread() {
     let net = Net::new(1);
     let sched_thread = sched_thread(&net, 0);
@@ -476,15 +477,16 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
     check(2, two_shards_and_two_waiters);
 }
 
-/// A waiter takes a shard from its scheduler thread, or is woken by it; no thread sleeps for ever
-/// on a shard without a driver.
+/// A waiter takes a shard from its scheduler thread, or that thread wakes it; no thread sleeps for
+/// ever on a shard without a driver.
 #[test]
 fn a_waiter_and_a_steward_take_turns() {
     check(2, one_waiter_and_its_sched_thread);
 }
 
 /// A single scheduler thread is checked above with more preemptions; for two together one
-/// preemption is enough: the other thread continues at any point at which the first is stopped.
+/// preemption is enough, because the other thread continues at any point at which the first is
+/// stopped.
 // Covers: S-203
 #[test]
 fn a_waiter_takes_turns_with_two_stewards() {
@@ -496,7 +498,7 @@ fn two_waiters_call_a_steward_off() {
     check(2, two_waiters_and_a_sched_thread);
 }
 
-/// The two waiters never drive it at the same time.
+/// The two waiters never drive the shard at the same time.
 // Covers: S-203
 #[test]
 fn a_shard_that_is_left_lying_is_taken() {

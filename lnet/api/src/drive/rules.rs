@@ -14,8 +14,8 @@ pub(crate) const LEAVE: Rule = Rule::new("watch.leave");
 /// without a timer.
 pub(crate) const RELEASE: Rule = Rule::new("watch.release");
 
-/// SYNC watch.rouse: a waiter that wakes up with several shards does so too: it may not come back
-/// to all but one.
+/// SYNC watch.rouse: a waiter that wakes up with several shards also wakes that scheduler thread,
+/// as it may not poll all of them again.
 pub(crate) const ROUSE: Rule = Rule::new("watch.rouse");
 
 /// SYNC tokens.hand-over: a shard's next driver sees the writes of its last one.
@@ -31,7 +31,7 @@ pub(crate) const TAKE: Rule = Rule::new("tokens.take");
 /// step with the change that keeps other threads from taking it.
 pub(crate) const BEGIN: Rule = Rule::new("tokens.begin");
 
-/// SYNC tokens.doze: before a waiter sleeps on a shard it does the same.
+/// SYNC tokens.doze: before a waiter sleeps on a shard it verifies the token in the same way.
 pub(crate) const DOZE: Rule = Rule::new("tokens.doze");
 
 /// SYNC wait.share: a waiter that has had work on several shards for a millisecond gives half of
@@ -62,7 +62,7 @@ pub(crate) const PASS_ON: Rule = Rule::new("tokens.pass-on");
 /// waiter sees the token free.
 pub(crate) const WAITERS: Rule = Rule::new("tokens.waiters");
 
-/// SYNC tokens.listeners: the same for the list of listeners.
+/// SYNC tokens.listeners: as `tokens.waiters`, for the list of listeners.
 pub(crate) const LISTENERS: Rule = Rule::new("tokens.listeners");
 
 /// SYNC tokens.sched_thread: a waiter that joins the list calls off the scheduler threads on duty.

@@ -17,14 +17,14 @@ pub(crate) const TAKEN_AFTER_NS: u64 = if cfg!(all(test, loom)) { 5 } else { 200
 
 /// The token has no holder.
 pub(super) const FREE: u64 = 0;
-/// A waiter that is awake has it but does not poll the shard at the moment: it polls another shard,
-/// or its handlers run.
+/// Held by a waiter that is awake but does not poll the shard at the moment: it polls another
+/// shard, or its handlers run.
 const PARKED: u64 = 1;
-/// A sleeping waiter has it: events on the shard end the sleep.
+/// Held by a sleeping waiter: events on the shard end the sleep.
 const WATCHED: u64 = 2;
-/// A waiter has it, and polls the shard.
+/// Held by a waiter that polls the shard.
 const POLLED: u64 = 3;
-/// A thread has it exclusively until it releases it.
+/// Held by a thread exclusively, until that thread releases it.
 const HELD: u64 = 4;
 /// Mask of the bits of a token's word that encode the holder's activity; the other bits identify
 /// the holder.
@@ -77,14 +77,15 @@ impl Holder {
 /// It has its own cache lines: two CPUs that drive two shards must not slow each other down.
 #[repr(align(128))]
 pub(crate) struct Token {
-    /// The holder and its activity.
+    /// The holder of the token, and the holder's activity.
     word: AtomicU64,
-    /// The time of its release, or of the last poll or wake-up of its holder. Not loom's atomic:
+    /// The time of the token's release, or of its holder's last poll or wake-up. Not loom's atomic:
     /// the exact moment at which a token is taken makes no difference between interleavings.
     left_ns: std::sync::atomic::AtomicU64,
-    /// The shard's scheduler thread drives, or is about to.
+    /// Set while the shard's scheduler thread drives, or is about to.
     pub(super) on_duty: AtomicBool,
-    /// A polling thread found the scheduler thread on duty and wants to drive instead.
+    /// Set when a polling thread has found the scheduler thread on duty, and is to drive in its
+    /// place.
     pub(super) unwanted: AtomicBool,
     pub(super) sched_thread: OnceLock<Arc<Sleeper>>,
 }
@@ -104,8 +105,8 @@ impl Token {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// As [`Token::word`], where an old value does no harm: a change based on it fails, or the
-    /// check is repeated. A model always reads the newest value.
+    /// As [`Token::word`], where an old value is harmless, because a change based on it fails or
+    /// the check is repeated. A model always reads the newest value.
     pub(super) fn newest(&self) -> u64 {
         if !cfg!(all(test, loom)) {
             return self.word();
@@ -146,24 +147,25 @@ impl Token {
         matches!(self.newest() & ACTIVITY, FREE | PARKED) && self.left_ns() <= since_ns
     }
 
-    /// Returns whether any thread may take it: it is free, or its holder has not polled the shard
-    /// for a while.
+    /// Returns whether any thread may take the token: it is free, or its holder has not polled the
+    /// shard for a while.
     fn can_be_taken(&self, word: u64, now_ns: u64) -> bool {
         word == FREE || word & ACTIVITY == PARKED && self.left_ns().saturating_add(TAKEN_AFTER_NS) <= now_ns
     }
 
     pub(super) fn claim(&self) -> bool {
-        // The cache line stays shared while another thread holds the token.
+        // Checked first with a load, so that the cache line stays shared while another thread holds
+        // the token.
         self.newest() == FREE && self.exchange(CLAIM, FREE, HELD)
     }
 
-    /// As [`Token::claim`], also from a waiter that has not polled the shard for a while.
+    /// As [`Token::claim`], also for a token of a waiter that has not polled the shard for a while.
     pub(super) fn claim_left(&self, now_ns: u64) -> bool {
         let word = self.newest();
         self.can_be_taken(word, now_ns) && self.exchange(CLAIM, word, HELD)
     }
 
-    /// As [`Token::claim`], if it was given to this scheduler thread.
+    /// As [`Token::claim`], for a token that was given to this scheduler thread.
     pub(super) fn claim_given(&self, sched_thread: Holder) -> bool {
         self.is_parked_by(sched_thread) && self.exchange(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
     }
@@ -172,7 +174,7 @@ impl Token {
         self.newest() == holder.0 | PARKED
     }
 
-    /// Ends [`Token::claim`].
+    /// Releases a token that was claimed.
     pub(super) fn release(&self, now_ns: u64) {
         self.left_ns.store(now_ns, Relaxed);
         self.word.store(FREE, HAND_OVER.release());

@@ -13,7 +13,7 @@ use super::{MAX_SHARDS, Sleeper, shards_of};
 use crate::drive::rules::{LISTENERS, PASS_ON, RELEASE, ROUSE, SCHED_THREAD, WAITERS, WAKE};
 use crate::drive::sync::{AtomicUsize, Mutex, Ordering, fence};
 
-/// Capacity for shards; a model checker gets no more tokens than its models use.
+/// Capacity for shards. In a model it is smaller: models use at most two shards.
 const ROOM: usize = if cfg!(all(test, loom)) { 2 } else { MAX_SHARDS };
 
 /// Initial capacity of the list of waiters, so that waiting does not allocate: more than the usual
@@ -31,9 +31,9 @@ pub struct Tokens {
     /// The scheduler thread that keeps watch and sleeps without a timer, by its shard; or
     /// [`NO_KEEPER`].
     keeper: AtomicUsize,
-    /// The number of releases: a spinning waiter looks for free tokens only when it has changed,
-    /// and so does not touch the cache lines of the tokens. Not loom's atomic: before it sleeps a
-    /// waiter checks the tokens in any case.
+    /// The number of releases: a spinning waiter checks for free tokens only when this number has
+    /// changed, and so does not load the cache lines of the tokens. Not loom's atomic: before it
+    /// sleeps a waiter checks the tokens in any case.
     releases: std::sync::atomic::AtomicUsize,
     /// The length of `waiting`, so that a release without waiters takes no lock.
     waiters: AtomicUsize,
@@ -47,7 +47,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Makes free tokens for this number of shards, and capacity for [`MAX_SHARDS`].
+    /// Creates free tokens for this number of shards, with capacity for [`MAX_SHARDS`].
     pub fn new(shards: usize) -> Tokens {
         let tokens = Tokens {
             shards: (0..ROOM).map(|_| Token::free()).collect(),
@@ -69,7 +69,7 @@ impl Tokens {
     }
 
     /// Raises the number of shards to `shards`, at most [`MAX_SHARDS`]; it never falls. The caller
-    /// has made everything that belongs to the new shards.
+    /// must have created everything that belongs to the new shards.
     pub fn grow(&self, shards: usize) {
         // SYNC tokens.count: a thread that sees the number sees what belongs to the shards.
         self.count.fetch_max(shards.min(ROOM), Ordering::Release);
@@ -77,7 +77,8 @@ impl Tokens {
         self.after_release();
     }
 
-    /// Takes a shard's token, if it is free: until it is released no other thread drives the shard.
+    /// Takes a shard's token, if it is free. Until the token is released, no other thread drives
+    /// the shard.
     pub fn claim(&self, shard: usize) -> bool {
         self.shards[shard].claim()
     }
@@ -93,7 +94,8 @@ impl Tokens {
         self.shards[shard].claim_given(Holder::of_sched_thread(sched_thread))
     }
 
-    /// Releases a token, and wakes a waiter that lacks one, if there is one: it will drive.
+    /// Releases a token, and wakes a waiter that lacks one, if there is any, so that it drives the
+    /// shard.
     pub fn release(&self, shard: usize, now_ns: u64) {
         self.shards[shard].release(now_ns);
         self.after_release();
@@ -143,8 +145,8 @@ impl Tokens {
             .fold(0, |kept, shard| kept | 1 << shard)
     }
 
-    /// Marks the end of the waiter's sleep. From now on a keeper must watch how long it does not
-    /// poll the shards.
+    /// Marks the end of the waiter's sleep. From now on a keeper must watch whether the waiter
+    /// polls the shards.
     pub(crate) fn rouse(&self, mask: u64, waiter: Holder, now_ns: u64) {
         if mask == 0 {
             return;
@@ -224,8 +226,8 @@ impl Tokens {
     }
 
     /// Adds a waiter that lacks a token to the list. It must try [`Tokens::take`] once more before
-    /// it sleeps, and call [`Tokens::leave`] afterwards. Scheduler threads that drive are asked to
-    /// stop.
+    /// it sleeps, and call [`Tokens::leave`] afterwards. Calls off the scheduler threads that
+    /// drive.
     pub(crate) fn join(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
@@ -238,7 +240,7 @@ impl Tokens {
     }
 
     /// Removes a waiter from the list. If a token is free, the next waiter is woken: a wake-up that
-    /// this waiter may have received must not be lost with it.
+    /// this waiter may have received must not be lost.
     pub(crate) fn leave(&self, sleeper: &Arc<Sleeper>) {
         {
             let mut waiting = self.waiting.lock();
@@ -284,8 +286,9 @@ impl Tokens {
         self.wake_one();
     }
 
-    /// Sets the thread that drives a shard while no waiter does, once and for all: a waiter that
-    /// lacks the shard's token wakes it while it drives. Later calls have no effect.
+    /// Sets the scheduler thread of a shard, which drives the shard while no waiter does. A waiter
+    /// that lacks the shard's token wakes this thread while it drives. Only the first call for a
+    /// shard has an effect.
     pub fn set_steward(&self, shard: usize, sched_thread: Arc<Sleeper>) {
         self.shards[shard].sched_thread.get_or_init(|| sched_thread);
     }
@@ -319,8 +322,8 @@ impl Tokens {
         self.shards[shard].on_duty.store(false, Ordering::Relaxed);
     }
 
-    /// Asks a shard's scheduler thread, if it drives, to leave the shard to polling threads. Each
-    /// poll asks again.
+    /// Requests a shard's scheduler thread, if it drives, to leave the shard to polling threads.
+    /// Each poll repeats the request.
     pub fn ask_steward(&self, shard: usize) {
         let token = &self.shards[shard];
         if token.on_duty.load(Ordering::Relaxed) && !token.unwanted.swap(true, Ordering::Relaxed) {
@@ -344,7 +347,7 @@ impl Tokens {
     }
 
     fn wake_listeners(&self) {
-        // After the fence of `WAITERS`.
+        // This load follows the fence of `WAITERS`.
         if self.listeners.load(Ordering::SeqCst) == 0 {
             return;
         }

@@ -28,9 +28,10 @@ pub(super) const SHARED_AFTER_NS: u64 = if cfg!(all(test, loom)) { 4 } else { 1_
 /// passed or the node has been shut down ([`Drive::ending`]), after one more call of `ready`. While
 /// it waits it drives the shards whose tokens are free. `None` means no deadline.
 ///
-/// `ready` is called often and must be cheap; it becomes true by what the polling itself delivers,
-/// or by another thread that then calls `sleeper.wake()`. After it has returned true it is not
-/// called again, so it may consume what it found. One sleeper serves one waiting thread at a time.
+/// `ready` is called often and must be cheap. It becomes true because of events that the polling
+/// delivers, or because of another thread, which then calls `sleeper.wake()`. After it has returned
+/// true it is not called again, so it may consume what it found. One sleeper serves one waiting
+/// thread at a time.
 ///
 /// The waiter spins before it sleeps if the sleeper has a spin limit ([`Sleeper::spinning`]).
 ///
@@ -72,7 +73,7 @@ pub(crate) fn wait_with(
         let began_ns = now_ns;
         held.take_free(began_ns);
         let polled = held.poll(held.mask & !idle.mask, began_ns);
-        // Events that came before the end count.
+        // Events that arrived before the node's end still end the wait with `true`.
         let ended = drive.has_ended();
         if ready() {
             held.remember(polled.mask);
@@ -131,9 +132,10 @@ struct PollRound {
 enum Slept {
     /// The awaited event came before the sleep.
     Ready,
-    /// It did not sleep: a shard must be polled first.
+    /// The waiter did not sleep, because a shard must be polled first.
     Not,
-    /// It slept; these shards are readable. 0 if the sleeper, the timer or the node's end woke it.
+    /// The waiter slept, and these shards are readable; 0 if the sleeper, the timer or the node's
+    /// end woke it.
     Until(u64),
 }
 
@@ -146,9 +148,9 @@ struct HeldTokens<'a> {
     /// The mask of all shards and the number of releases at the last check for free tokens. While
     /// both are unchanged, no token has become free.
     checked: Option<(u64, usize)>,
-    /// The time of its next check for tokens that can be taken from other holders.
+    /// The time of the waiter's next check for tokens that can be taken from other holders.
     check_ns: u64,
-    /// The time for which it has had work on several shards, in nanoseconds.
+    /// The time for which the waiter has had work on several shards, in nanoseconds.
     loaded_ns: u64,
 }
 
@@ -158,8 +160,8 @@ impl<'a> HeldTokens<'a> {
         HeldTokens { drive, sleeper, waiter, mask: 0, checked: None, check_ns: 0, loaded_ns: 0 }
     }
 
-    /// Takes tokens that have become free. A waiter that has some leaves the others to the waiters
-    /// that were woken for them.
+    /// Takes tokens that have become free. A waiter that already holds tokens leaves the free ones
+    /// to the waiters that were woken for them.
     fn take_free(&mut self, now_ns: u64) {
         let tokens = self.drive.tokens();
         let all = all_of(self.drive);
@@ -196,7 +198,7 @@ impl<'a> HeldTokens<'a> {
             let found = self.drive.poll(shard, POLL_BUDGET);
             if found.work > 0 {
                 polled.mask |= bit;
-                // Its handlers may have taken long, while other shards were not polled.
+                // The handlers of a shard may have taken long, while other shards were not polled.
                 if self.mask != bit {
                     now_ns = self.drive.now_ns();
                 }
@@ -207,15 +209,15 @@ impl<'a> HeldTokens<'a> {
         polled
     }
 
-    /// Remembers the shards that delivered the awaited event, if any.
+    /// Records in the sleeper which shards delivered the awaited event, if any.
     fn remember(&self, mask: u64) {
         if mask != 0 {
             self.sleeper.set_memo(mask);
         }
     }
 
-    /// Shares the load after a round that found work on the shards of `worked`: if several have had
-    /// work for [`SHARED_AFTER_NS`], gives half of them to other threads.
+    /// Shares the load after a round that found work on the shards of `worked`: if several shards
+    /// have had work for [`SHARED_AFTER_NS`], gives half of them to other threads.
     fn share(&mut self, worked: u64, (began_ns, now_ns): (u64, u64)) {
         if worked.count_ones() < 2 {
             self.loaded_ns = 0;
@@ -267,8 +269,8 @@ impl<'a> HeldTokens<'a> {
         if lacks {
             self.take(self.drive.now_ns());
         }
-        // A shard that it has lost and taken again must be polled first: its holder in between may
-        // have left work.
+        // A shard that was lost and taken again must be polled first, because its holder in between
+        // may have left work.
         if self.mask != had || self.mask != announced.watched || !self.arm() {
             return Slept::Not;
         }
@@ -290,9 +292,9 @@ struct AnnouncedSleep<'a> {
     drive: &'a dyn Drive,
     sleeper: &'a Arc<Sleeper>,
     waiter: Holder,
-    /// The shards that it watches.
+    /// The shards on which the waiter sleeps.
     watched: u64,
-    /// Whether it is on the list of waiters that lack a token.
+    /// True if the waiter is on the list of waiters that lack a token.
     lacks: bool,
 }
 
@@ -347,10 +349,10 @@ impl Ending {
         Ok(Ending { over: AtomicBool::new(false), bell: Bell::new()? })
     }
 
-    /// Ends every wait on the node, including later ones: the bell is never silenced.
+    /// Ends every wait on the node, including later ones, because the bell is never silenced.
     pub fn end(&self) {
         if !self.over.swap(true, Ordering::Release) {
-            // This cannot fail: the bell is not shared.
+            // This cannot fail, because the bell is not shared with another process.
             let _ = self.bell.ring();
         }
     }
@@ -387,7 +389,7 @@ pub(super) fn sleep_on_descriptors(
             let readable = shards_of(mask).zip(&set).filter(|(_, fd)| is_readable(fd));
             readable.fold(0, |readable, (shard, _)| readable | 1 << shard)
         }
-        // EINTR and every other result: check again.
+        // After EINTR and every other result, the caller checks again.
         _ => 0,
     }
 }

@@ -15,22 +15,23 @@ use super::{Drive, POLL_BUDGET, Sleeper, shards_of};
 /// that serves it ([`Watch::serve`]).
 ///
 /// One thread at a time keeps watch, the keeper: it checks once in a grace period which shards are
-/// neglected, and wakes a waiter that lacks one, or else their scheduler threads; the other threads
-/// sleep without a timer. The keeper leaves the watch to another thread when its own shard needs
-/// it. No timer runs while each shard is attended to: its driver sleeps on it, or has it
-/// exclusively. A thread that ends this state wakes the keeper.
+/// neglected, and wakes a waiter that lacks a shard, or otherwise the scheduler threads of the
+/// neglected shards; the other threads sleep without a timer. The keeper leaves the watch to
+/// another thread when its own shard needs it. No timer runs while each shard is attended to: its
+/// driver sleeps on it, or has it exclusively. A thread that ends this state wakes the keeper.
 #[derive(Debug)]
 pub struct Watch {
     grace_ns: u64,
     /// Set while a thread keeps watch.
     kept: AtomicBool,
-    /// A bit for each scheduler thread that sleeps, or is about to, because another keeps watch.
+    /// A bit for each scheduler thread that sleeps, or is about to, because another thread keeps
+    /// watch.
     resting: AtomicU64,
     ended: AtomicBool,
 }
 
 impl Watch {
-    /// Makes a watch without a keeper, over shards that may go unpolled for `grace` before their
+    /// Creates a watch without a keeper, over shards that may be unpolled for `grace` before their
     /// scheduler threads take them.
     pub fn new(grace: Duration) -> Watch {
         Watch {
@@ -93,8 +94,8 @@ struct SchedThread<'a, S> {
 }
 
 impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
-    /// Keeps watch until its own shard is neglected, or the watch ends. If another thread keeps
-    /// watch, returns at once whether its own shard needs it.
+    /// Keeps watch until the thread's own shard is neglected, or the watch ends. If another thread
+    /// keeps watch, returns at once whether the own shard needs this thread.
     fn keeps_watch(&self) -> bool {
         let watch = self.watch;
         if watch.kept.swap(true, Ordering::AcqRel) {
@@ -123,8 +124,8 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
             quiet = releases.filter(|_| !rests);
             self.help_neglected();
         }
-        // Not a plain store: a model would order that before swaps of other threads that it follows
-        // in reality.
+        // A swap, not a plain store: a model would order a store before swaps of other threads that
+        // it follows in reality.
         watch.kept.swap(false, Ordering::AcqRel);
         // SYNC watch.kept: either this thread sees a resting scheduler thread, or that thread sees
         // that the watch is not kept.
@@ -136,7 +137,8 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         true
     }
 
-    /// Sleeps until its shard may need it, the watch has no keeper, or the watch has ended.
+    /// Sleeps until the thread's own shard may need it, the watch has no keeper, or the watch has
+    /// ended.
     fn rest(&self) {
         let watch = self.watch;
         let announce = || watch.resting.fetch_or(1 << self.shard, Ordering::Relaxed);
@@ -152,7 +154,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         let tokens = self.drive.tokens();
         let neglected = (0..self.drive.shards()).filter(|&shard| self.watch.is_neglected(self.drive, shard));
         if tokens.wanted() {
-            // The waiter takes all shards that are left.
+            // One waiter is enough, because it takes all shards that are left.
             neglected.take(1).for_each(|_| tokens.offer());
         } else {
             let resting = self.watch.resting.load(Ordering::Relaxed);
@@ -162,7 +164,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
         }
     }
 
-    /// Returns whether its own shard needs it.
+    /// Returns whether the thread's own shard needs it.
     fn is_needed(&self) -> bool {
         let tokens = self.drive.tokens();
         let is_neglected = || !tokens.wanted() && self.watch.is_neglected(self.drive, self.shard);
@@ -179,8 +181,8 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
     }
 }
 
-/// Drives one shard as its scheduler thread, until a waiter wants it or `over` returns true.
-/// Returns at once if another thread drives it.
+/// Drives one shard as its scheduler thread, until a waiter requests the shard or `over` returns
+/// true. Returns at once if another thread drives the shard.
 ///
 /// `over` is made true by another thread, which then calls `sleeper.wake()`. The sleeper is the one
 /// set before by [`super::Tokens::set_steward`].

@@ -13,9 +13,9 @@ use super::head::{OBJECT, RawHead, parse_start};
 /// The sign of a byte above 127 in the sum of the sender's kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CharSign {
-    /// As a negative number: Linux before 6.2 on x86.
+    /// A byte is a negative number: Linux before 6.2 on x86.
     Signed,
-    /// As a positive number: Linux from 6.2 on.
+    /// A byte is a positive number: Linux from 6.2 on.
     Unsigned,
 }
 
@@ -32,7 +32,7 @@ pub fn checksum(message: &[u8], sign: CharSign) -> u32 {
         };
         sum.rotate_left(1).wrapping_add(addend)
     });
-    // 0 means that there is no checksum.
+    // A sum of 0 is sent as 1, because 0 means that there is no checksum.
     sum.max(1)
 }
 
@@ -59,7 +59,7 @@ pub fn verify_checksum(bytes: &[u8]) -> Result<(), ProtoError> {
 mod tests {
     use super::*;
 
-    /// Computed by hand from the rule of lnet-wire 32.
+    /// The expected sums are computed by hand from the rule of lnet-wire 32.
     #[test]
     fn each_byte_is_added_after_a_turn() {
         assert_eq!(checksum(&[], CharSign::Unsigned), 1, "0 becomes 1");

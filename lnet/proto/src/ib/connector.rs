@@ -45,7 +45,7 @@ pub struct Connector {
 /// The connection that both sides have agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Established {
-    /// Its version and ends.
+    /// The version and the ends of the connection.
     pub link: Link,
     /// The agreed parameters: the credits are `queue_depth`, and no transfer has more than
     /// `max_fragments`.
@@ -55,7 +55,7 @@ pub struct Established {
 /// A rejection, as the connection manager reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection<'a> {
-    /// The peer's driver rejected; this is its private data.
+    /// The peer's driver rejected the request; this is the private data of the rejection.
     Record(&'a [u8]),
     /// The peer's connection manager still has state of an old connection.
     StaleConnection,
@@ -71,7 +71,7 @@ pub enum Next {
     /// The peer is connecting itself: use its connection. If none comes, send the request again
     /// after a while.
     Later,
-    /// Fail.
+    /// The connection cannot be established.
     Fail(ProtoError),
 }
 
@@ -198,7 +198,7 @@ impl Attempt {
     }
 }
 
-/// Returns the offered value if a retry can ask for it: it is less than `asked`, and not 0.
+/// Returns the offered value if a retry can request it: it must be less than `asked`, and not 0.
 fn smaller(offered: u16, asked: u16) -> Option<u16> {
     (1..asked).contains(&offered).then_some(offered)
 }

@@ -1,4 +1,4 @@
-//! The destination of an RDMA write.
+//! The descriptor of an RDMA write: the memory to which it goes.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -15,7 +15,7 @@ use super::RDMA_FRAGMENTS_MAX;
 /// Memory of the sink, in fragments that are written in order: 1 to [`RDMA_FRAGMENTS_MAX`] of them
 /// (lnet-wire 32).
 ///
-/// It borrows its fragments, from the received message or from the caller that sends them.
+/// The fragments are borrowed, from the received message or from the caller that sends them.
 #[derive(Clone, Copy)]
 pub struct Descriptor<'a> {
     /// The remote key of all fragments.
@@ -26,9 +26,9 @@ pub struct Descriptor<'a> {
 /// A fragment of the sink's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
-    /// Its length in bytes, as claimed by the peer.
+    /// The length of the fragment in bytes, as claimed by the peer.
     pub length: u32,
-    /// Its start, in the address space of the remote key.
+    /// The start of the fragment, in the address space of the remote key.
     pub address: u64,
 }
 
@@ -78,8 +78,8 @@ impl<'a> Descriptor<'a> {
         self.count() * size_of::<RawFragment>()
     }
 
-    /// Parses the descriptor at the start of `bytes`. `too_short` makes the error if the descriptor
-    /// claims more bytes than there are, from the length that it claims.
+    /// Parses the descriptor at the start of `bytes`. If the descriptor claims more bytes than
+    /// there are, `too_short` returns the error for the claimed length.
     pub(crate) fn parse(
         bytes: &'a [u8],
         order: ByteOrder,

@@ -22,9 +22,9 @@ pub(crate) const OBJECT: &str = "o2iblnd message";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Version {
-    /// Queues of fixed depth, NOOPs that need a credit. Obsolete since Lustre 1.8.
+    /// Version 1: queues of fixed depth, and NOOPs that need a credit. Obsolete since Lustre 1.8.
     V1 = 0x11,
-    /// The version that nodes use.
+    /// Version 2, which nodes use.
     V2 = 0x12,
 }
 
@@ -58,9 +58,10 @@ pub struct Head {
 /// One incarnation of a network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
-    /// Its NID, which has a 4-byte address: messages cannot encode others.
+    /// The NID of the interface. It has a 4-byte address, as messages cannot encode others.
     pub nid: Nid,
-    /// Its incarnation: a number other than 0 that changes when it restarts.
+    /// The incarnation of the interface: a number other than 0 that changes when the interface
+    /// restarts.
     pub stamp: u64,
 }
 

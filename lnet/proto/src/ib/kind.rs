@@ -15,15 +15,15 @@ use super::params::RawParams;
 pub enum MessageKind {
     /// The active side requests a connection.
     ConnReq = 0xc0,
-    /// The passive side accepts it.
+    /// The passive side accepts the connection.
     ConnAck = 0xc1,
-    /// Credits only, or a keepalive.
+    /// A message without content, which returns credits or keeps the connection alive.
     Noop = 0xd0,
     /// An LNet message with its payload.
     Immediate = 0xd1,
-    /// The source of data announces them.
+    /// The source of a payload announces it.
     PutReq = 0xd2,
-    /// The sink does not want the data.
+    /// The sink rejects the payload.
     PutNak = 0xd3,
     /// The sink sends the destination of the data.
     PutAck = 0xd4,

@@ -18,10 +18,10 @@ use super::{
 /// `[`Destination`].
 #[derive(Clone, Copy, Debug)]
 pub struct Listener<L> {
-    /// Whether source ports must be privileged; false by default.
+    /// True if source ports must be privileged; false by default.
     pub require_privileged: bool,
-    /// The oldest version accepted; [`Version::V1`] only where the driver also implements its
-    /// credit rules.
+    /// The oldest version accepted. [`Version::V1`] is allowed only where the driver also
+    /// implements its credit rules.
     pub oldest: Version,
     /// The lookup of a NID on the device.
     pub destination: L,
@@ -30,7 +30,7 @@ pub struct Listener<L> {
 /// An interface of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its NID and incarnation.
+    /// The NID and the incarnation of the interface.
     pub end: End,
     /// The upper limits of a connection: its `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`],
     /// [`super::MESSAGE_MAX`].
@@ -60,12 +60,12 @@ pub struct Refusal {
 /// A request that this node can grant. The caller decides, with [`Offer::accept`] or
 /// [`Offer::refuse`].
 ///
-/// It calls [`Offer::check_known`] first. Then it may refuse with [`RejectReason::ConnRace`] if it
-/// is connecting to the peer itself; but releases differ in which of two attempts wins, so
-/// accepting is safer: two nodes may have several connections.
+/// The caller must call [`Offer::check_known`] first. Then it may refuse with
+/// [`RejectReason::ConnRace`] if it is connecting to the peer itself; but releases differ in which
+/// of two attempts wins, so accepting is safer: two nodes may have several connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// The connection's version and ends.
+    /// The version and the ends of the connection.
     pub link: Link,
     /// The parameters that the peer requests, within this node's limits.
     pub asked: ConnParams,
@@ -137,7 +137,7 @@ impl Offer {
             return Err(refusal(RejectReason::Fatal, ProtoError::WrongKind { kind, wanted }));
         };
         let depth_limit = if version == Version::V1 { QUEUE_DEPTH_V1 } else { limits.queue_depth };
-        // Zeros are invalid; a smaller offer does not help.
+        // A value of zero is invalid, and a smaller offer would not help.
         let too_deep = match version {
             Version::V2 if asked.queue_depth > depth_limit => RejectReason::MsgQueueSize,
             _ => RejectReason::Fatal,

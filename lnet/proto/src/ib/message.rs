@@ -17,9 +17,9 @@ use super::{ConnParams, Descriptor, MESSAGE_MAX, MessageKind};
 /// acceptance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The sender and receiver.
+    /// The head: version, credits, and the sender and receiver.
     pub head: Head,
-    /// The content.
+    /// The content, by type of message.
     pub body: Body<'a>,
 }
 
@@ -31,9 +31,9 @@ pub enum Body<'a> {
     ConnReq(ConnParams),
     /// The passive side accepts; these parameters apply.
     ConnAck(ConnParams),
-    /// Nothing but the head.
+    /// A NOOP, which has only a head.
     Noop,
-    /// An LNet message of any type, whole.
+    /// A whole LNet message, of any type.
     Immediate {
         /// The LNet header.
         header: Header,
@@ -75,7 +75,7 @@ pub enum Body<'a> {
 }
 
 /// Eight bytes that their owner chooses and the peer echoes. They have no byte order, and no
-/// meaning to others.
+/// meaning for other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub [u8; 8]);
 

@@ -23,12 +23,12 @@ const OBJECT: &str = "reject record";
 pub struct Reject {
     /// The version in which the passive side answers.
     pub version: Version,
-    /// The reason.
+    /// The reason for the rejection.
     pub reason: RejectReason,
     /// The incarnation of the requested interface; 0 if there is none.
     pub stamp: u64,
-    /// The parameters that the passive side would accept; zeros if it does not know the interface.
-    /// Version 1 records have none.
+    /// The parameters that the passive side would accept; zeros if it has no such interface.
+    /// Records of version 1 have no parameters.
     pub params: Option<ConnParams>,
 }
 
@@ -38,7 +38,7 @@ pub struct Reject {
 pub enum RejectReason {
     /// The passive side is connecting itself, and its attempt wins.
     ConnRace = 1,
-    /// Out of memory or the like.
+    /// The passive side lacks memory or another resource.
     NoResources = 2,
     /// The passive side does not understand the request or has no such interface.
     Fatal = 3,
@@ -47,11 +47,11 @@ pub enum RejectReason {
     /// The request names an earlier incarnation of the interface, or the active side has restarted
     /// since.
     ConnStale = 5,
-    /// Too many RDMA fragments requested.
+    /// The request asks for too many RDMA fragments.
     RdmaFrags = 6,
-    /// Too deep a queue requested.
+    /// The request asks for too deep a queue.
     MsgQueueSize = 7,
-    /// Reserved.
+    /// Reserved; not used.
     InvalidSrvId = 8,
     /// The interface is not ready yet.
     Early = 9,

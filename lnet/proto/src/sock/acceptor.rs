@@ -31,9 +31,9 @@ impl<F: Fn(Nid) -> Option<LocalInterface>> LocalNode for F {
 
 /// The passive side of one connection's handshake.
 ///
-/// Feed it the bytes of the socket until it asks for a decision or rejects. It consumes the bytes
-/// of the handshake and none behind them. The caller must set a deadline for reading the request
-/// and for reading the hello (5 s on kernel nodes), and check the source port.
+/// Feed it the bytes of the socket until it requires a decision or rejects the peer. It consumes
+/// the bytes of the handshake and none behind them. The caller must set a deadline for reading the
+/// request and for reading the hello (5 s on kernel nodes), and check the source port.
 #[derive(Clone, Debug)]
 pub struct Acceptor<L> {
     node: L,
@@ -48,7 +48,7 @@ enum Stage {
     Hello { nid: Nid, interface: LocalInterface },
 }
 
-/// The progress of the passive side's handshake.
+/// The progress of the passive side's handshake, and the next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcceptProgress {
     /// All input is consumed and more is needed.
@@ -63,9 +63,9 @@ pub enum AcceptProgress {
     Hello(Offer),
     /// Send `reply`, which may be empty, and close.
     Reject {
-        /// The bytes to send first.
+        /// The bytes to send before closing.
         reply: WireBytes,
-        /// The reason.
+        /// The reason for the rejection.
         reason: ProtoError,
     },
 }
@@ -185,7 +185,7 @@ impl Offer {
     /// connection is usable once these bytes are sent.
     ///
     /// # Errors
-    /// [`ProtoError::LargeNid`] if `peer` does not fit the protocol version the peer speaks.
+    /// [`ProtoError::LargeNid`] if `peer` cannot be encoded in the protocol version of the peer.
     pub fn accept(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
         self.acceptance(peer.nid, Pid(0))
     }
@@ -213,7 +213,7 @@ impl Offer {
     }
 }
 
-/// Judges a request, in the form that the intake needs.
+/// Applies [`AcceptorRequest::judge`] to a request, in the form that the intake needs.
 fn judge(bytes: &[u8], node: &impl LocalNode) -> Result<Decoded<(Nid, LocalInterface)>, Box<AcceptProgress>> {
     let (reply, reason) = match AcceptorRequest::judge(bytes, |nid| node.interface(nid)) {
         RequestVerdict::NeedMore { total } => return Ok(Decoded::Need(total)),
@@ -243,7 +243,7 @@ fn reject(nid: Nid, interface: LocalInterface, reason: ProtoError) -> AcceptProg
     AcceptProgress::Reject { reply, reason }
 }
 
-/// Makes a hello that refuses; one that accepts differs in type and receiver.
+/// Creates the hello that refuses a connection; one that accepts differs in type and receiver.
 fn own_hello(version: Version, nid: Nid, interface: LocalInterface, peer: Nid) -> Hello {
     Hello {
         version,

@@ -15,7 +15,7 @@ impl Crc32 {
     /// The checksum of no bytes.
     pub const EMPTY: Crc32 = Crc32(0xffff_ffff);
 
-    /// Adds bytes.
+    /// Adds bytes to the checksum.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = bytes.iter().fold(self.0, |crc, byte| {
             let index = (crc as u8 ^ byte) as usize;

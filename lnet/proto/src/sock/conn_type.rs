@@ -8,11 +8,11 @@ use crate::ProtoError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(i32)]
 pub enum ConnType {
-    /// Only in a hello: the connection is refused.
+    /// No connection: only in a hello, which refuses the connection.
     None = -1,
-    /// Untyped. Kernel nodes accept it but send nothing on it.
+    /// A connection without a type. Kernel nodes accept it but send nothing on it.
     Any = 0,
-    /// Small messages both ways.
+    /// Small messages in both directions.
     Control = 1,
     /// The peer sends bulk on it; the holder only sends acks and keepalives.
     BulkIn = 2,

@@ -17,10 +17,10 @@ pub struct Attempt {
     pub incarnation: u64,
     /// The peer; the process id is [`Pid::LNET`] in practice.
     pub peer: ProcessId,
-    /// The connection's type in the local view.
+    /// The type of the connection in the local view.
     pub conn_type: ConnType,
-    /// The protocol version: that of the peer's other connections, or the one that the peer asked
-    /// for, else [`Version::preferred_for`] its NID.
+    /// The protocol version: that of the peer's other connections, or the one that the peer
+    /// requested, otherwise [`Version::preferred_for`] its NID.
     pub version: Version,
     /// The peer's incarnation on its other live connections, if there are any.
     pub live_incarnation: Option<u64>,
@@ -28,9 +28,9 @@ pub struct Attempt {
 
 /// The active side of one connection's handshake.
 ///
-/// Send [`Connector::output`] as soon as the socket is connected, then feed it the bytes of the
-/// socket. It consumes the bytes of the handshake and none behind them. The caller must set a
-/// deadline for the read (50 s on kernel nodes).
+/// Send [`Connector::output`] as soon as the socket is connected, then feed the connector the bytes
+/// of the socket. It consumes the bytes of the handshake and none behind them. The caller must set
+/// a deadline for the read (50 s on kernel nodes).
 #[derive(Clone, Debug)]
 pub struct Connector {
     attempt: Attempt,
@@ -39,14 +39,14 @@ pub struct Connector {
     done: Option<ConnectProgress>,
 }
 
-/// The progress of the active side's handshake.
+/// The progress of the active side's handshake, and the next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectProgress {
     /// All input is consumed and more is needed.
     NeedMore,
     /// The connection is usable.
     Established(Established),
-    /// The peer asks for another attempt. Close this connection.
+    /// The peer requests another attempt. Close this connection.
     Retry(Retry),
     /// The attempt fails. Close this connection.
     Failed(ProtoError),
@@ -59,8 +59,8 @@ pub struct Established {
     pub hello: Hello,
     /// The byte order of the peer's message prefixes.
     pub byte_order: ByteOrder,
-    /// The NID by which the peer identifies this side. Differs from the NID sent if the source port
-    /// was unprivileged (lnet-wire 27).
+    /// The NID by which the peer identifies this side. It differs from the NID sent if the source
+    /// port was unprivileged (lnet-wire 27).
     pub known_as_nid: Nid,
     /// The process id by which the peer identifies this side, if the peer sent it; kernel nodes do
     /// not.

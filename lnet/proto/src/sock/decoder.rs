@@ -9,8 +9,8 @@ const NOOP_CSUM: u32 = super::Crc32::EMPTY.get();
 
 /// Finds the start of a message, and decodes everything in front of its payload.
 ///
-/// It keeps no bytes: give it the unread bytes of the stream, and give it the bytes that it does
-/// not consume again with more behind them. After [`Frame::Lnet`] the next
+/// The decoder keeps no bytes. Pass it the unread bytes of the stream; pass the bytes that it does
+/// not consume again, with more behind them. After [`Frame::Lnet`] the next
 /// [`Header::payload_length`] bytes of the stream are the payload, which the caller receives.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub struct Decoder {
 /// The next message in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// A message of the socket protocol without an LNet message.
+    /// A NOOP: a message of the socket protocol without an LNet message.
     Noop(Prefix),
     /// An LNet message, whose payload follows.
     Lnet(Prefix, Header),

@@ -34,11 +34,11 @@ const OBJECT: &str = "hello";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum Version {
-    /// 64-bit NIDs, checksums.
+    /// Version 2: 64-bit NIDs, checksums.
     V2 = 2,
-    /// 64-bit NIDs, keepalives. Nodes use it over IPv4.
+    /// Version 3: 64-bit NIDs, keepalives. Nodes use it over IPv4.
     V3 = 3,
-    /// 20-byte NIDs and 96-byte message headers. Nodes use it over IPv6.
+    /// Version 4: 20-byte NIDs and 96-byte message headers. Nodes use it over IPv6.
     V4 = 4,
 }
 
@@ -84,9 +84,9 @@ pub struct Hello {
     pub version: Version,
     /// The sender's NID.
     pub src_nid: Nid,
-    /// The receiver's NID. To a peer with an unprivileged source port: the NID by which this node
-    /// identifies it (lnet-wire 27). Receivers do not check it (lnet-wire 22.5): an invalid NID is
-    /// read as [`Nid::ANY`].
+    /// The receiver's NID. In a hello to a peer with an unprivileged source port, this is the NID
+    /// by which this node identifies the peer (lnet-wire 27). Receivers do not check it (lnet-wire
+    /// 22.5): an invalid NID is read as [`Nid::ANY`].
     pub dst_nid: Nid,
     /// The sender's process id.
     pub src_pid: Pid,
@@ -113,7 +113,7 @@ pub struct InterfaceAddresses {
 impl InterfaceAddresses {
     /// The limit for addresses in a hello (lnet-wire 22.2).
     pub const MAX: usize = 16;
-    /// No address.
+    /// The empty list.
     pub const NONE: InterfaceAddresses =
         InterfaceAddresses { addresses: [0; InterfaceAddresses::MAX], count: 0 };
 
@@ -150,8 +150,8 @@ impl InterfaceAddresses {
 }
 
 impl Hello {
-    /// Decodes a hello in either byte order, which is returned with it: it also applies to the
-    /// message prefixes of the connection.
+    /// Decodes a hello in either byte order. Returns the byte order with it, because it also
+    /// applies to the message prefixes of the connection.
     ///
     /// # Errors
     /// Each check of lnet-wire 22.5 that is independent of the receiver, as soon as its bytes are
@@ -199,7 +199,7 @@ impl Hello {
             Version::V2 | Version::V3 => self.emit_small(out)?,
             Version::V4 => {
                 let raw = RawHello::of(self, |_, nid| Ok(nid.to_wire()))?;
-                // Version 4 has no list.
+                // Version 4 has no list of addresses.
                 out.copy_from_slice(RawHello { address_count: U32::ZERO, ..raw }.as_bytes());
             }
         }

@@ -18,7 +18,7 @@ pub struct WireBytes {
 impl WireBytes {
     /// The maximum number of bytes that a handshake sends in one piece.
     pub const CAPACITY: usize = REQUEST_MAX + HELLO_MAX;
-    /// Nothing to send.
+    /// The empty value: nothing is sent.
     pub const EMPTY: WireBytes = WireBytes { bytes: [0; WireBytes::CAPACITY], length: 0 };
 
     /// Appends a piece. The callers' pieces are arrays and hellos whose total length is at most
@@ -45,7 +45,7 @@ impl fmt::Debug for WireBytes {
 
 /// Collects one object at a time from a stream that may be cut at any byte.
 ///
-/// It consumes only the bytes that the object's decoder asked for, so none behind the object; its
+/// It consumes only the bytes that the object's decoder needs, so none behind the object. Its
 /// buffer has the length of the largest object, independently of the length that a peer claims.
 #[derive(Clone, Debug)]
 pub(crate) struct Intake {

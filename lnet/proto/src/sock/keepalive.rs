@@ -5,7 +5,7 @@ use super::{Prefix, Version};
 /// The minimum time between two attempts, in nanoseconds.
 pub const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
 
-/// Decides when a silent peer is sent a NOOP that asks for nothing.
+/// Decides when to send a silent peer a NOOP without acknowledgements.
 ///
 /// One instance serves all connections to a peer: any byte from the peer ends its silence, and the
 /// NOOP is sent on its ack connection. The peer does not answer it; the socket reports a peer that
@@ -24,7 +24,7 @@ pub const KEEPALIVE_PAUSE_NS: u64 = 10_000_000_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
-    /// Silence before a keepalive; `None` for never.
+    /// Duration of the peer's silence before a keepalive; `None` for never.
     silence_ns: Option<u64>,
     heard_ns: u64,
     tried_ns: Option<u64>,

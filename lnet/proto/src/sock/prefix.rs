@@ -24,12 +24,12 @@ pub enum PrefixKind {
 /// The prefix of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix {
-    /// The content behind it.
+    /// The content behind the prefix.
     pub kind: PrefixKind,
     /// Checksum of the message; 0 for none, which is what nodes send (lnet-wire 25.3).
     pub csum: u32,
-    /// Cookie 0. In an LNet message: the cookie that its sender wants acknowledged, or 0. In a
-    /// NOOP: one of the two cookies that [`Prefix::acks`] reads.
+    /// Cookie 0. In an LNet message it is the cookie that the receiver is to acknowledge, or 0. In
+    /// a NOOP it is one of the two cookies that [`Prefix::acks`] interprets.
     pub zc_req: u64,
     /// Cookie 1: an acknowledged cookie, or 0.
     pub zc_ack: u64,
@@ -85,8 +85,8 @@ impl Prefix {
         Acks::of(self)
     }
 
-    /// Returns the cookie that the peer wants acknowledged once the message's payload is received,
-    /// if any.
+    /// Returns the cookie that is to be acknowledged once the message's payload is received, if
+    /// there is one.
     #[must_use]
     pub fn wants_ack(&self) -> Option<u64> {
         match self.kind {

@@ -27,7 +27,7 @@ const OBJECT: &str = "connection request";
 /// Success has no separate answer: the passive side's hello follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AcceptorRequest {
-    /// The layout.
+    /// The layout of the request.
     pub version: RequestVersion,
     /// The interface to which the active side connects.
     pub nid: Nid,
@@ -37,9 +37,10 @@ pub struct AcceptorRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum RequestVersion {
-    /// 64-bit NID. Must be used for a NID that has that form: older nodes support no other.
+    /// Version 1, with a 64-bit NID. It must be used for a NID that has that form, as older nodes
+    /// support no other.
     V1 = 1,
-    /// 20-byte NID.
+    /// Version 2, with a 20-byte NID.
     V2 = 2,
 }
 
@@ -48,14 +49,14 @@ pub enum RequestVersion {
 pub enum RequestVerdict<T> {
     /// The bytes are valid so far; `total` bytes are needed for the next step.
     NeedMore {
-        /// Total length needed.
+        /// Total length needed, in bytes from the start.
         total: usize,
     },
     /// Continue with the hello, which starts behind `length` bytes. Nothing is sent.
     Accept {
         /// Length of the request in bytes.
         length: usize,
-        /// The request.
+        /// The decoded request.
         request: AcceptorRequest,
         /// The caller's data for the requested interface.
         interface: T,
@@ -64,12 +65,12 @@ pub enum RequestVerdict<T> {
     ReplyAndClose {
         /// The bytes to send.
         reply: [u8; AcceptorRequest::LEN],
-        /// The reason.
+        /// The reason for the rejection.
         reason: ProtoError,
     },
-    /// Close without a byte.
+    /// Close without sending a byte.
     Close {
-        /// The reason.
+        /// The reason for the rejection.
         reason: ProtoError,
     },
 }

@@ -8,7 +8,7 @@ use crate::ProtoError;
 
 use super::{Prefix, PrefixKind};
 
-/// No cookie.
+/// The value that stands for no cookie.
 pub const COOKIE_NONE: u64 = 0;
 
 /// The cookie of a keepalive; the numbers above it are cookies to acknowledge.
@@ -27,15 +27,15 @@ pub const ACK_RUNS_MAX: usize = 1024;
 /// the number found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Acks {
-    /// Nothing.
+    /// The message acknowledges nothing.
     None,
-    /// Nothing: the message is a keepalive.
+    /// The message is a keepalive, and acknowledges nothing.
     Keepalive,
-    /// This cookie.
+    /// The message acknowledges this cookie.
     One(u64),
-    /// These two cookies, the greater one first.
+    /// The message acknowledges these two cookies, the greater one first.
     Two(u64, u64),
-    /// Every cookie from the first to the second, both included.
+    /// The message acknowledges every cookie from the first to the second, both included.
     Range(u64, u64),
 }
 
@@ -109,7 +109,7 @@ impl AckQueue {
         AckQueue { runs: Vec::new() }
     }
 
-    /// Adds a cookie. One that is pending already is ignored, as are [`COOKIE_NONE`] and
+    /// Adds a cookie. A cookie that is pending already is ignored, as are [`COOKIE_NONE`] and
     /// [`COOKIE_KEEPALIVE`].
     ///
     /// # Errors
@@ -152,8 +152,8 @@ impl AckQueue {
         }
     }
 
-    /// Removes one cookie to send as [`Prefix::zc_ack`] of an LNet message, which saves a NOOP:
-    /// only if it is the single cookie that would use a NOOP alone.
+    /// Removes one cookie to send as [`Prefix::zc_ack`] of an LNet message, which saves a NOOP.
+    /// Returns a cookie only if it is the single one that would use a NOOP alone.
     pub fn pop_piggyback(&mut self) -> Option<u64> {
         let mut singles = self.runs.iter().enumerate().filter(|(_, (first, last))| first == last);
         let (at, _) = singles.next()?;

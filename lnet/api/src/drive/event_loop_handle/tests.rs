@@ -11,7 +11,8 @@ struct Plain {
     tokens: Tokens,
     shard: Sleeper,
     work: AtomicU64,
-    /// Set if the result of the last poll is old: the next poll asks the system.
+    /// Set if the result of the last poll may be out of date: the next poll then makes a system
+    /// call.
     stale: AtomicBool,
     started: std::time::Instant,
 }
@@ -78,8 +79,8 @@ fn a_shard_that_becomes_readable_is_told_of_once() {
         drive.arrive();
         assert!(is_readable_now(&event_loop_handle));
         assert!(event_loop_handle.disarm(&drive) && !event_loop_handle.disarm(&drive));
-        // It has given its wake-up, though no thread has read it yet; the next call finds it at
-        // once.
+        // The shard has used its wake-up, although no thread has read the event yet; the next call
+        // finds it at once.
         assert!(!is_readable_now(&event_loop_handle));
         assert!(!event_loop_handle.arm(&drive, None, || false).unwrap(), "there was work");
     }
@@ -128,7 +129,8 @@ fn news_before_the_announcement_is_seen() {
     assert!(!event_loop_handle.disarm(&drive) && !is_readable_now(&event_loop_handle));
 }
 
-/// After spinning, the shard is polled once more, and what that poll finds is not slept on.
+/// After spinning, the shard is polled once more, and the waiter does not sleep if that poll finds
+/// an event.
 #[test]
 fn old_news_is_no_reason_to_stay_awake() {
     let (net, event_loop_handle) = (Plain::new(), EventLoopHandle::new().unwrap());

@@ -19,8 +19,8 @@ fn listener(net: &Arc<Net>, number: usize) -> Running {
     })
 }
 
-/// Either may find the other's message; the waiter holds the shard while it sleeps, and leaves with
-/// the other's message unread.
+/// Each thread may find the other's message. The waiter holds the shard while it sleeps, and leaves
+/// with the other's message unread.
 pub(super) fn a_listener_and_a_waiter() {
     let net = Net::new(1);
     let threads = [waiter(&net, 0), listener(&net, 1)];
@@ -47,8 +47,8 @@ fn two_listeners_and_no_waiter() {
     check(3, two_listeners);
 }
 
-/// The scheduler thread drives until it is called off or the model ends; a listener does not call
-/// it off. The message is delivered all the same.
+/// A scheduler thread drives until a waiter calls it off or the model ends. A listener does not
+/// call it off, and its message is delivered all the same.
 #[test]
 fn a_listener_and_a_steward() {
     check(2, || {

@@ -1,5 +1,5 @@
-//! The rules that keep two threads from driving one shard, and wake-ups from being lost. A model
-//! fails without any of them.
+//! The rules that keep two threads from driving one shard, and wake-ups from being lost. For each
+//! rule, a model without it fails.
 
 use nlx_sync::{End, broken, weakened};
 

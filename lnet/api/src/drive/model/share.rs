@@ -1,5 +1,6 @@
-//! A waiter with much work gives a shard away: to another waiter, or to the shard's scheduler
-//! thread. Polls take time here, and no timer fires: only a shard that is given lets a model go on.
+//! A waiter with much work gives a shard away, to another waiter or to the shard's scheduler
+//! thread. Polls take time in these models, and no timer fires: a model only ends if a shard is
+//! given away.
 
 use std::time::Duration;
 
@@ -10,23 +11,23 @@ use crate::drive::Watch;
 use crate::drive::rules::{CALL, CLAIM_GIVEN, DROP, GIVE, SHARE, WAKE};
 use crate::drive::token::{Holder, Mark};
 
-/// By this time the first waiter sleeps on both shards; then the second waiter starts.
+/// The time by which the first waiter sleeps on both shards; then the second waiter starts.
 const FIRST_NS: u64 = 10;
-/// By this time the second waiter also sleeps, for lack of a shard; then messages arrive.
+/// The time by which the second waiter also sleeps, because it has no shard; then messages arrive.
 const SECOND_NS: u64 = 20;
 
-/// The shard that the waiters keep: their events came from it.
+/// The shard that the waiters keep, because their events came from it.
 const KEPT: usize = 1;
 /// The shard that is given away.
 const GIVEN: usize = 0;
 
-/// Two waiters sleep, the first one on both shards. Then enough messages arrive that it shares
-/// them, and last a message on each shard.
+/// Two waiters sleep, the first one on both shards. Then so many messages arrive that it gives a
+/// shard away, and last a message on each shard.
 fn loaded([given, kept]: [usize; 2]) -> (Arc<Net>, [Running; 2]) {
     let net = Net::new(2);
     net.busy_ns.store(BUSY_NS, Relaxed);
     net.sleepers[0].set_memo(1 << KEPT);
-    // It polls once after it has woken up, and once more before it shares.
+    // The waiter polls once after it has woken up, and once more before it gives a shard away.
     let due = [
         (GIVEN, given),
         (KEPT, kept),
@@ -43,16 +44,16 @@ fn loaded([given, kept]: [usize; 2]) -> (Arc<Net>, [Running; 2]) {
     (net, [first, second])
 }
 
-/// The handler of the first waiter's message blocks until the other waiter has its message, from
-/// the shard that it was given.
+/// The handler of the first waiter's message blocks until the other waiter has received its message
+/// from the shard given to it.
 fn a_shard_for_a_waiter() {
     let (net, waiters) = loaded([1, 0]);
     net.blocks.store(true, Relaxed);
     end(&net, waiters, []);
 }
 
-/// Another thread delivers the second waiter's message: the waiter leaves at the moment when it is
-/// given the shard on which the first one's message comes.
+/// Another thread delivers the second waiter's message: that waiter leaves at the moment when it is
+/// given the shard on which the first one's message arrives.
 fn a_shard_for_a_waiter_that_leaves() {
     let (net, waiters) = loaded([0, FOR_NONE]);
     net.system.sleep(ONLOOKER_SLOT, WakeOn { until_ns: Some(SECOND_NS), ..WakeOn::default() });
@@ -61,14 +62,14 @@ fn a_shard_for_a_waiter_that_leaves() {
     end(&net, waiters, []);
 }
 
-/// Starts a scheduler thread for each shard, at a time so late that no timer fires.
+/// Starts a scheduler thread for each shard, with a start time so late that no timer fires.
 fn sched_threads(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
     net.system.set_time(LATEST_NS);
     net.busy_ns.store(BUSY_NS, Relaxed);
     let watch = Arc::new(Watch::new(Duration::from_nanos(LATEST_NS)));
     let sleepers: Vec<_> = (0..shards).map(|shard| net.sleepers[MOST + shard].clone()).collect();
     sleepers.iter().enumerate().for_each(|(shard, sleeper)| net.tokens.set_steward(shard, sleeper.clone()));
-    // No shard is neglected yet.
+    // No shard counts as neglected yet.
     (0..shards).for_each(|shard| net.tokens.release(shard, LATEST_NS));
     let threads = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
         let watch = watch.clone();
@@ -80,7 +81,7 @@ fn sched_threads(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
     (watch, threads)
 }
 
-/// The handler of the waiter's message blocks until another message comes, on the shard that the
+/// The handler of the waiter's message blocks until another message arrives on the shard that the
 /// scheduler thread was given.
 fn a_shard_for_a_sched_thread() {
     let net = Net::new(2);
@@ -96,7 +97,7 @@ fn a_shard_for_a_sched_thread() {
 }
 
 /// A waiter gives a shard that it has not polled for a while to its scheduler thread; another
-/// waiter takes it before that or afterwards.
+/// waiter takes the shard before or after that.
 fn a_given_shard_that_a_waiter_takes() {
     let net = Net::new(1);
     let (watch, sched_threads) = sched_threads(&net, 1);
@@ -113,8 +114,8 @@ fn a_given_shard_that_a_waiter_takes() {
     end(&net, [taker], sched_threads);
 }
 
-/// The same with a scheduler thread that claims the shard at once, so that the other waiter can
-/// come at any step of the giving.
+/// As above, with a scheduler thread that claims the shard at once, so that the other waiter can
+/// run at any step of the hand-over.
 fn a_shard_that_is_given_while_a_waiter_takes_it() {
     let net = Net::new(1);
     net.tokens.set_steward(0, net.sleepers[MOST].clone());

@@ -1,8 +1,8 @@
 //! The scheduler threads' watch: with any of them as keeper, no shard stays neglected, and no
 //! wake-up is lost.
 //!
-//! The program computes: its messages must arrive without its driving. Time passes when all threads
-//! sleep, and once at any other moment.
+//! The program computes, so its messages must arrive although it does not drive. Time passes when
+//! all threads sleep, and once at any other moment.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::drive::rules::{LEAVE, RELEASE, REST, ROUSE};
 
 const GRACE_NS: u64 = 10;
 
-/// A scheduler thread takes a shard at most two grace periods after it was left: by this time
-/// everything has arrived.
+/// The model's time is long enough for all messages to arrive: a scheduler thread takes a shard at
+/// most two grace periods after the shard was left.
 const _: () = assert!(LATEST_NS >= 8 * GRACE_NS);
 
-/// By this time the keeper sleeps without a timer, if all shards have been attended to from the
-/// beginning.
+/// The time by which the keeper sleeps without a timer, if all shards have been attended to from
+/// the beginning.
 const QUIET_NS: u64 = 4 * GRACE_NS + 1;
 
 struct World {
@@ -29,7 +29,7 @@ struct World {
 }
 
 impl World {
-    /// Makes scheduler threads for two shards, and a program.
+    /// Creates scheduler threads for two shards, and a program.
     fn new() -> World {
         World::after(|_| {})
     }
@@ -55,7 +55,8 @@ impl World {
 
     /// Lets a grace period pass, at any moment of the other threads.
     fn pass(&self) {
-        // Under the lock, so that no thread is between its last reading of the clock and its sleep.
+        // Set under the lock, so that no thread is between its last reading of the clock and its
+        // sleep.
         let _kernel = self.net.system.kernel.lock().unwrap();
         self.net.system.set_time(self.net.now_ns() + GRACE_NS);
     }
@@ -81,7 +82,7 @@ fn two_neglected_shards() {
     world.end();
 }
 
-/// The first shard needs its scheduler thread; the second one only later.
+/// The first shard needs its scheduler thread at once, the second one only later.
 fn one_after_the_other() {
     let world = World::new();
     world.net.quiet.store(0b10, Relaxed);
@@ -176,29 +177,30 @@ fn a_waiter_drives_while_anothers_handler_blocks() {
     check(0, a_handler_that_blocks_beside_a_waiter);
 }
 
-/// If a waiter that sleeps on all shards wakes up silently, the keeper sleeps for ever.
+/// If a waiter that sleeps on all shards wakes up without waking the keeper, the keeper sleeps for
+/// ever.
 #[test]
 #[should_panic(expected = "all threads sleep")]
 fn roused_silently_nobody_watches() {
     broken(ROUSE, || check(1, a_handler_that_blocks));
 }
 
-/// If exclusively held shards are released silently, the keeper sleeps for ever.
+/// If exclusively held shards are released without waking the keeper, the keeper sleeps for ever.
 #[test]
 #[should_panic(expected = "all threads sleep")]
 fn released_silently_nobody_watches() {
     broken(RELEASE, || check(1, a_holder_that_goes));
 }
 
-/// A scheduler thread that leaves the watch may not see the one that goes to rest: loom finds that
-/// no thread keeps watch then.
+/// A scheduler thread that leaves the watch may not see the one that goes to rest, and then no
+/// thread keeps watch: loom finds it.
 #[test]
 #[should_panic(expected = "all threads sleep")]
 fn announced_too_late_nobody_watches() {
     broken(REST, || check(2, one_after_the_other));
 }
 
-/// Nor does any thread keep watch if the one that leaves the watch wakes no other.
+/// If the thread that leaves the watch wakes no other, no thread keeps watch either.
 #[test]
 #[should_panic(expected = "all threads sleep")]
 fn left_silently_nobody_watches() {

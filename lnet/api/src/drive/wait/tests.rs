@@ -11,9 +11,9 @@ use super::*;
 struct Noted {
     tokens: Tokens,
     now_ns: AtomicU64,
-    /// How long a poll takes that finds work; 0 at first.
+    /// Duration of a poll that finds work; 0 at first.
     busy_ns: AtomicU64,
-    /// The shards of this thread's partition; all at first.
+    /// The shards of the calling thread's partition; all at first.
     near: AtomicU64,
     has_spare: bool,
     polls: Mutex<Vec<usize>>,
@@ -42,14 +42,14 @@ impl Noted {
         std::mem::take(&mut self.polls.lock().unwrap())
     }
 
-    /// Gives a shard work for this number of polls, and wakes its sleeper.
+    /// Gives a shard work for this number of polls, and wakes the waiter.
     fn arrive(&self, shard: usize, polls: usize) {
         self.work.lock().unwrap()[shard] = polls;
         self.fds[shard].prepare();
         self.fds[shard].wake();
     }
 
-    /// Makes a node whose shards have endless work, each poll of which takes `busy_ns`.
+    /// Creates a node whose shards have endless work; each poll takes `busy_ns`.
     fn loaded(shards: usize, busy_ns: u64) -> Noted {
         let net = Noted::new(shards);
         net.busy_ns.store(busy_ns, Relaxed);
@@ -57,7 +57,7 @@ impl Noted {
         net
     }
 
-    /// Claims all free tokens, and on behalf of the scheduler threads the tokens given to them.
+    /// Claims all free tokens, and those given to the scheduler threads in place of these.
     fn take_given(&self) -> u64 {
         let tokens = &self.tokens;
         let by_sched_thread = |shard| {
@@ -104,7 +104,8 @@ fn sleeper() -> Arc<Sleeper> {
     Arc::new(Sleeper::new().unwrap())
 }
 
-/// `ready` may return true only once, like a wake-up that is consumed.
+/// `ready` returns true only once, as if it consumed a wake-up: the wait ends at the check at which
+/// it does.
 #[test]
 fn the_first_true_ends_the_wait_at_whichever_look_it_comes() {
     const LOOKS: usize = 8;
@@ -154,7 +155,7 @@ fn after_a_sleep_the_readable_shards_are_polled_first() {
     assert_eq!(rounds, [vec![0, 1, 2], one, other, vec![0, 1, 2]]);
 }
 
-/// The system's own result: which descriptors are readable.
+/// The system's own result is used: the readable descriptors.
 #[test]
 fn a_sleep_tells_which_shards_are_readable() {
     let (net, sleeper) = (Noted::new(MAX_SHARDS), sleeper());
@@ -170,7 +171,7 @@ fn a_sleep_tells_which_shards_are_readable() {
     assert_eq!(sleep_on_descriptors(&net, 0b10, &sleeper, None), 0);
 }
 
-/// An event found by the first polls of a round ends the wait: the other shards are not polled.
+/// An event that the first polls of a round find ends the wait: the other shards are not polled.
 #[test]
 fn a_message_costs_one_poll_whatever_the_number_of_shards() {
     let net = Noted::new(4);
@@ -191,8 +192,8 @@ fn spinning() -> Arc<Sleeper> {
     Arc::new(sleeper)
 }
 
-/// Repeats a wait that is ready after `looks_needed` checks until one ends without a sleep: a wait
-/// that is preempted ends with a sleep. On one processor each wait sleeps.
+/// Repeats a wait that is ready after `looks_needed` checks until one ends without a sleep, because
+/// a wait that is preempted ends with one. On one processor each wait sleeps.
 fn without_sleep(looks_needed: usize, wait: impl Fn(&mut dyn FnMut() -> bool, &dyn Fn())) {
     let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap();
     let alone = online == Some(1);
@@ -292,8 +293,8 @@ fn a_steward_gives_its_shard_to_whoever_wants_it() {
     thread.join().unwrap();
 }
 
-/// The end of the node ends the waits of threads that drive, that lack a token, and that come
-/// later; an event that is ready counts.
+/// The end of the node ends the waits of threads that drive, that lack a token, and that begin
+/// later; an event that is ready still counts.
 #[test]
 fn the_end_of_a_node_ends_every_wait() {
     let net = Arc::new(Noted::new(1));
@@ -314,7 +315,7 @@ fn the_end_of_a_node_ends_every_wait() {
     assert!(wait_until(&*net, &sleeper(), None, || true));
 }
 
-/// A driver that releases and reclaims a token wakes the keeper at most once, not each time.
+/// A driver that releases and reclaims a token repeatedly wakes the keeper at most once.
 #[test]
 fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     let net = Noted::new(1);
@@ -345,8 +346,8 @@ fn given_after_rounds(net: &Noted, sleeper: &Arc<Sleeper>, rounds: usize) -> Vec
     let (mut given, mut looks) = (Vec::new(), 0);
     let ready = || {
         looks += 1;
-        // The first check comes before it drives, the second one before it shares for the first
-        // time.
+        // The first check precedes the first poll, and the second one precedes the first time that
+        // the waiter gives shards away.
         if looks > 2 {
             given.push(given.last().unwrap_or(&0) | net.take_given());
         }
@@ -361,8 +362,8 @@ fn with_sched_threads(net: Noted) -> Noted {
     net
 }
 
-/// Returns the half of `mask` that a waiter gives away: shards of other partitions first, and
-/// before all others those that did not bring what it last waited for.
+/// Returns the half of `mask` that a waiter gives away: first those that did not deliver its last
+/// awaited event, and among them those of other partitions.
 fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
     let mut shards: Vec<usize> = (0..MAX_SHARDS).filter(|shard| mask >> shard & 1 == 1).collect();
     shards.sort_by_key(|shard| (fed >> shard & 1, near >> shard & 1, *shard));
@@ -371,7 +372,7 @@ fn expected_half(mask: u64, fed: u64, near: u64) -> u64 {
 }
 
 /// A waiter keeps the shards that feed its queue, then those of its partition, for every
-/// combination; it gives shards away when it has had work for long enough, not before.
+/// combination; it gives shards away only after it has had work for long enough.
 // Covers: S-203
 #[test]
 fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
@@ -383,8 +384,8 @@ fn a_loaded_waiter_gives_the_half_away_that_matters_least_to_it() {
         net.near.store(near, Relaxed);
         let sleeper = sleeper();
         sleeper.set_memo(fed);
-        // It gives the first half away after two rounds. Later rounds have half the shards, and
-        // take half the time.
+        // The waiter gives the first half away after two rounds. Later rounds have half the shards,
+        // and take half the time.
         let first = expected_half(ALL, fed, near);
         let second = first | expected_half(ALL & !first, fed, near);
         let given = given_after_rounds(&net, &sleeper, 6);
@@ -410,8 +411,9 @@ fn a_waiter_whose_load_has_breaks_keeps_its_shards() {
     assert!(wait_with(&net, &sleeper(), None, ready, |_, _, _, _| unreachable!("there is work")));
 }
 
-/// Other waiting threads get the shards that did not bring the waiter's events. It learns by itself
-/// which ones those are, and remembers them in its next wait.
+/// Other waiting threads get the shards that did not bring the waiter's events. The waiter
+/// determines from its own polls which shards brought its events, and still uses that in its next
+/// wait.
 // Covers: S-203
 #[test]
 fn a_waiter_keeps_the_shards_that_feed_its_queue() {
@@ -419,14 +421,14 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     for fed in 0..SHARDS {
         let net = Noted::loaded(SHARDS, 0);
         let sleeper = sleeper();
-        // Its event comes from one shard only.
+        // The waiter's event comes from one shard only.
         let came = Cell::new(false);
         (0..SHARDS).filter(|&shard| shard != fed).for_each(|shard| net.work.lock().unwrap()[shard] = 0);
         let event = || came.replace(true);
         assert!(wait_with(&net, &sleeper, None, event, |_, _, _, _| unreachable!("there is work")));
         (0..SHARDS).for_each(|shard| net.arrive(shard, usize::MAX));
         net.busy_ns.store(SHARED_AFTER_NS, Relaxed);
-        // It gives half of its shards away in each round, the last but one in the second.
+        // The waiter gives half of its shards away in each round, the last but one in the second.
         let other = self::sleeper();
         net.tokens.join(&other);
         let given = given_after_rounds(&net, &sleeper, 3);
@@ -436,7 +438,8 @@ fn a_waiter_keeps_the_shards_that_feed_its_queue() {
     }
 }
 
-/// Without another waiting thread, and without a processor for a scheduler thread, it keeps all.
+/// Without another waiting thread, and without a processor for a scheduler thread, a waiter keeps
+/// all shards.
 #[test]
 fn nothing_is_given_where_no_thread_could_drive_it() {
     let net = Noted::loaded(2, SHARED_AFTER_NS);
