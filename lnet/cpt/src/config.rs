@@ -37,11 +37,11 @@ pub struct CptConfig {
 /// The rule if both a number of partitions and a pattern are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Conflict {
-    /// The pattern; the number is ignored (S-303).
+    /// The pattern decides; the number is ignored (S-303).
     #[default]
     PatternWins,
-    /// As in today's LNet: the number must be that of the pattern's groups, and with the pattern
-    /// `N` the number takes precedence (lnet-semantics 20).
+    /// The configuration is refused, as in today's LNet: the number must be that of the pattern's
+    /// groups. With the pattern `N` the number takes precedence (lnet-semantics 20).
     Refused,
 }
 

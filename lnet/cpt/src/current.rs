@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 thread_local! {
-    // Plain cells without destructors: reading one is a single load.
+    // Plain cells without destructors, so that reading one is a single load.
     static CURRENT_CPT: Cell<Option<usize>> = const { Cell::new(None) };
     static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) };
 }
@@ -51,7 +51,7 @@ pub(crate) fn current_override() -> Option<usize> {
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     if NUMBER.get() == UNNUMBERED {
-        // Relaxed: the numbers only need to differ.
+        // The order is relaxed, because the numbers only need to differ.
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
     NUMBER.get()

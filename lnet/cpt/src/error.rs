@@ -12,7 +12,7 @@ pub enum CptError {
     PartitionCount {
         /// The requested number of partitions.
         wanted: usize,
-        /// The limit.
+        /// Maximum number of partitions.
         max: usize,
     },
     /// Every partition needs at least one CPU that no other has.
@@ -36,7 +36,7 @@ pub enum CptError {
     Number {
         /// "CPU", "node" or "core".
         what: &'static str,
-        /// The number.
+        /// The number that is too high.
         number: usize,
         /// The highest valid number.
         max: usize,
@@ -44,29 +44,29 @@ pub enum CptError {
     /// The process may not use this CPU, or it is offline or absent.
     #[error("CPU {cpu} is offline, absent or forbidden to this process")]
     NoSuchCpu {
-        /// Its number.
+        /// The number of the CPU.
         cpu: usize,
     },
     /// None of the node's CPUs is usable, or the node does not exist.
     #[error("NUMA node {node} is absent or has no CPU that this process may use")]
     NoSuchNode {
-        /// Its number.
+        /// The number of the node.
         node: usize,
     },
     /// A CPU of another partition.
     #[error("CPU {cpu} cannot join partition {cpt}: it belongs to partition {other}")]
     Overlap {
-        /// The CPU.
+        /// The number of the CPU.
         cpu: usize,
         /// The partition that it should join.
         cpt: usize,
-        /// The partition that has it.
+        /// The partition to which it belongs.
         other: usize,
     },
     /// A partition without any usable CPU.
     #[error("CPU partition {cpt} is empty: its CPUs are excluded, offline or forbidden to this process")]
     Empty {
-        /// Its number.
+        /// The number of the partition.
         cpt: usize,
     },
     /// No usable CPU: the sets of online and of allowed CPUs are disjoint.
@@ -87,9 +87,9 @@ pub enum CptError {
     TextLength {
         /// "list", "cpu_pattern" or "tunables".
         what: &'static str,
-        /// Its length.
+        /// The length of the text in bytes.
         bytes: usize,
-        /// The limit.
+        /// The maximum length in bytes.
         max: usize,
     },
     /// The indices of a pattern must be 0…n−1.
@@ -97,7 +97,7 @@ pub enum CptError {
     GroupIndex {
         /// The position of the index, in bytes.
         position: usize,
-        /// The index.
+        /// The index that is out of range.
         index: usize,
         /// The number of groups.
         groups: usize,
@@ -107,63 +107,63 @@ pub enum CptError {
     GroupTwice {
         /// The position of the second one, in bytes.
         position: usize,
-        /// The index.
+        /// The index that occurs twice.
         index: usize,
     },
     /// `cpu_npartitions` and `cpu_pattern` disagree, and [`Conflict::Refused`](crate::Conflict) was
     /// chosen.
     #[error("cpu_npartitions={npartitions}, but cpu_pattern has {groups} groups")]
     GroupCount {
-        /// Groups of the pattern.
+        /// The number of groups in the pattern.
         groups: usize,
-        /// The tunable's value.
+        /// The value of `cpu_npartitions`.
         npartitions: usize,
     },
     /// An unknown tunable.
     #[error("there is no tunable {name:?}")]
     UnknownTunable {
-        /// The name.
+        /// The name that was given.
         name: String,
     },
     /// A tunable has an invalid value.
     #[error("{name}={value}: {reason}")]
     TunableValue {
-        /// The tunable.
+        /// The name of the tunable.
         name: &'static str,
-        /// The value.
+        /// The value that was given.
         value: String,
-        /// The correct form.
+        /// The description of a valid value.
         reason: &'static str,
     },
     /// A file that describes the machine has invalid content.
     #[error("{}: {reason}", path.display())]
     Machine {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The error in it.
+        /// The error in the content.
         reason: String,
     },
     /// A file that describes the machine exists but cannot be read.
     #[error("{}: {errno}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's error.
+        /// The errno that the system returned.
         errno: Errno,
     },
     /// The system refused a call.
     #[error("{call}: {errno}")]
     System {
-        /// The call.
+        /// The name of the call.
         call: &'static str,
-        /// The system's error.
+        /// The errno that the system returned.
         errno: Errno,
     },
     /// A thread may not run on some of its partition's CPUs: the container's set of CPUs has become
     /// smaller.
     #[error("the thread may not run on CPUs {cpus}: the process's (container's) set of CPUs excludes them")]
     Forbidden {
-        /// The forbidden CPUs.
+        /// The CPUs that the thread may not use.
         cpus: crate::CpuSet,
     },
     /// The length of memory is out of range.
@@ -171,14 +171,15 @@ pub enum CptError {
     Length {
         /// The requested number of bytes.
         bytes: usize,
-        /// The limit.
+        /// The maximum number of bytes.
         max: usize,
     },
 }
 
 impl CptError {
-    /// Returns the errno that LNet reports for it: `ENODEV` if CPUs or nodes are missing, `EINVAL`
-    /// for invalid arguments (lnet-semantics 21), and the system's own for an error of the system.
+    /// Returns the errno with which LNet reports the error: `ENODEV` if CPUs or nodes are missing,
+    /// `EINVAL` for invalid arguments (lnet-semantics 21), and for an error of the system its
+    /// errno.
     pub fn errno(&self) -> Errno {
         match self {
             CptError::NoSuchCpu { .. }

@@ -16,7 +16,7 @@ pub enum Estimate {
     /// LNet's estimate of 2.3 to 2.10: a power of two N with CPUs ≤ 2N², fitted to the number of
     /// NUMA nodes.
     Classic,
-    /// One per NUMA node with CPUs: today's LNet without configuration (pattern `N`).
+    /// One partition per NUMA node with CPUs: today's LNet without configuration (pattern `N`).
     PerNode,
 }
 
@@ -104,7 +104,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every estimate follows its definition, on any machine.
+        /// Every estimate agrees with its definition, on any machine.
         // Covers: S-303
         #[test]
         fn estimates_keep_their_definitions(cpus in 5..=crate::MAX_CPUS, threads in 1..9usize, nodes in 1..65usize) {

@@ -53,7 +53,7 @@ impl Machine {
         CpuSet::of((0..self.cpus()).filter(|&cpu| wanted(cpu))).unwrap()
     }
 
-    /// Writes the files.
+    /// Writes the machine's files.
     pub(crate) fn write(&self, root: &Path) {
         let all = self.select(|_| true);
         put(root, "cpu/online", &all);

@@ -49,12 +49,13 @@ const INLINE_GUARDS: usize = 64;
 /// # Ok::<(), lnet_cpt::CptError>(())
 /// ```
 pub struct PercptLock<T, G = ()> {
-    /// Each on separate cache lines, so that partitions do not disturb one another.
+    /// The private locks with their data, each on separate cache lines, so that partitions do not
+    /// slow one another down.
     slots: Box<[CachePadded<Mutex<T>>]>,
     /// Held by the thread that holds or collects all locks.
     gate: Mutex<()>,
-    /// Whether the gate is held: a hint that keeps newcomers off the gate while no thread wants all
-    /// locks.
+    /// True while the gate is held: a hint by which newcomers avoid the gate while no thread waits
+    /// for all locks.
     closing: CachePadded<AtomicBool>,
     shared: UnsafeCell<G>,
 }
@@ -98,11 +99,12 @@ impl<T, G> PercptLock<T, G> {
     /// # Panics
     ///
     /// If the table has no such partition.
-    // A test that counts locks records the caller's location.
+    // Tracked, because a test that counts locks records the caller's location.
     #[inline]
     #[track_caller]
     pub fn lock(&self, cpt: usize) -> PrivateGuard<'_, T, G> {
-        // Relaxed: only fairness depends on it; the private locks provide the exclusion.
+        // Relaxed, because only fairness depends on the flag; the private locks provide the
+        // exclusion.
         if self.closing.load(Ordering::Relaxed) {
             self.wait_at_gate();
         }
@@ -190,7 +192,7 @@ pub struct ExclusiveGuard<'a, T, G = ()> {
     /// The guards of the private locks, in ascending order.
     parts: SmallVec<[MutexGuard<'a, T>; INLINE_GUARDS]>,
     lock: &'a PercptLock<T, G>,
-    /// Dropped last.
+    /// The guard of the gate, dropped last.
     _gate: MutexGuard<'a, ()>,
 }
 

@@ -19,7 +19,7 @@ pub const INTERLEAVED_BYTES: usize = 64 * 1024;
 /// The placement of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placement {
-    /// On this node, or on others once it is full.
+    /// On this NUMA node, or on others once it is full.
     Node(usize),
     /// Page by page over these nodes.
     Interleaved(NodeSet),
@@ -102,7 +102,7 @@ pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnc
     }
     impl Drop for Restore {
         fn drop(&mut self) {
-            // Cannot fail: the kernel accepted this policy before.
+            // This cannot fail, because the kernel accepted this policy before.
             let _ = self.policy.set();
             IS_NEAR.set(self.is_near);
         }
@@ -116,7 +116,7 @@ pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnc
 }
 
 thread_local! {
-    /// The thread is inside [`near`]: its memory policy is this module's.
+    /// True while the thread is inside [`near`]: its memory policy is then this module's.
     static IS_NEAR: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -158,7 +158,8 @@ fn place(table: &CptTable, cpt: Option<usize>, start: *const u8, bytes: usize) -
 pub struct PartitionMemory(Option<Arc<CptTable>>);
 
 impl PartitionMemory {
-    /// Creates it for this table's partitions. On a machine of one NUMA node nothing is placed.
+    /// Creates the memory of this table's partitions. On a machine of one NUMA node nothing is
+    /// placed.
     #[must_use]
     pub fn of(table: &Arc<CptTable>) -> PartitionMemory {
         let several = table.topology().is_some_and(|topology| topology.nodes().len() > 1);
@@ -171,7 +172,7 @@ impl PartitionMemory {
         self.0.is_some()
     }
 
-    /// Runs [`near`] on the table.
+    /// Runs `work` under [`near`] for the table.
     pub fn near<R>(&self, cpt: impl Into<Option<usize>>, work: impl FnOnce() -> R) -> R {
         match &self.0 {
             Some(table) => near(table, cpt, work),
@@ -179,10 +180,7 @@ impl PartitionMemory {
         }
     }
 
-    /// Allocates with [`alloc_in`] on the table.
-    ///
-    /// # Errors
-    /// As for [`alloc_in`].
+    /// Allocates memory with [`alloc_in`] for the table.
     pub fn alloc(&self, cpt: impl Into<Option<usize>>, bytes: usize) -> Result<CptMemory, CptError> {
         match &self.0 {
             Some(table) => alloc_in(table, cpt, bytes),
@@ -192,8 +190,8 @@ impl PartitionMemory {
 
     /// Places an existing mapping, which begins at a page boundary, near the CPUs of a partition as
     /// [`alloc_in`] does. Pages that other processes share follow too, when they are touched first
-    /// after this call; those that only this process maps are moved. Memory for a partition that
-    /// the table does not have is left alone.
+    /// after this call; those that only this process maps are moved. For a partition that the table
+    /// does not have, nothing changes.
     pub fn place(&self, cpt: usize, start: *const u8, bytes: usize) -> Placement {
         match self.0.as_ref().filter(|table| cpt < table.partitions()) {
             Some(table) => place(table, Some(cpt), start, bytes),
@@ -212,7 +210,7 @@ impl PartialEq for PartitionMemory {
 impl Eq for PartitionMemory {}
 
 impl CptMemory {
-    /// Returns the placement.
+    /// Returns the placement of the memory.
     pub fn placement(&self) -> &Placement {
         &self.placement
     }
@@ -297,7 +295,8 @@ mod tests {
         assert!(!PartitionMemory::of(&Arc::new(CptTable::single())).is_placed());
     }
 
-    /// The nodes of a different machine cannot all be used; the memory is provided nevertheless.
+    /// Where the nodes of the table do not exist on the machine, the memory is provided
+    /// nevertheless.
     // Covers: S-305
     #[test]
     fn a_refused_placement_is_told() {

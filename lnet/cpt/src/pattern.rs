@@ -34,7 +34,7 @@ pub enum Pattern {
     Nodes(Vec<NodeSet>),
     /// `X[…]`, `C[…]`, `N X[…]`, `N C[…]`: the default layout without some CPUs.
     Reduced {
-        /// Whether the layout has one partition per node (`N`).
+        /// True if the layout has one partition per node (`N`).
         per_node: bool,
         /// The number of bracket groups, usually one: without `N`, the layout has one partition per
         /// group.
@@ -54,7 +54,7 @@ pub enum Without {
 }
 
 impl Without {
-    /// Returns those of a partition's CPUs that are removed.
+    /// Returns those CPUs of a partition that are removed.
     pub(crate) fn among(&self, partition: &CpuSet, topology: &Topology) -> CpuSet {
         match self {
             Without::Cpus(cpus) => partition.intersection(cpus),
@@ -81,7 +81,8 @@ impl Pattern {
     }
 
     /// Returns the CPUs, or NUMA nodes, of the pattern's partitions that this topology lacks, as
-    /// text: `CPUs 2-99`. `None` if it has all. Removed ones need not exist.
+    /// text: `CPUs 2-99`. `None` if it has all of them. CPUs that the pattern removes need not
+    /// exist.
     pub fn absent(&self, topology: &Topology) -> Option<String> {
         match self {
             Pattern::PerNode | Pattern::Reduced { .. } => None,
@@ -176,8 +177,8 @@ fn indexed_groups<K: Kind>(cursor: &mut Cursor<'_>) -> Result<Vec<NumberSet<K>>,
             return Err(CptError::GroupTwice { position, index });
         }
     }
-    // The number of indices equals that of the groups, none is duplicate or out of range: the set
-    // is complete.
+    // There are equal numbers of indices and groups, and no index is duplicate or out of range, so
+    // the set is complete.
     Ok(sets.into_iter().flatten().collect())
 }
 

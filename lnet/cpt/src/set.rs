@@ -16,7 +16,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 
 /// The kind of the numbers in a set: CPUs, nodes or cores. Sealed to these three.
 pub trait Kind: sealed::Sealed {
-    /// The word for messages.
+    /// The name of the kind for messages.
     const WHAT: &'static str;
     /// One above the highest number.
     const LIMIT: usize;
@@ -71,7 +71,8 @@ pub type CoreSet = NumberSet<OfCores>;
 /// # Ok::<(), lnet_cpt::CptError>(())
 /// ```
 pub struct NumberSet<K> {
-    /// Without a zero word at the end, so that equal sets have equal words.
+    /// The bits of the numbers. There is no zero word at the end, so that equal sets have equal
+    /// words.
     words: Vec<u64>,
     kind: PhantomData<K>,
 }
@@ -97,7 +98,7 @@ impl<K> NumberSet<K> {
         found
     }
 
-    /// Returns the number of elements.
+    /// Returns the number of numbers in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -200,7 +201,7 @@ impl<K: Kind> NumberSet<K> {
     pub(crate) fn of_ranges(ranges: &[Range]) -> Result<Self, CptError> {
         let mut set = Self::new();
         for range in ranges {
-            // Checks the highest number first: a range of billions is then refused at once.
+            // The highest number is checked first, so that a range of billions is refused at once.
             Self::check(range.high)?;
             for number in (range.low..=range.high).step_by(range.stride) {
                 set.insert(number)?;
@@ -293,7 +294,7 @@ mod tests {
     }
 
     proptest! {
-        /// S-302. Sets, their operations and their texts agree with the standard library's.
+        /// S-302. Sets, their operations and their texts agree with the standard library's sets.
         #[test]
         fn sets_agree_with_a_plain_model(a in sets(), b in sets(), out in 0..300usize) {
             let (one, two) = (CpuSet::of(a.iter().copied()).unwrap(), CpuSet::of(b.iter().copied()).unwrap());
@@ -311,7 +312,7 @@ mod tests {
             prop_assert_eq!(less == one, !a.contains(&out));
         }
 
-        /// Parsing any text ends, in a set or in an error.
+        /// Parsing any text ends with a set or an error.
         #[test]
         fn any_text_is_read_or_refused(text in "[-0-9,/ ]{0,24}") {
             if let Ok(set) = text.parse::<CpuSet>() {

@@ -12,7 +12,7 @@ const LONG_BITS: usize = libc::c_ulong::BITS as usize;
 type CpuMask = [libc::c_ulong; MAX_CPUS / LONG_BITS];
 type NodeMask = [libc::c_ulong; MAX_NODES / LONG_BITS];
 
-/// The rule by which pages choose their node.
+/// The rule by which pages get their NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// One node, and others once it is full.
@@ -22,7 +22,7 @@ pub(crate) enum Policy {
 }
 
 impl Policy {
-    /// Returns the kernel's constant, `MPOL_…`.
+    /// Returns the kernel's constant for the rule, `MPOL_…`.
     fn mode(self) -> libc::c_int {
         match self {
             Policy::Preferred => libc::MPOL_PREFERRED,
@@ -50,8 +50,8 @@ impl ThreadPolicy {
         self.set().map(|()| before)
     }
 
-    /// Returns whether it is the kernel's default: memory lies where the thread runs that touches
-    /// it first.
+    /// Returns whether this is the kernel's default policy, by which memory lies where the thread
+    /// runs that touches it first.
     pub(crate) fn is_default(&self) -> bool {
         matches!(self.mode, libc::MPOL_DEFAULT | libc::MPOL_LOCAL)
     }
@@ -98,8 +98,8 @@ fn node_mask(nodes: &NodeSet) -> NodeMask {
     mask
 }
 
-/// Returns the CPUs that the calling thread may run on: its affinity within the control group's set
-/// of CPUs.
+/// Returns the CPUs on which the calling thread may run: its affinity within the control group's
+/// set of CPUs.
 pub(crate) fn affinity() -> Result<CpuSet, CptError> {
     let mut mask: CpuMask = [0; MAX_CPUS / LONG_BITS];
     // SAFETY: the kernel writes at most `size_of_val(&mask)` bytes to `mask`, which lives through

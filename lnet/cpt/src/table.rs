@@ -35,7 +35,7 @@ static NO_NODES: NodeSet = NodeSet::new();
 pub struct CptTable {
     topology: Option<Arc<Topology>>,
     parts: Vec<Part>,
-    /// CPU number → partition.
+    /// The partition of each CPU number, or [`NO_PARTITION`].
     partition_of: Box<[u16]>,
     cpus: CpuSet,
     nodes: NodeSet,
@@ -47,11 +47,11 @@ pub struct CptTable {
 struct Part {
     cpus: CpuSet,
     nodes: NodeSet,
-    /// Counts the calls of `spread_node`.
+    /// Number of calls of `spread_node`, which returns the nodes in turn.
     rotor: AtomicUsize,
 }
 
-/// Creating and filling tables (S-301).
+/// Functions that create and fill tables (S-301).
 impl CptTable {
     /// Creates a table of `partitions` empty partitions, to be filled by `set_…`
     /// (`cfs_cpt_table_alloc`).
@@ -74,8 +74,8 @@ impl CptTable {
     }
 
     /// Creates partitions without CPUs: threads are assigned to them round robin, unless
-    /// [`set_current`](crate::set_current) overrides it. So a program runs with any number of
-    /// partitions on any machine, as tests need.
+    /// [`set_current`](crate::set_current) sets another partition. So a program runs with any
+    /// number of partitions on any machine, as tests need.
     ///
     /// # Errors
     /// As for [`CptTable::alloc`].
@@ -183,7 +183,7 @@ impl CptTable {
         cpus.filter(|cpus| !cpus.is_empty()).ok_or(CptError::NoSuchNode { node })
     }
 
-    /// Replaces a partition's CPUs; the new ones are usable and not in another partition.
+    /// Replaces a partition's CPUs. The new ones must be usable and not in another partition.
     fn replace(&mut self, cpt: usize, cpus: CpuSet) {
         let Some(topology) = &self.topology else { return };
         let part = &mut self.parts[cpt];
@@ -212,7 +212,7 @@ impl CptTable {
     }
 }
 
-/// Querying tables.
+/// Functions that query tables.
 impl CptTable {
     /// Returns the number of partitions; at least one.
     pub fn partitions(&self) -> usize {
@@ -256,7 +256,7 @@ impl CptTable {
         if self.is_virtual() {
             return Some(current::thread_number() % partitions);
         }
-        // A kernel without the call reports no CPU; the thread's own number is as good a hash.
+        // A kernel without the call reports no CPU; then the thread's own number is hashed instead.
         let cpu = nix::sched::sched_getcpu().unwrap_or_else(|_| usize::MAX - current::thread_number());
         self.of_cpu(cpu).or_else(|| remap.then_some(cpu % partitions))
     }
@@ -345,7 +345,7 @@ impl CptTable {
             None => &self.rotor,
         };
         let nodes = self.nodemask(cpt);
-        // Relaxed: the counter orders nothing else.
+        // Relaxed, because no other data depends on the counter.
         let turn = rotor.fetch_add(1, Ordering::Relaxed);
         nodes.iter().nth(turn.checked_rem(nodes.len())?)
     }

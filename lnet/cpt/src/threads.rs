@@ -22,7 +22,7 @@ pub fn threads_for(table: &CptTable, cpt: usize, nscheds: usize) -> usize {
 /// partition that covers all CPUs, or virtual partitions) leaves threads unchanged.
 ///
 /// If the container forbids some of the CPUs, because its set has become smaller since the table
-/// was created, the thread stays unchanged and the error has the CPUs.
+/// was created, the thread stays unchanged and the error contains these CPUs.
 ///
 /// # Errors
 /// EINVAL ([`CptError::NoSuchPartition`]) for a partition that the table does not have; ENODEV
@@ -62,7 +62,7 @@ fn bind_to(cpus: &CpuSet) -> Result<(), CptError> {
             sys::set_affinity(&before)?;
             Err(CptError::Forbidden { cpus: cpus.difference(&now) })
         }
-        // The kernel's error if it allows none of them.
+        // The kernel returns EINVAL if it permits none of the CPUs.
         Err(CptError::System { errno: nix::errno::Errno::EINVAL, .. }) => {
             Err(CptError::Forbidden { cpus: cpus.clone() })
         }
@@ -76,7 +76,7 @@ mod tests {
     use crate::fake::MACHINES;
     use crate::{Estimate, Topology};
 
-    /// lnet-semantics 28.
+    /// The thread counts of lnet-semantics 28.
     // Covers: S-314
     #[test]
     fn pools_follow_the_cores() {

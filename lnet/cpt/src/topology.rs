@@ -17,13 +17,13 @@ pub const REMOTE_DISTANCE: u32 = 20;
 /// One logical CPU with its location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cpu {
-    /// Its number.
+    /// The number of the CPU.
     pub number: usize,
-    /// Its NUMA node.
+    /// The NUMA node of the CPU.
     pub node: usize,
-    /// Its socket (package); only for comparison.
+    /// The socket (package) of the CPU; only for comparison.
     pub socket: i32,
-    /// Its core: the lowest CPU number among the hyper-threads of the core.
+    /// The core of the CPU: the lowest CPU number among the core's hyper-threads.
     pub core: usize,
 }
 
@@ -33,7 +33,8 @@ pub struct Cpu {
 /// not included: a table created in a container covers the container's CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// In the order in which they fill partitions: socket by socket, node by node, core by core.
+    /// The CPUs, in the order in which they fill partitions: socket by socket, node by node, core
+    /// by core.
     cpus: Vec<Cpu>,
     set: CpuSet,
     nodes: NodeSet,
@@ -95,7 +96,7 @@ impl Topology {
         if cpus.is_empty() {
             return Err(CptError::NoCpus);
         }
-        // The rank of each socket: by its first node, not by its own number.
+        // The rank of each socket, by its first node and not by its own number.
         let mut rank: BTreeMap<i32, (usize, usize)> = BTreeMap::new();
         for cpu in &cpus {
             let first = rank.entry(cpu.socket).or_insert((cpu.node, cpu.number));
@@ -116,7 +117,8 @@ impl Topology {
         &self.nodes
     }
 
-    /// Returns whether the machine reports its NUMA nodes. Otherwise there is one, number 0.
+    /// Returns whether the machine reports its NUMA nodes. Otherwise there is one node, with number
+    /// 0.
     pub fn is_numa(&self) -> bool {
         self.numa
     }
@@ -170,7 +172,7 @@ impl Topology {
 }
 
 impl Cpu {
-    /// Returns whether both are hyper-threads of one core.
+    /// Returns whether both CPUs are hyper-threads of one core.
     pub(crate) fn same_core(&self, other: &Cpu) -> bool {
         (self.socket, self.node, self.core) == (other.socket, other.node, other.core)
     }

@@ -14,9 +14,9 @@ use crate::NidError;
 pub struct MatchBits(pub u64);
 
 impl MatchBits {
-    /// Ping GETs and push PUTs on [`Portal::RESERVED`] (lnet-wire 15, 17).
+    /// The match bits of ping GETs and push PUTs on [`Portal::RESERVED`] (lnet-wire 15, 17).
     pub const PING: MatchBits = MatchBits(0x8000_0000_0000_0000);
-    /// Probes of nlx nodes on [`Portal::PROBE`]: `nlxprobe`.
+    /// The match bits of probes of nlx nodes on [`Portal::PROBE`]: the text `nlxprobe`.
     pub const PROBE: MatchBits = MatchBits(u64::from_be_bytes(*b"nlxprobe"));
 }
 

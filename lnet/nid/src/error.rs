@@ -17,7 +17,7 @@ pub enum NidError {
     /// The text is longer than any NID's text.
     #[error("\"{}...\" has {length} bytes, a NID has at most {limit}", printable(text))]
     TooLong {
-        /// The first bytes of the text.
+        /// The first bytes of the text that was parsed.
         text: String,
         /// Length of the whole text in bytes.
         length: usize,
@@ -27,7 +27,7 @@ pub enum NidError {
     /// The part before `@` is not an address in the form of the network type.
     #[error("address \"{}\" in \"{}\" is not {expected}", printable(address), printable(text))]
     Address {
-        /// The whole text.
+        /// The whole text that was parsed.
         text: String,
         /// The part before `@`.
         address: String,
@@ -37,9 +37,9 @@ pub enum NidError {
     /// The network part does not start with a known network name.
     #[error("network \"{}\" in \"{}\" has no known type: these are {}", printable(net), printable(text), NetType::names().collect::<Vec<_>>().join(", "))]
     NetType {
-        /// The whole text.
+        /// The whole text that was parsed.
         text: String,
-        /// The network part.
+        /// The part after `@`.
         net: String,
     },
     /// The number after the network name is not a decimal number within the limit.
@@ -49,7 +49,7 @@ pub enum NidError {
         printable(text)
     )]
     NetNumber {
-        /// The whole text.
+        /// The whole text that was parsed.
         text: String,
         /// The part after the network name.
         number: String,
@@ -63,7 +63,7 @@ pub enum NidError {
         printable(text)
     )]
     Pid {
-        /// The whole text.
+        /// The whole text that was parsed.
         text: String,
         /// The part before `-`.
         pid: String,
@@ -73,7 +73,7 @@ pub enum NidError {
     /// The text has no `-` between process id and NID.
     #[error("\"{}\" is not <pid>-<nid>", printable(text))]
     NoPid {
-        /// The whole text.
+        /// The whole text that was parsed.
         text: String,
     },
     /// The size code in a 20-byte NID is neither 0 (4-byte address) nor 12 (16-byte address).
@@ -105,11 +105,11 @@ pub enum NidError {
         printable(text)
     )]
     Expression {
-        /// The expression, or its first bytes.
+        /// The invalid expression, or its first bytes.
         text: String,
         /// The position of the part in the list, in bytes.
         position: usize,
-        /// The part, or its first bytes.
+        /// The invalid part, or its first bytes.
         value: String,
         /// The valid form, with its limits.
         expected: &'static str,
@@ -117,25 +117,25 @@ pub enum NidError {
     /// A list of NIDs exceeds a limit.
     #[error("more than {limit} {what} at byte {position} of the NID list")]
     ListTooLong {
-        /// The items of which there are too many.
+        /// The name of the items of which there are too many.
         what: &'static str,
-        /// The position of the first one above the limit in the list, in bytes.
+        /// The position in the list of the first item above the limit, in bytes.
         position: usize,
-        /// The limit.
+        /// The maximum number of these items.
         limit: usize,
     },
     /// The NIDs of a list cannot be listed one by one.
     #[error("\"{}\" contains more NIDs than the {limit} that can be listed one by one", printable(text))]
     Members {
-        /// The expression with which they exceed the limit, or its first bytes.
+        /// The expression at which the limit is exceeded, or its first bytes.
         text: String,
-        /// The limit.
+        /// The maximum number of NIDs.
         limit: usize,
     },
     /// A portal index out of range.
     #[error("portal {value} is not below {limit}")]
     Portal {
-        /// The index.
+        /// The index that was given.
         value: u32,
         /// The number of portals.
         limit: u32,

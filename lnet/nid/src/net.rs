@@ -31,13 +31,13 @@ const NAMES: [(NetType, &str); 9] = [
 ];
 
 impl NetType {
-    /// TCP sockets.
+    /// TCP sockets: `tcp`.
     pub const TCP: NetType = NetType(2);
-    /// RDMA verbs.
+    /// RDMA verbs: `o2ib`.
     pub const O2IB: NetType = NetType(5);
-    /// Loopback, built into every node.
+    /// Loopback, built into every node: `lo`.
     pub const LO: NetType = NetType(9);
-    /// Cray Gemini and Aries.
+    /// Cray Gemini and Aries: `gni`.
     pub const GNI: NetType = NetType(13);
     /// Reserved: IP over Gemini.
     pub const GIP: NetType = NetType(14);
@@ -96,13 +96,13 @@ impl fmt::Debug for NetType {
 pub struct Net(u32);
 
 impl Net {
-    /// `tcp`, the network of a NID text without one.
+    /// The network `tcp`, which a NID text without a network has.
     pub const TCP: Net = Net::new(NetType::TCP, 0);
-    /// `o2ib`.
+    /// The network `o2ib`.
     pub const O2IB: Net = Net::new(NetType::O2IB, 0);
-    /// `lo`.
+    /// The network `lo`.
     pub const LO: Net = Net::new(NetType::LO, 0);
-    /// Every network.
+    /// The wildcard: every network.
     pub const ANY: Net = Net(u32::MAX);
 
     /// Returns the network of this type and number. Any number of [`NetType::ANY`] is [`Net::ANY`].

@@ -31,14 +31,14 @@ pub struct Nid {
     /// The number of address bytes minus 4.
     size: u8,
     net_type: u8,
-    /// Big-endian.
+    /// The network number, big-endian.
     number: [u8; 2],
-    /// Left aligned; the unused tail is zero.
+    /// The address, left aligned; the unused tail is zero.
     address: [u8; 16],
 }
 
-/// Hashes three numbers: a peer is looked up for every message, and hashing by fields is five
-/// times slower.
+/// Hashes three numbers instead of the fields, because a peer is looked up for every message, and
+/// hashing by fields is five times slower.
 impl Hash for Nid {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let [a, b, c, d, e]: [u32; 5] = zerocopy::transmute!(*self);
@@ -88,8 +88,8 @@ impl Nid {
     /// Converts a 64-bit legacy NID: network id in the upper half, address in the lower (lnet-wire
     /// 2).
     ///
-    /// Total: ignores bits above the 8-bit network type, and a network type of 0xff is
-    /// [`Nid::ANY`]. Use [`Nid::try_from_nid4`] for values from a peer.
+    /// Accepts every value: bits above the 8-bit network type are ignored, and a network type of
+    /// 0xff gives [`Nid::ANY`]. Use [`Nid::try_from_nid4`] for values from a peer.
     #[must_use]
     pub const fn from_nid4(nid4: u64) -> Nid {
         Nid::small(Net::from_id((nid4 >> 32) as u32), (nid4 as u32).to_be_bytes())
@@ -99,8 +99,8 @@ impl Nid {
     /// returns.
     ///
     /// # Errors
-    /// [`NidError::Nid4Bits`] if bits above the network type are set and it is not the wildcard,
-    /// [`NidError::Loopback`] for any `lo` NID but `0@lo`.
+    /// [`NidError::Nid4Bits`] if bits above the network type are set and the value is not the
+    /// wildcard, [`NidError::Loopback`] for any `lo` NID but `0@lo`.
     pub const fn try_from_nid4(nid4: u64) -> Result<Nid, NidError> {
         let nid = Nid::from_nid4(nid4);
         if nid.is_any() != (nid4 == u64::MAX) || (!nid.is_any() && nid4 >> (NID4_TOP_BIT + 1) != 0) {
@@ -159,13 +159,13 @@ impl Nid {
         Ok(nid)
     }
 
-    /// Returns whether this is the wildcard.
+    /// Returns whether this is [`Nid::ANY`].
     #[must_use]
     pub const fn is_any(self) -> bool {
         self.net_type == NetType::ANY.0
     }
 
-    /// Returns whether this is on the network `lo`, and so the node itself.
+    /// Returns whether this NID is on the network `lo`, and so names the node itself.
     #[must_use]
     pub const fn is_loopback(self) -> bool {
         self.net_type == NetType::LO.0

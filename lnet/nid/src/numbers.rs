@@ -5,8 +5,8 @@ use std::fmt;
 use crate::range::Expression;
 use crate::{NidError, text};
 
-/// The maximum number of items of one bracket list. An octet has no more values; a longer list
-/// would be a table, not a rule.
+/// The maximum number of items of one bracket list. An octet has no more values, and longer lists
+/// are not needed for rules.
 pub(crate) const ITEMS_MAX: usize = 256;
 
 /// The kind of the numbers in a set.
@@ -41,7 +41,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers(Vec<Item>);
 
-/// Every `step`th number from `first` to `last`, both included.
+/// The numbers `first`, `first + step` and so on up to `last`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Item {
     first: u32,

@@ -29,7 +29,7 @@ pub fn is_printable(letter: char) -> bool {
     match letter {
         '\'' | '"' | '\\' => true,
         '\u{2028}' | '\u{2029}' => false,
-        // A blank of any width.
+        // A blank of any width is printable.
         _ if letter.is_whitespace() => !letter.is_control(),
         _ => letter.escape_debug().len() == 1,
     }

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Nid, NidError, text};
 
-/// Text of [`Pid::ANY`].
+/// The text of [`Pid::ANY`].
 const ANY_TEXT: &str = "LNET_PID_ANY";
 
 /// The number of a process behind a NID (lnet-wire 2). This is LNet's own number, not the operating
@@ -19,7 +19,7 @@ pub struct Pid(pub u32);
 impl Pid {
     /// The process id of every kernel node, and of nodes that talk to them.
     pub const LNET: Pid = Pid(12345);
-    /// Every process.
+    /// The wildcard: every process.
     pub const ANY: Pid = Pid(u32::MAX);
     /// Flag bit: the peer connected from an unprivileged port (lnet-wire 27).
     pub const USERSPACE: u32 = 0x8000_0000;
@@ -105,16 +105,16 @@ impl From<Pid> for u32 {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ProcessId {
-    /// The node's interface.
+    /// The NID of the node's interface.
     pub nid: Nid,
-    /// The process behind it.
+    /// The number of the process behind that NID.
     pub pid: Pid,
 }
 
 const _: () = assert!(size_of::<ProcessId>() == 24);
 
 impl ProcessId {
-    /// Every process on every node.
+    /// The wildcard: every process on every node.
     pub const ANY: ProcessId = ProcessId { nid: Nid::ANY, pid: Pid::ANY };
 
     /// Returns the process `pid` on `nid`.

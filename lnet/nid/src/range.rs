@@ -16,14 +16,14 @@ pub(crate) const EXPRESSION_MAX: usize = 16 << 10;
 /// Two ranges are equal if they print the same; unequal ones may still contain the same NIDs.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct NidRange {
-    /// `None` is every network, with [`Addresses::All`].
+    /// The network; `None` for every network, with [`Addresses::All`].
     net: Option<Net>,
     addresses: Addresses,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Addresses {
-    /// Of either size.
+    /// All addresses, of either size.
     All,
     /// 4-byte addresses by their octets.
     Octets(Box<[Numbers; 4]>),
@@ -33,7 +33,8 @@ enum Addresses {
     Prefix4(Prefix),
     /// 16-byte addresses that begin with these bits.
     Prefix6(Prefix),
-    /// One address whose text has only the generic form of every NID.
+    /// A single address on a network whose addresses have no form of their own, only the
+    /// hexadecimal one.
     One(Nid),
 }
 
@@ -54,7 +55,7 @@ pub(crate) struct Expression<'a> {
 }
 
 impl NidRange {
-    /// Every NID of every network.
+    /// The range of every NID of every network.
     pub const ALL: NidRange = NidRange { net: None, addresses: Addresses::All };
 
     /// Returns the range of every NID of this network; of every network for [`Net::ANY`].
@@ -89,8 +90,8 @@ impl NidRange {
         }
     }
 
-    /// Returns the NIDs in ascending order, each once; `None` if their number is unknown: with `*`
-    /// for the whole address. There can be very many.
+    /// Returns the NIDs in ascending order, each once; `None` for `*` as the whole address, whose
+    /// NIDs cannot be listed. The number of NIDs can be very large.
     pub(crate) fn members(&self) -> Option<Box<dyn Iterator<Item = Nid> + '_>> {
         let net = self.net?;
         Some(match &self.addresses {
@@ -170,7 +171,7 @@ fn parse_ip(expression: Expression<'_>, form: AddressForm, address: &str) -> Res
     let mut parts = address.split('.');
     let mut octet = || {
         let part = parts.next().ok_or_else(wrong)?;
-        // A text of one part is not an address at all, rather than a wrong octet.
+        // A text of one part counts as no address at all, and not as a wrong octet.
         if part.len() == address.len() { Err(wrong()) } else { Numbers::parse(expression, Kind::Octet, part) }
     };
     let octets = [octet()?, octet()?, octet()?, octet()?];

@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::{Net, NetType, Nid, NidError};
 
-/// The wildcard in input.
+/// The text of the wildcard in input.
 const ANY_INPUT: &str = "*";
 
-/// The wildcard in output.
+/// The text of the wildcard in output.
 pub(crate) const ANY_OUTPUT: &str = "<?>";
 
 /// The maximum length of a text, in bytes. A NID's text takes at most 64 bytes with its terminator;
@@ -22,7 +22,7 @@ pub(crate) const DEFAULT_NET: Net = Net::TCP;
 /// The form of the address in a NID's text, which depends on the network type.
 #[derive(Clone, Copy)]
 pub(crate) enum AddressForm {
-    /// `lo`: any text, which means 0.
+    /// The form of `lo`: any text, which means 0.
     Loopback,
     /// Dotted IPv4, or IPv6 in its compressed text.
     Ip,
@@ -102,7 +102,7 @@ impl fmt::Display for Nid {
                 let number = net.number();
                 write!(f, "{:x}@<{}:{number}>", u32::from_be_bytes(octets), net.net_type().0)
             }
-            // For an invalid size code, which no constructor accepts, prints all bytes.
+            // An invalid size code, which no constructor accepts, prints all bytes.
             (_, None, _) => {
                 let number = net.number();
                 let address = self.address_bytes().try_into().map_or(0, u128::from_be_bytes);
@@ -155,7 +155,7 @@ pub(crate) fn parse_net(text: &str, net: &str) -> Result<Net, NidError> {
 
 fn parse_numeric_net(text: &str, net: &str, numeric: &str) -> Result<Net, NidError> {
     let (net_type, number) = numeric.split_once(':').ok_or_else(|| unknown_net(text, net))?;
-    // 255 is the wildcard's type, which has a separate text.
+    // The limit is 254, because 255 is the wildcard's type, which has a separate text.
     let net_type = parse_decimal(net_type, 254).ok_or_else(|| unknown_net(text, net))?;
     Ok(Net::new(NetType(net_type as u8), parse_net_number(text, number)?))
 }

@@ -51,7 +51,8 @@ use crate::{ForkGuard, Fragment, Region, RegionError};
 pub struct Arena(Arc<ArenaInner>);
 
 struct ArenaInner {
-    /// For all regions together. Dropped before the memory, so that devices release it first.
+    /// The registrations of all regions together. Dropped before the memory, so that devices
+    /// release it first.
     registrations: Registrations,
     memory: Memory,
     length: usize,
@@ -85,7 +86,7 @@ impl Arena {
     /// [`RegionError::Length`] as for [`Region::heap`], [`RegionError::System`] with ENOMEM if no
     /// free range is long enough, [`RegionError::Forked`].
     pub fn allocate(&self, bytes: usize) -> Result<Region, RegionError> {
-        // Before the lock, which a thread may have held when this process was forked.
+        // The check precedes the lock, which a thread may have held when this process was forked.
         self.0.memory.fork_guard().check()?;
         check_length(bytes)?;
         let taken = self.0.free.lock().take(bytes);
@@ -103,12 +104,13 @@ impl Arena {
         self.0.length
     }
 
-    /// Returns the number of bytes in no region, which may not be contiguous; 0 in a forked child.
+    /// Returns the number of bytes that belong to no region; they may not be contiguous; 0 in a
+    /// forked child.
     pub fn free_bytes(&self) -> usize {
         if self.fork_guard().in_owner_process() { self.0.free.lock().bytes() } else { 0 }
     }
 
-    /// Returns whether it has no regions; false in a forked child.
+    /// Returns whether the arena has no regions; false in a forked child.
     pub fn is_unused(&self) -> bool {
         self.free_bytes() == self.len()
     }
@@ -125,7 +127,7 @@ impl Arena {
         Some((piece.start + fragment.offset()) as u64)
     }
 
-    /// Returns whether both are the same arena.
+    /// Returns whether both handles refer to the same arena.
     pub fn same(&self, other: &Arena) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -161,7 +163,7 @@ impl ArenaPiece {
         (self.arena.0.memory.base().expose_provenance() as u64, self.arena.len())
     }
 
-    /// Returns the memory to the arena; in the process that owns the arena, and once.
+    /// Returns the memory to the arena. Must be called once, in the process that owns the arena.
     pub(crate) fn give_back(&self) {
         self.arena.0.free.lock().give_back(self.start, self.bytes);
     }

@@ -2,7 +2,8 @@
 //!
 //! Unmapping takes up to 0.1 s for each GiB, and closing the last descriptor of a memfd, which
 //! frees its pages, another third of a second. A process whose threads serve many clients installs
-//! a thread for that: memory of files that is dropped in any thread is unmapped and closed there.
+//! a separate thread for this, in which memory of files is unmapped and closed, whichever thread
+//! drops it.
 //!
 //! # The queue
 //!
@@ -12,15 +13,15 @@
 //! no memory for the queue's entry. Code that must bound the waiting memory counts memory until it
 //! is unmapped and closed: [`WeakRegion::is_gone`](crate::WeakRegion::is_gone) is true only then.
 //!
-//! Other threads may map memory meanwhile, for which the system locks the address space: a mapping
-//! is unmapped in slices of [`SLICE_BYTES`].
+//! A mapping is unmapped in slices of [`SLICE_BYTES`], because the system locks the address space
+//! for each call, and other threads may need to map memory.
 //!
 //! # Memory that is not sealed
 //!
 //! Unmapping waits for any process that removes pages of the memory at this moment, without a time
 //! limit; threads that map memory wait behind it. So memory that another process has not sealed is
-//! [sealed](crate::seal) first, in a second thread, which may wait for the same but blocks no
-//! other. Memory that cannot be sealed stays mapped, and counts, until the process ends.
+//! [sealed](crate::seal) first, in a second thread, which may wait for that process but blocks no
+//! other thread. Memory that cannot be sealed stays mapped, and counts, until the process ends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,7 +39,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::memory::{is_unsealed, seal};
 use crate::{ForkGuard, RegionError};
 
-/// Bytes that are unmapped by one call: it locks the address space for less than a millisecond.
+/// Bytes that are unmapped by one call, which locks the address space for less than a millisecond.
 pub const SLICE_BYTES: usize = 16 << 20;
 
 static CLOSER: OnceLock<Closer> = OnceLock::new();
@@ -53,7 +54,7 @@ struct Closer {
 struct CloserQueues {
     /// Items to be unmapped, closed or dropped.
     closing: CloserQueue,
-    /// Items to be sealed before that.
+    /// Items to be sealed before they are closed.
     sealing: CloserQueue,
     /// Memory that can never be sealed. It stays mapped, and charged to its user, until the process
     /// ends.
@@ -68,7 +69,7 @@ struct CloserQueue {
     added: Condvar,
 }
 
-/// An item that is to be dropped in that thread.
+/// An item that is to be dropped in the closer's thread.
 #[allow(dead_code, reason = "what it holds is only ever dropped")]
 enum Retired {
     Descriptor(OwnedFd),
@@ -79,12 +80,12 @@ enum Retired {
 
 /// A value with mapped memory that another process may not have sealed yet.
 pub trait Unsealed: Send {
-    /// Returns the memory's descriptor.
+    /// Returns the descriptor of the memory.
     fn memory(&self) -> BorrowedFd<'_>;
 }
 
-/// An unused mapping with its file, if there is one. Its drop unmaps it in slices, then closes the
-/// descriptor, and finally drops the mark by which others see that.
+/// An unused mapping with its file, if there is one. Dropping it unmaps the memory in slices, then
+/// closes the descriptor, and finally drops the mark, whose absence shows that both are done.
 pub(crate) struct Mapped {
     map: Option<MmapRaw>,
     fd: Option<OwnedFd>,
@@ -106,7 +107,7 @@ impl Drop for Mapped {
 }
 
 /// Installs the threads that unmap and close memory of files, for the whole process. Further calls
-/// do nothing. Forked children do the work in the dropping thread.
+/// do nothing. In a forked child the thread that drops memory unmaps it.
 ///
 /// # Errors
 /// [`RegionError::System`] if a thread cannot be started.
@@ -174,7 +175,7 @@ fn dispose(item: Retired) {
 }
 
 impl Retired {
-    /// Returns the memory of which another process may still remove pages.
+    /// Returns the descriptor of the memory if another process may still remove pages of it.
     fn unsealed(&self) -> Option<BorrowedFd<'_>> {
         let fd = match self {
             Retired::Memory(mapped) => mapped.fd.as_ref()?.as_fd(),
@@ -250,7 +251,7 @@ fn unmap(map: MmapRaw) {
     if length <= SLICE_BYTES {
         return drop(map);
     }
-    // From here on the slices own it.
+    // From here on the slices own the mapping.
     std::mem::forget(map);
     let mut at = 0;
     while at < length {
@@ -309,8 +310,8 @@ mod tests {
         }
     }
 
-    /// Returns whether the page with this address is mapped. Another test may map something there:
-    /// no test of this crate maps a region of this size.
+    /// Returns whether the page with this address is mapped. Other tests do not disturb the result,
+    /// because no other test of this crate maps a region of this size.
     fn is_mapped(address: usize) -> bool {
         let mut resident = 0;
         let page = std::ptr::without_provenance_mut::<libc::c_void>(address & !4095);

@@ -8,9 +8,9 @@ pub enum RegionError {
     /// A region or fragment cannot have this length.
     #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
     Length {
-        /// The requested bytes.
+        /// The requested number of bytes.
         bytes: usize,
-        /// The maximum.
+        /// The maximum number of bytes.
         max: usize,
     },
     /// The range does not lie within the memory.
@@ -28,7 +28,7 @@ pub enum RegionError {
     Fragments {
         /// The number of fragments.
         fragments: usize,
-        /// The maximum.
+        /// The maximum number of fragments.
         max: usize,
     },
     /// Another lease conflicts on an overlapping range.
@@ -48,29 +48,29 @@ pub enum RegionError {
     /// The memory has no descriptor that could be shared: it is on the heap, or part of an arena.
     #[error("cannot share memory of {bytes} bytes: it is on the heap or part of an arena")]
     NotShareable {
-        /// Length of the region.
+        /// Length of the region in bytes.
         bytes: usize,
     },
     /// The descriptor does not name the memory of a region.
     #[error("the descriptor is not a memfd of fixed size, because of {what} ({errno})")]
     NotRegion {
-        /// The property that is wrong.
+        /// The property of the descriptor that is wrong.
         what: &'static str,
-        /// The system's reason.
+        /// The errno that the system returned.
         errno: Errno,
     },
     /// This is a forked child of the process that owns the memory.
     #[error("the memory belongs to process {process}, of which this is a forked child")]
     Forked {
-        /// The id of that process.
+        /// The id of the process that owns the memory.
         process: u32,
     },
     /// The system refuses the memory.
     #[error("cannot get {bytes} bytes of memory: {errno}")]
     System {
-        /// The requested bytes.
+        /// The requested number of bytes.
         bytes: usize,
-        /// The system's reason.
+        /// The errno that the system returned.
         errno: Errno,
     },
 }

@@ -1,9 +1,9 @@
 //! The process that owns an object: a forked child must not use objects of its parent.
 //!
-//! A child inherits the bytes of an object, but not the threads that serve it, nor (on purpose) the
-//! memory it shares with a network card; the sockets behind it still belong to the parent as well.
-//! So objects from before the fork must be neither used nor torn down in the child. Each process
-//! has a mark in a page that the system zeroes at a fork.
+//! A child inherits the bytes of an object, but not the threads that serve the object, nor (on
+//! purpose) the memory that the object shares with a network card. The object's sockets still
+//! belong to the parent as well. So objects from before the fork must be neither used nor torn down
+//! in the child. Each process has a mark in a page that the system zeroes at a fork.
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -11,14 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::RegionError;
 
-/// The process that created an object. The check for that process costs one load.
-///
-/// ```
-/// use lnet_region::ForkGuard;
-///
-/// let fork_guard = ForkGuard::here();
-/// assert!(fork_guard.in_owner_process() && fork_guard.process() == std::process::id());
-/// ```
+/// The process that created an object. The check whether the calling process is that one costs one
+/// load.
 #[derive(Debug, Clone, Copy)]
 pub struct ForkGuard {
     /// Identifies the process among all its ancestors and descendants: the process id, and above it
@@ -37,7 +31,7 @@ impl ForkGuard {
         }
     }
 
-    /// Returns whether this is the process that created it, and not a forked child.
+    /// Returns whether the calling process created the guard, and is not a forked child.
     #[inline]
     #[must_use]
     pub fn in_owner_process(&self) -> bool {
@@ -47,7 +41,7 @@ impl ForkGuard {
         }
     }
 
-    /// Returns the id of the process that created it.
+    /// Returns the id of the process that created the guard.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.mark as u32
@@ -75,8 +69,8 @@ fn own_mark(page: &AtomicU64) -> u64 {
 }
 
 fn new_mark() -> u64 {
-    /// A child continues its parent's count: none of its marks equals an inherited one, even if it
-    /// gets the process id of an ancestor.
+    /// The last number of a mark. A child continues its parent's count, so that none of its marks
+    /// equals an inherited one, even if it gets the process id of an ancestor.
     static NUMBER: AtomicU32 = AtomicU32::new(1);
     u64::from(NUMBER.fetch_add(1, Relaxed)) << 32 | u64::from(std::process::id())
 }
@@ -84,7 +78,7 @@ fn new_mark() -> u64 {
 /// Returns the word that reads 0 after a fork, in memory that is never freed. `None` if the system
 /// does not wipe pages (before Linux 4.14).
 fn page() -> Option<&'static AtomicU64> {
-    // Not a lock: a child may find one that a thread of its parent held.
+    // An atomic, not a lock, because a child may find a lock that a thread of its parent held.
     static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
     let known = PAGE.load(Acquire);
     let word = match NonNull::new(known) {
@@ -93,7 +87,7 @@ fn page() -> Option<&'static AtomicU64> {
             let made = wiped::Page::map()?;
             match PAGE.compare_exchange(known, made.word().as_ptr(), AcqRel, Acquire) {
                 Ok(_) => made.keep(),
-                // Another thread was faster.
+                // Another thread has stored its page first.
                 Err(first) => NonNull::new(first)?,
             }
         }
@@ -113,7 +107,7 @@ mod wiped {
     use nix::libc::c_void;
     use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 
-    /// No machine has smaller pages; the system rounds up.
+    /// Length of the page. No machine has smaller pages; the system rounds up.
     const BYTES: NonZeroUsize = NonZeroUsize::new(4096).expect("not 0");
 
     /// A page that reads as zeros in a forked child.
@@ -149,7 +143,7 @@ mod wiped {
     }
 }
 
-/// Miri has no such pages.
+/// Stub for Miri, which has no such pages.
 #[cfg(miri)]
 mod wiped {
     use std::ptr::NonNull;
@@ -184,7 +178,7 @@ mod tests {
         assert!(ForkGuard::here().in_owner_process());
     }
 
-    /// The state in a child: a wiped page, and an object of its parent.
+    /// The state in a child is a wiped page, and an object of the parent.
     #[test]
     fn a_wiped_page_gets_a_mark_that_was_never_there_before() {
         static PAGE: AtomicU64 = AtomicU64::new(0);

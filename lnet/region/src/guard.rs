@@ -1,4 +1,4 @@
-//! Faults in memory whose pages other processes can remove.
+//! Repair of faults in memory whose pages other processes can remove.
 //!
 //! A process with the descriptor of shared memory can punch holes into it until it is
 //! [sealed](crate::seal). Ordinary memory gets new pages at the holes. Huge pages may have run out;
@@ -38,7 +38,7 @@ pub struct Watched {
 }
 
 /// Heals faults in `length` bytes from `start` on, which lie in pages of `page_bytes`. Without
-/// [`install`] it only registers the range.
+/// [`install`] the range is only registered.
 ///
 /// # Errors
 /// [`RegionError::System`] with ENOMEM.
@@ -69,14 +69,15 @@ pub fn faults() -> usize {
 }
 
 impl Watched {
-    /// Returns whether a fault has been healed here.
+    /// Returns whether a fault in this range has been healed.
     pub fn has_faulted(&self) -> bool {
         self.node.has_faulted()
     }
 }
 
 impl Drop for Watched {
-    /// A forked child leaves the list alone, which a thread of its parent may have been changing.
+    /// Removes the range, except in a forked child: a thread of the parent may have been changing
+    /// the list.
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
             list::leave(self.node);

@@ -1,4 +1,4 @@
-//! Memory for system calls: the pieces of one call, and the calls.
+//! Memory for system calls: [`Part`] and [`PartMut`], and the calls that use them.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -14,7 +14,7 @@ use crate::{guard, shared};
 const HEALS_MAX: usize = 8;
 
 /// Bytes to send: a slice, or a piece of a leased buffer, which may be shared memory. Unlike
-/// [`std::io::IoSlice`] it gives no access to them.
+/// [`std::io::IoSlice`] it gives no access to the bytes.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Part<'a>(libc::iovec, PhantomData<&'a [u8]>);
@@ -34,7 +34,7 @@ impl<'a> Part<'a> {
     /// Creates a part of a leased buffer.
     ///
     /// # Safety
-    /// For `'a` they are mapped, and no `&mut` to them exists; this process writes to them by
+    /// For `'a` the bytes are mapped, and no `&mut` to them exists; this process writes to them by
     /// [`shared::copy`] or the system only.
     pub(crate) unsafe fn leased(start: *mut u8, length: usize) -> Part<'a> {
         Part(libc::iovec { iov_base: start.cast(), iov_len: length }, PhantomData)
@@ -45,7 +45,7 @@ impl<'a> Part<'a> {
         self.0.iov_len
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the part has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -73,8 +73,8 @@ impl<'a> PartMut<'a> {
     /// Creates a part of a leased buffer.
     ///
     /// # Safety
-    /// For `'a` they are mapped, and no other reference to them exists; this process accesses them
-    /// by [`shared::copy`] or the system only.
+    /// For `'a` the bytes are mapped, and no other reference to them exists; this process accesses
+    /// them by [`shared::copy`] or the system only.
     pub(crate) unsafe fn leased(start: *mut u8, length: usize) -> PartMut<'a> {
         PartMut(libc::iovec { iov_base: start.cast(), iov_len: length }, PhantomData)
     }
@@ -84,7 +84,7 @@ impl<'a> PartMut<'a> {
         self.0.iov_len
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the part has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -175,7 +175,7 @@ fn touch(part: &libc::iovec) -> bool {
     guard::touch(part.iov_base.cast(), part.iov_len)
 }
 
-/// Returns a message without name, memory and control data.
+/// Returns a message header without name, memory and control data.
 fn empty_message() -> libc::msghdr {
     // SAFETY: all its fields are integers and pointers, for which zero bytes are valid.
     unsafe { std::mem::zeroed() }

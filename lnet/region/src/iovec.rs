@@ -21,7 +21,8 @@ pub struct Fragment {
 }
 
 impl Fragment {
-    /// Creates a fragment of `length` bytes of `region` from `offset` on. It needs no alignment.
+    /// Creates a fragment of `length` bytes of `region` from `offset` on. The offset needs no
+    /// alignment.
     ///
     /// # Errors
     /// [`RegionError::Length`] for no bytes, [`RegionError::OutOfBounds`] beyond the region's end.
@@ -38,17 +39,17 @@ impl Fragment {
         }
     }
 
-    /// Returns the region of which it is a part.
+    /// Returns the region that contains the fragment.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Returns the offset of its first byte within the region.
+    /// Returns the offset of the fragment's first byte within the region.
     pub fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Returns the number of bytes; never 0.
+    /// Returns the number of bytes in the fragment; never 0.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.length
@@ -91,7 +92,7 @@ impl IoVec {
         self.length
     }
 
-    /// Returns whether it is trimmed to nothing.
+    /// Returns whether the buffer is trimmed to nothing.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -141,7 +142,7 @@ impl IoVec {
     /// Checks that [`IoVec::read`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`IoVec::read`].
     pub fn check_read(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, Access::Read)
     }
@@ -149,7 +150,7 @@ impl IoVec {
     /// Checks that [`IoVec::write`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`IoVec::write`].
     pub fn check_write(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, Access::Write)
     }
@@ -157,7 +158,7 @@ impl IoVec {
     /// Checks that [`IoVec::outgoing`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`IoVec::outgoing`].
     pub fn check_outgoing(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, Access::Send)
     }
@@ -165,7 +166,7 @@ impl IoVec {
     /// Checks that [`IoVec::incoming`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`IoVec::incoming`].
     pub fn check_incoming(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, Access::Receive)
     }
@@ -183,8 +184,9 @@ impl IoVec {
         Ok(())
     }
 
-    /// Takes a transport's lease to send a range of bytes. Others may receive into it meanwhile:
-    /// the bytes that are sent then are the application's responsibility, as in LNet.
+    /// Takes a transport's lease to send a range of bytes. Other transports may receive into the
+    /// range at the same time: which bytes are sent then is the application's responsibility, as in
+    /// LNet.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there.
@@ -192,8 +194,9 @@ impl IoVec {
         Leased::take(self, range, Access::Send).map(ReadVec)
     }
 
-    /// Takes a transport's lease to receive into a range of bytes. Others may send it, and receive
-    /// into it, meanwhile: its content then is the application's responsibility, as in LNet.
+    /// Takes a transport's lease to receive into a range of bytes. Other transports may send the
+    /// range, and receive into it, at the same time: its content is then the application's
+    /// responsibility, as in LNet.
     ///
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes

@@ -6,8 +6,8 @@ use std::ops::Range;
 use crate::RegionError;
 
 /// Maximum number of ranges of one region that are leased at a time. A receive buffer of 1 MiB
-/// filled with the smallest sensible messages stays below it; beyond it the moves of entries would
-/// cost more than the message.
+/// filled with the smallest sensible messages stays below it; with more ranges, moving the entries
+/// would cost more than the message.
 pub(crate) const MAX_LEASES: usize = 4096;
 
 /// Capacity that is allocated with the region, so that the usual few leases never allocate.
@@ -25,12 +25,12 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// Returns whether the lease permits slices.
+    /// Returns whether the lease is a program's, and so permits slices.
     pub(crate) fn is_programs(self) -> bool {
         matches!(self, Access::Read | Access::Write)
     }
 
-    /// Returns the access that remains once nothing is to be written any more.
+    /// Returns the access that remains when a lease no longer writes.
     pub(crate) fn downgraded(self) -> Access {
         match self {
             Access::Read | Access::Write => Access::Read,
@@ -50,9 +50,9 @@ pub(crate) struct Leases {
 /// The leases of programs, or of transports.
 #[derive(Debug)]
 struct LeaseGroup {
-    /// To read or send.
+    /// Leases to read or send.
     out: Ranges,
-    /// To write or receive.
+    /// Leases to write or receive.
     into: Ranges,
 }
 
@@ -69,7 +69,8 @@ impl Leases {
         if access != Access::Write
             && let Some(entry) = self.of(access).get_mut(&range)
         {
-            // A lease that conflicts with a second one here would conflict with the existing one.
+            // The existing lease is checked already: what would conflict with the second one
+            // conflicts with it too.
             entry.holders += 1;
             return Ok(());
         }
@@ -128,8 +129,9 @@ impl Leases {
         }
     }
 
-    /// Splits a lease into two that meet at `at`. They claim nothing new, so they conflict with no
-    /// other lease. The limit does not apply, as a lease has no more parts than bytes.
+    /// Splits a lease into two that meet at `at`. Both together cover the same bytes, so they
+    /// conflict with no other lease. The limit does not apply, as a lease has no more parts than
+    /// bytes.
     pub(crate) fn split(&mut self, range: Range<usize>, at: usize, access: Access) {
         debug_assert!(range.contains(&at) && at > range.start, "{at} is not within {range:?}");
         let held = self.of(access).remove(&range);
@@ -140,7 +142,7 @@ impl Leases {
                 None => self.of(access).insert(part),
             }
         }
-        // Both may still be downgraded.
+        // Each of the two leases may still be downgraded, which needs room on the other side.
         let side = self.side(access);
         let coming = side.into.entries.len();
         side.out.entries.reserve(coming);
@@ -177,8 +179,8 @@ impl LeaseGroup {
         self.out.entries.len() + self.into.entries.len()
     }
 
-    /// Reserves room for one more lease. For one that writes or receives, also among the leases to
-    /// read or send, for a later downgrade.
+    /// Reserves room for one more lease. For a lease to write or receive, reserves room among the
+    /// leases to read or send too, for a later downgrade.
     fn make_room(&mut self, access: Access) -> Result<(), TryReserveError> {
         self.out.entries.try_reserve(self.into.entries.len() + 1)?;
         if access == access.downgraded() { Ok(()) } else { self.into.entries.try_reserve(1) }
@@ -195,26 +197,26 @@ struct LeasedRange {
 }
 
 impl LeasedRange {
-    /// Returns whether this is exactly that range, with one holder.
+    /// Returns whether the entry has exactly this range and one holder.
     fn is_alone(&self, range: &Range<usize>) -> bool {
         self.start == range.start && self.end == range.end && self.holders == 1
     }
 }
 
-/// Ranges ordered by their first bytes, for binary search. A deque, because messages are mostly
-/// given back in the order of their arrival: then no entry moves.
+/// Ranges ordered by their first bytes, for binary search. A deque, because leases are mostly
+/// returned in the order of the messages' arrival: then no entry moves.
 #[derive(Debug)]
 struct Ranges {
     entries: VecDeque<LeasedRange>,
-    /// Upper bound of the range lengths. A range that covers a byte starts less than this before
-    /// it.
+    /// Upper bound of the lengths of all ranges. A range that covers a byte starts less than this
+    /// number of bytes before it.
     longest: usize,
 }
 
 impl Ranges {
     fn new() -> Ranges {
         let mut entries = VecDeque::new();
-        // Without memory for them now, the first lease tries again.
+        // An error is ignored: without memory now, the first lease tries again.
         let _ = entries.try_reserve(USUAL_LEASES);
         Ranges { entries, longest: 0 }
     }
@@ -225,7 +227,7 @@ impl Ranges {
     }
 
     fn get_mut(&mut self, range: &Range<usize>) -> Option<&mut LeasedRange> {
-        // Usually it is a new range behind all others.
+        // The usual case: a new range behind all others.
         if self.entries.back().is_none_or(|last| last.end <= range.start) {
             return None;
         }
@@ -234,7 +236,7 @@ impl Ranges {
 
     /// Returns whether a byte of the range, which is not empty, is within one of the entries.
     fn is_taken(&self, range: &Range<usize>) -> bool {
-        // Usually it lies behind or before all others.
+        // The usual case: the range lies behind or before all others.
         let (Some(first), Some(last)) = (self.entries.front(), self.entries.back()) else { return false };
         if range.end <= first.start || last.start + self.longest <= range.start {
             return false;
@@ -244,7 +246,7 @@ impl Ranges {
         near.any(|held| range.start < held.end)
     }
 
-    /// Adds a range that is not there yet. There is room for it.
+    /// Adds a range that is not there yet. Room for it must be reserved.
     fn insert(&mut self, range: Range<usize>) {
         self.longest = self.longest.max(range.len());
         let entry = LeasedRange { start: range.start, end: range.end, holders: 1 };
@@ -257,9 +259,9 @@ impl Ranges {
         }
     }
 
-    /// Removes one holder; false if there is none.
+    /// Removes one holder of a range; `false` if there is none.
     fn remove(&mut self, range: &Range<usize>) -> bool {
-        // Usually it is the newest or the oldest.
+        // The usual case: the range is the newest or the oldest one.
         if self.entries.back().is_some_and(|last| last.is_alone(range)) {
             self.entries.pop_back();
         } else if self.entries.front().is_some_and(|first| first.is_alone(range)) {
@@ -286,10 +288,10 @@ mod tests {
 
     const ALL: [Access; 4] = [Access::Read, Access::Write, Access::Send, Access::Receive];
 
-    /// The plain model: for each byte, the number of leases of each kind.
+    /// The model: for each byte, the number of leases of each kind.
     type Model = Vec<[u32; 4]>;
 
-    /// Returns whether two leases of these kinds may overlap.
+    /// Returns whether leases of these two kinds may overlap.
     fn agree(one: Access, other: Access) -> bool {
         use Access::{Read, Receive, Send, Write};
         match (one, other) {
@@ -407,7 +409,7 @@ mod tests {
                             enter(&mut model, range, *access);
                         }
                     }
-                    // Two halves of a lease are two leases, and claim the same bytes.
+                    // The two halves of a lease are two leases, and cover the same bytes.
                     3 if !held.is_empty() => {
                         let (range, access) = held.swap_remove(a % held.len());
                         let middle = range.start + b % range.len().max(1);

@@ -22,7 +22,7 @@ pub(crate) struct Leased {
 struct Piece {
     start: *mut u8,
     length: usize,
-    /// Whether slices are forbidden.
+    /// True if slices are forbidden.
     shared: bool,
 }
 
@@ -47,8 +47,8 @@ impl Leased {
         self.vec.parts(start..self.range.end)
     }
 
-    /// Returns the pieces of the lease from its byte `skip` on; none in a forked child, which may
-    /// not have their memory.
+    /// Returns the pieces of the lease from its byte `skip` on; none in a forked child, in which
+    /// the memory may not be mapped.
     fn pieces(&self, skip: usize) -> impl Iterator<Item = Piece> {
         let parts = self.parts(skip);
         parts.filter(|(region, _)| region.fork_guard().in_owner_process()).map(|(region, part)| Piece {
@@ -70,7 +70,7 @@ impl Leased {
         (!first.shared && pieces.next().is_none()).then_some(first)
     }
 
-    /// Keeps the first `at` bytes and returns a lease on the others.
+    /// Keeps the first `at` bytes under this lease and returns a lease on the others.
     fn split_off(&mut self, at: usize) -> Leased {
         let middle = self.range.start + at.min(self.range.len());
         self.vec.split(self.range.clone(), middle, self.access);
@@ -152,10 +152,10 @@ impl Piece {
     }
 }
 
-/// A lease to read a range of a buffer: a program's ([`IoVec::read`]), by which it gets a received
-/// message, or a transport's, which sends from it ([`IoVec::outgoing`]). It keeps the memory alive.
-/// Under a program's lease no other code of this process writes the bytes, so private memory does
-/// not change. Under a transport's lease other transports may be receiving into it.
+/// A lease to read a range of a buffer: a program's ([`IoVec::read`]), to access a received
+/// message, or a transport's, to send the bytes ([`IoVec::outgoing`]). The lease keeps the memory
+/// alive. Under a program's lease no other code of this process writes the bytes, so private memory
+/// does not change. Under a transport's lease other transports may be receiving into it.
 #[derive(Debug)]
 pub struct ReadVec(pub(crate) Leased);
 
@@ -222,8 +222,8 @@ impl ReadVec {
 }
 
 /// A lease to write a range of a buffer: a program's ([`IoVec::write`]), which is exclusive, or a
-/// transport's, which receives into it ([`IoVec::incoming`]). Under a transport's lease other
-/// transports may be sending from it and receiving into it.
+/// transport's, to receive bytes ([`IoVec::incoming`]). Under a transport's lease other transports
+/// may send from the range and receive into it at the same time.
 #[derive(Debug)]
 pub struct WriteVec(pub(crate) Leased);
 
@@ -316,7 +316,7 @@ impl WriteVec {
         WriteVec(self.0.split_off(at))
     }
 
-    /// Turns the lease into one to read the written bytes. No other writer can come in between,
+    /// Turns the lease into one to read the written bytes. No other writer can write in between,
     /// unless the lease is a transport's.
     pub fn into_read(mut self) -> ReadVec {
         self.0.downgrade();
@@ -324,7 +324,8 @@ impl WriteVec {
     }
 }
 
-/// Copies the bytes that fit into both; returns their number.
+/// Copies bytes from the start of `source` to the start of `target`, as many as both hold; returns
+/// their number.
 pub fn copy(source: &ReadVec, target: &mut WriteVec) -> usize {
     let (mut from, mut to) = (source.0.pieces(0), target.0.pieces(0));
     let (mut source, mut target) = (from.next(), to.next());

@@ -1,4 +1,4 @@
-//! Memory that may be in flight.
+//! Memory that messages in flight may use.
 //!
 //! A [`Region`] is reference-counted memory with a stable address. Every access to its bytes needs
 //! a *lease* on a byte range, of one of four kinds; a lease that conflicts with another one is

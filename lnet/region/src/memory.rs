@@ -27,12 +27,12 @@ use crate::{ForkGuard, RegionError};
 /// computation.
 pub const MAX_REGION_BYTES: usize = 1 << 40;
 
-/// Heap regions start at page boundaries, so that a buffer of 256 pages is 256 whole pages.
+/// Alignment of heap regions: a page, so that a buffer of 256 pages is 256 whole pages.
 const PAGE_BYTES: usize = 4096;
 
-/// Longer memory is mapped by the system, which zeroes pages at their first access; the allocator
-/// would zero all of it at once. Memory up to this length, LNet's largest message included, is
-/// reused by the allocator without system calls.
+/// Maximum length of memory from the allocator. Longer memory is mapped by the system, which zeroes
+/// pages at their first access, while the allocator would zero all of it at once. Memory up to this
+/// length, LNet's largest message included, is reused by the allocator without system calls.
 const HEAP_MAX_BYTES: usize = 1 << 20;
 
 /// Requested huge page size. With an explicit size, the system does not substitute its default.
@@ -45,7 +45,7 @@ const NAME: &CStr = c"nlx-region";
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
 /// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix does not define: existing mappings stay
-/// writable, and no other access can write. No process can remove pages any more.
+/// writable, but no other access can write, and no process can remove pages.
 const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 /// Memory that is freed when this is dropped. It has at least the requested length, and its address
@@ -57,20 +57,20 @@ pub(crate) struct Memory {
 
 /// The source of the memory. Forked children do not inherit mappings.
 enum Source {
-    /// The allocator.
+    /// Memory from the allocator.
     Heap { base: NonNull<u8>, layout: Layout },
-    /// The program: the parts of a vector.
+    /// The parts of a program's vector.
     Vector { base: NonNull<u8>, length: usize, capacity: usize },
-    /// The system: a mapping, used from an offset.
+    /// A mapping from the system, used from an offset.
     Pages { map: ManuallyDrop<MmapRaw>, start: usize },
-    /// A file in memory.
+    /// A mapped file in memory.
     File {
         map: ManuallyDrop<MmapRaw>,
         fd: ManuallyDrop<OwnedFd>,
-        /// Dropped once the memory is unmapped and the descriptor closed.
+        /// A mark that is dropped once the memory is unmapped and the descriptor closed.
         mark: TryArc<()>,
     },
-    /// An arena.
+    /// A part of an arena.
     Piece(ArenaPiece),
 }
 
@@ -91,7 +91,7 @@ impl Memory {
         Memory::heap(bytes)
     }
 
-    /// As [`Memory::private`], in separate pages.
+    /// As [`Memory::private`], but in separate pages of any length.
     pub(crate) fn separate_pages(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         // Miri supports only the allocator's memory.
@@ -120,7 +120,8 @@ impl Memory {
         Ok(Memory::of(Source::Vector { base, length, capacity }))
     }
 
-    /// Returns the vector of which it was made, if it was.
+    /// Returns the vector from which the memory was made; the memory itself if it has another
+    /// source.
     pub(crate) fn into_vector(self) -> Result<Vec<u8>, Memory> {
         let Source::Vector { base, length, capacity } = self.source else { return Err(self) };
         std::mem::forget(self);
@@ -129,12 +130,12 @@ impl Memory {
         Ok(unsafe { Vec::from_raw_parts(base.as_ptr(), length, capacity) })
     }
 
-    /// Returns whether it was made of a vector.
+    /// Returns whether the memory was made from a vector.
     pub(crate) fn is_vector(&self) -> bool {
         matches!(self.source, Source::Vector { .. })
     }
 
-    /// Creates a sealed memfd of this many bytes, on huge pages or not.
+    /// Creates a sealed memfd of this many bytes, on huge pages if `huge`.
     pub(crate) fn file(bytes: usize, huge: bool) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         let (flags, granule) = if huge {
@@ -145,7 +146,7 @@ impl Memory {
         let system = |errno| RegionError::System { bytes, errno };
         let length = bytes.next_multiple_of(granule);
         let fd = new_memfd(flags).map_err(system)?;
-        // At most MAX_REGION_BYTES and a huge page.
+        // The cast does not truncate: the length is at most MAX_REGION_BYTES and a huge page.
         ftruncate(&fd, length as i64).map_err(system)?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system)?;
         Memory::map(fd, length)
@@ -161,12 +162,12 @@ impl Memory {
     /// with its length.
     pub(crate) fn join(fds: &[OwnedFd]) -> Result<(Memory, usize), RegionError> {
         let lengths = fds.iter().map(|fd| sealed_length(fd.as_fd())).collect::<Result<Vec<_>, _>>()?;
-        // At most one length per descriptor, of 2^40 bytes each: far from an overflow.
+        // The sum does not overflow: at most one length per descriptor, of at most 2^40 bytes each.
         let length = lengths.iter().sum();
         check_length(length)?;
         let granule = fds.iter().map(|fd| page_bytes(fd.as_fd())).max().unwrap_or(1);
-        // Reserves the address space, with room to align to the largest page. None of it is
-        // accessed before it is replaced.
+        // Reserves the address space, with room to align to the largest page. None of the reserved
+        // space is accessed before files are mapped over it.
         let reserved = MmapOptions::new().len(length + granule).no_reserve_swap().map_anon();
         let map = MmapRaw::from(reserved.map_err(|error| refused(length, &error))?);
         let start = map.as_ptr().align_offset(granule);
@@ -327,15 +328,16 @@ pub(crate) fn is_unsealed(fd: BorrowedFd<'_>) -> bool {
     seals.contains(SEALS) && !seals.contains(FUTURE_WRITE)
 }
 
-/// Returns the seals; none for a file that is not in memory.
+/// Returns the seals of a file; none for a file that is not in memory.
 fn seals(fd: BorrowedFd<'_>) -> SealFlag {
     fcntl(fd, FcntlArg::F_GET_SEALS).map_or(SealFlag::empty(), SealFlag::from_bits_retain)
 }
 
-/// Returns the length of another process's memory. It is sealed, so it does not change.
+/// Returns the length of another process's memory, whose size must be sealed so that it cannot
+/// change.
 fn sealed_length(fd: BorrowedFd<'_>) -> Result<usize, RegionError> {
     let refused = |errno| RegionError::NotRegion { what: "its type", errno };
-    // Only memfds support seals: any other descriptor is refused here.
+    // Only memfds have seals, so any other descriptor is refused here.
     let seals = fcntl(fd, FcntlArg::F_GET_SEALS).map_err(refused)?;
     if !SealFlag::from_bits_retain(seals).contains(SEALS) {
         return Err(RegionError::NotRegion { what: "its seals", errno: Errno::EINVAL });
@@ -359,7 +361,7 @@ unsafe fn replace(base: *mut u8, length: usize, fd: &OwnedFd) -> Result<(), Errn
         .map(drop)
 }
 
-/// Returns the page size of such a file.
+/// Returns the page size of a memfd.
 fn page_bytes(fd: BorrowedFd<'_>) -> usize {
     match fstatfs(fd) {
         Ok(stat) if stat.filesystem_type() == HUGETLBFS_MAGIC => stat.block_size() as usize,

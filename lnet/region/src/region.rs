@@ -35,7 +35,7 @@ pub enum Pages {
     Huge,
 }
 
-/// The LND of a [`Registration`]; the node numbers its LNDs.
+/// The index of an LND among those that keep a [`Registration`]; the node numbers its LNDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LndSlot(u8);
 
@@ -75,22 +75,22 @@ pub type Registration = Box<dyn Any + Send + Sync>;
 #[derive(Clone)]
 pub struct Region(TryArc<RegionInner>);
 
-/// A reference that does not keep the region, and shows whether it still exists.
+/// A reference that does not keep the region alive, and shows whether the region still exists.
 #[derive(Clone)]
 pub struct WeakRegion {
     inner: WeakArc<RegionInner>,
-    /// For memory of a file: exists until that is unmapped and closed.
+    /// The mark of memory of a file, which exists until the memory is unmapped and closed.
     mark: Option<WeakArc<()>>,
 }
 
 struct RegionInner {
-    /// Dropped before the memory.
+    /// The registration of the range with the guard. Dropped before the memory.
     watched: OnceLock<Option<Watched>>,
-    /// Dropped before the memory, so that devices release it first.
+    /// The registrations with LNDs. Dropped before the memory, so that devices release it first.
     registrations: Registrations,
     memory: Memory,
     length: usize,
-    /// Whether other processes may write the memory. Set under the lock of the leases and only
+    /// True if other processes may write the memory. Set under the lock of the leases and only
     /// while there is none, so that it does not change during a lease.
     shared: AtomicBool,
     leases: Mutex<Leases>,
@@ -116,7 +116,7 @@ impl Registrations {
         if cell.get().is_none()
             && let Some(made) = register()
         {
-            // Two threads may both have registered: the second registration is dropped.
+            // If two threads have registered at the same time, the second registration is dropped.
             let _ = cell.set(made);
         }
         cell.get().map(|registration| &**registration)
@@ -124,7 +124,8 @@ impl Registrations {
 }
 
 impl Drop for Registrations {
-    /// A registration with a device belongs to the parent: a forked child leaks it.
+    /// Drops the registrations; in a forked child leaks them, because a registration with a device
+    /// belongs to the parent.
     fn drop(&mut self) {
         if !self.fork_guard.in_owner_process() {
             self.slots.iter_mut().filter_map(OnceLock::take).for_each(std::mem::forget);
@@ -144,7 +145,7 @@ impl Region {
     }
 
     /// As [`Region::heap`], but in separate pages for any size, which forked children do not
-    /// inherit: so no write of this process after a fork can separate the memory from the pages
+    /// inherit: So a write of this process after a fork cannot separate the memory from the pages
     /// that a device has pinned.
     ///
     /// # Errors
@@ -180,7 +181,8 @@ impl Region {
     pub fn into_vec(self) -> Result<Vec<u8>, Region> {
         let inner = TryArc::try_unwrap(self.0).map_err(Region)?;
         let RegionInner { watched, mut registrations, memory, length, shared, leases } = inner;
-        // Devices release the memory before the program gets it back.
+        // The registrations are dropped first, so that devices release the memory before the
+        // program gets it back.
         if memory.is_vector() {
             registrations = Registrations::new(*memory.fork_guard());
         }
@@ -200,7 +202,7 @@ impl Region {
     /// As for [`Region::heap`]; [`RegionError::System`] also if there are no descriptors left.
     pub fn memfd(bytes: usize, pages: Pages) -> Result<Region, RegionError> {
         let memory = match pages {
-            // If huge pages fail for any reason, ordinary ones are used, or return the error.
+            // If huge pages fail for any reason, ordinary ones are tried.
             Pages::Huge => Memory::file(bytes, true).or_else(|_| Memory::file(bytes, false)),
             Pages::Normal => Memory::file(bytes, false),
         };
@@ -208,10 +210,11 @@ impl Region {
     }
 
     /// Maps the memory that another process shares by this descriptor; the region is shared from
-    /// the start. Within one process the leases of two such regions are independent.
+    /// the start. If a process attaches the same memory twice, the leases of the two regions are
+    /// independent.
     ///
     /// # Errors
-    /// [`RegionError::NotRegion`] unless it is a memfd whose size is sealed,
+    /// [`RegionError::NotRegion`] unless the descriptor is a memfd whose size is sealed,
     /// [`RegionError::Length`] for no bytes or too many, [`RegionError::System`] if it cannot be
     /// mapped.
     pub fn attach(fd: OwnedFd) -> Result<Region, RegionError> {
@@ -254,13 +257,14 @@ impl Region {
 
     /// Returns whether other processes may write the memory.
     pub fn is_shared(&self) -> bool {
-        // A holder of a lease has taken the lock since it was set, if it was.
+        // A relaxed load is enough: if the flag was set, every holder of a lease has taken the lock
+        // since.
         self.0.shared.load(Relaxed)
     }
 
     /// Puts the memory under the [guard](crate::guard), which heals faults that processes with its
-    /// descriptor can cause. For memory that is shared already: for private memory, or that of a
-    /// forked child's parent, it does nothing.
+    /// descriptor can cause. The memory must be shared already: for private memory, and in a forked
+    /// child, this does nothing.
     ///
     /// # Errors
     /// [`RegionError::System`] with ENOMEM; faults are not healed then.
@@ -269,7 +273,8 @@ impl Region {
             // SAFETY: it is shared permanently, so that there is no slice. The memory outlives the
             // fields beside it.
             let watched = unsafe { self.0.memory.watch() }?;
-            // Another thread may have been first: then there are two for a moment.
+            // If another thread stored its watch first, there are two for a moment, and this one is
+            // dropped.
             let _ = self.0.watched.set(watched);
         }
         Ok(())
@@ -302,7 +307,7 @@ impl Region {
         self.fork_guard().in_owner_process() && self.0.leases.lock().is_empty()
     }
 
-    /// Returns whether both are the same memory.
+    /// Returns whether both handles refer to the same memory.
     pub fn same(&self, other: &Region) -> bool {
         TryArc::ptr_eq(&self.0, &other.0)
     }
@@ -343,15 +348,15 @@ impl Region {
         self.address(offset).expose_provenance() as u64
     }
 
-    /// Returns the start of its memory in this process, a page boundary unless it is a vector's or
-    /// part of an arena, and its length: for system calls about the mapping itself, which access no
-    /// byte. Programs access bytes by leases.
+    /// Returns the start of the region's memory in this process, and its length. The start is a
+    /// page boundary unless the memory is a vector's or part of an arena. For system calls about
+    /// the mapping itself, which access no byte; programs access bytes by leases.
     pub fn mapping(&self) -> (*const u8, usize) {
         (self.0.memory.base(), self.len())
     }
 
     pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
-        // Before the lock, which a thread may have held when this process was forked.
+        // The check precedes the lock, which a thread may have held when this process was forked.
         self.fork_guard().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().take(range, access)
@@ -416,8 +421,9 @@ impl WeakRegion {
         self.inner.strong_count() == 0
     }
 
-    /// Returns whether it is [released](Self::is_released), and its memory freed: that of a file is
-    /// unmapped by then, and this process's descriptor of it is closed ([`crate::closer`]).
+    /// Returns whether the region is [released](Self::is_released) and its memory freed. Memory of
+    /// a file counts as freed when it is unmapped and this process's descriptor of it is closed
+    /// ([`crate::closer`]).
     pub fn is_gone(&self) -> bool {
         self.is_released() && self.mark.as_ref().is_none_or(|mark| mark.strong_count() == 0)
     }

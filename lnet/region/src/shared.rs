@@ -3,14 +3,14 @@
 //!
 //! No reference to such memory is ever formed: a `&[u8]` promises that its bytes do not change, and
 //! a plain copy promises that there is no concurrent write. A copy here is a relaxed atomic load
-//! and a relaxed atomic store of each byte, in no particular order. This gives: accesses of this
-//! kind race with nothing, because all others to these bytes are of the same kind, or the system's,
-//! or another process's; leases exclude slices. So a copy ends, accesses no byte outside of its
-//! range (not even a neighbour in the same word, of which a slice may exist), and gives each byte a
-//! value that it had at some moment. It gives no more: bytes of one message may come from different
-//! moments. Bytes that must be valid are copied first and validated afterwards.
+//! and a relaxed atomic store of each byte, in no particular order. Such accesses race with
+//! nothing, because all other accesses to these bytes are of the same kind, or made by the system
+//! or another process; leases exclude slices. So a copy ends, accesses no byte outside of its range
+//! (not even a neighbour in the same word, of which a slice may exist), and gives each byte a value
+//! that it had at some moment. There is no further guarantee: bytes of one message may come from
+//! different moments. Bytes that must be valid are copied first and validated afterwards.
 //!
-//! Byte by byte is the meaning in the program, not in the machine. The compiler would not join
+//! The copy is byte by byte for the program, not for the machine. The compiler would not join
 //! atomic accesses, so the C library copies, called by an instruction that is opaque to the
 //! compiler: for it, the call is the loop in `by_bytes`. The machine's wide loads and stores give
 //! each byte a value that it had, as that loop does.
@@ -29,7 +29,8 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     unsafe { at_once(from, to, length) }
 }
 
-/// Calls `memmove`, which at worst uses another order of the bytes when they change or overlap.
+/// Copies by `memmove`, which may copy in another order; that makes a difference only if the bytes
+/// change or overlap.
 ///
 /// # Safety
 /// As [`copy`].
@@ -51,7 +52,8 @@ unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Calls `memmove`, which at worst uses another order of the bytes when they change or overlap.
+/// Copies by `memmove`, which may copy in another order; that makes a difference only if the bytes
+/// change or overlap.
 ///
 /// # Safety
 /// As [`copy`].
@@ -73,7 +75,7 @@ unsafe fn at_once(from: *const u8, to: *mut u8, length: usize) {
 #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
 use by_bytes as at_once;
 
-/// The meaning of a copy.
+/// Copies byte by byte: the definition of [`copy`].
 ///
 /// # Safety
 /// As [`copy`].
@@ -134,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Two threads that copy to the same bytes: each final byte came from one or the other.
+    /// If two threads copy to the same bytes, each final byte is that of one of them.
     #[test]
     fn two_may_write_the_same_bytes_at_once() {
         let mut target = vec![0u8; 5000];

@@ -38,13 +38,13 @@ fn lock(partitions: usize) -> Arc<Lock> {
     Arc::new(PercptLock::with_partitions(partitions, |_| CheckedNumber::new(), CheckedNumber::new()))
 }
 
-/// Changes the partition's data, reads the shared data.
+/// Changes the partition's data, and reads the shared data.
 fn private(guard: PrivateGuard<'_, CheckedNumber, CheckedNumber>) {
     guard.add();
     guard.shared().read();
 }
 
-/// Changes everything.
+/// Changes the data of all partitions and the shared data.
 fn exclusive(mut guard: ExclusiveGuard<'_, CheckedNumber, CheckedNumber>) {
     let (parts, shared) = guard.split();
     shared.add();
@@ -103,7 +103,7 @@ fn loom_two_exclusives_exclude_and_both_get_in() {
     });
 }
 
-/// One partition.
+/// Model with one partition.
 // Covers: S-304
 #[test]
 fn loom_one_partition_is_a_plain_lock() {

@@ -57,7 +57,7 @@ fn newcomers_stay_out_while_all_are_locked() {
     assert_eq!((*one, one.partition()), (1, 1));
     assert!(lock.try_lock(0).is_some(), "another partition");
     assert!(lock.try_lock(1).is_none(), "the same partition");
-    // A thread collects the locks: the free partition is closed too.
+    // While a thread collects the locks, free partitions are closed too.
     let collecting = lock.close();
     assert!(lock.try_lock(0).is_none());
     drop(collecting);

@@ -129,7 +129,7 @@ impl CptTable {
 
 /// Cuts the sequence of CPUs into `partitions` pieces (at most the number of CPUs).
 fn distribute(places: &[Cpu], partitions: usize) -> Vec<CpuSet> {
-    // The ends of cores, as numbers of CPUs; of CPUs if there are too few cores.
+    // The ends of cores, as numbers of CPUs; the ends of CPUs if there are too few cores.
     let mut ends: Vec<usize> = Vec::new();
     for core in places.chunk_by(Cpu::same_core) {
         ends.push(ends.last().map_or(0, |end| *end) + core.len());
@@ -141,10 +141,11 @@ fn distribute(places: &[Cpu], partitions: usize) -> Vec<CpuSet> {
     let (mut groups, mut start, mut next) = (Vec::with_capacity(partitions), 0, 0);
     for cpt in 0..partitions {
         let wanted = (cpt + 1) * base + remainder.min(cpt + 1);
-        // Each of the following partitions needs a separate end; the last takes the final one.
+        // Each of the following partitions needs an end after this one; the last partition takes
+        // the final one.
         let last = ends.len() - (partitions - cpt);
         let first = if cpt + 1 == partitions { last } else { next };
-        // Of two equally near ends the later one.
+        // If two ends are equally near, the later one is chosen.
         let cut = (first..=last).rev().min_by_key(|&index| ends[index].abs_diff(wanted)).unwrap_or(last);
         let numbers = places[start..ends[cut]].iter().map(|cpu| cpu.number);
         groups.push(CpuSet::of(numbers).unwrap_or_else(|_| unreachable!("the topology checked the numbers")));

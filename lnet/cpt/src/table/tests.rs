@@ -5,7 +5,7 @@ use super::*;
 use crate::fake::{MACHINES, Machine};
 use crate::{CptConfig, Distances, Estimate, Pattern, set_current, with_partition};
 
-/// Created once: hundreds of files each.
+/// The topologies of all test machines. Created once, because each needs hundreds of files.
 static TOPOLOGIES: std::sync::LazyLock<Vec<Topology>> =
     std::sync::LazyLock::new(|| MACHINES.iter().map(Machine::topology).collect());
 
@@ -37,8 +37,8 @@ fn assert_covers(table: &CptTable, wanted: &CpuSet) {
 }
 
 proptest! {
-    /// Any number on any machine, whole or restricted: all CPUs, no overlap, even sizes, and no
-    /// more cores split than necessary.
+    /// For any number of partitions on any machine, whole or restricted: they have all CPUs without
+    /// overlap, are of even sizes, and split no more cores than necessary.
     // Covers: S-301, S-303
     #[test]
     fn partitions_share_the_cpus_evenly_and_keep_cores_whole(
@@ -64,7 +64,8 @@ proptest! {
                 prop_assert_eq!(owners.len(), 1, "core {} is whole", core);
             }
         }
-        // Exactly base and remainder (lnet-semantics 20) where the cores permit it.
+        // Sizes are exactly the base and the remainder (lnet-semantics 20) where the cores permit
+        // it.
         if partitions > cores.len() || topology.threads_per_core() == 1 {
             let (base, remainder) = (total / partitions, total % partitions);
             for cpt in 0..partitions {
@@ -120,7 +121,7 @@ fn defaults_keep_sockets_and_nodes_whole() {
     }
 }
 
-/// 10 CPUs on 5 cores for 4 partitions: the cuts move to the ends of cores.
+/// With 10 CPUs on 5 cores and 4 partitions, the cuts move to the ends of cores.
 // Covers: S-303
 #[test]
 fn cuts_move_to_the_ends_of_cores() {
@@ -129,7 +130,7 @@ fn cuts_move_to_the_ends_of_cores() {
     assert_eq!(lists(&table), ["0-1,5-6", "2,7", "3,8", "4,9"]);
 }
 
-/// Patterns and numbers, the design's rules and LNet's.
+/// Tables by pattern and by number, under the design's rules and under LNet's.
 // Covers: S-302, S-303, S-315
 #[test]
 fn tunables_make_the_tables_they_describe() {
@@ -164,7 +165,7 @@ fn tunables_make_the_tables_they_describe() {
     assert_eq!(config("cpu_pattern=\"\""), CptConfig::default());
 }
 
-/// In a container the pattern's other CPUs are left out.
+/// In a container, those CPUs of the pattern that the container lacks are left out.
 // Covers: S-302, S-303
 #[test]
 fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
@@ -173,7 +174,7 @@ fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
     assert_eq!(lists(&table), ["2-3", "4-5"]);
 }
 
-/// lnet-semantics 18a.
+/// Both text forms of lnet-semantics 18a.
 // Covers: S-301
 #[test]
 fn tables_and_distances_print_a_line_per_partition() {
@@ -232,7 +233,7 @@ fn threads_of_virtual_partitions_belong_to_one_each() {
     assert!(!CptTable::single().has_affinity());
 }
 
-/// A CPU without a partition yields none, unless it is hashed.
+/// A CPU without a partition has none, unless its number is hashed.
 // Covers: S-301
 #[test]
 fn a_foreign_cpu_is_hashed_only_on_request() {

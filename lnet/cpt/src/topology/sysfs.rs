@@ -13,7 +13,7 @@ use nix::libc;
 use super::{Cpu, Topology};
 use crate::{CptError, CpuSet, NodeSet};
 
-/// The maximum length of a file: a list of every second one of 8192 CPUs has 20 KiB.
+/// The maximum length of a file, in bytes: a list of every second one of 8192 CPUs has 20 KiB.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 pub(super) fn read(root: &Path, allowed: &CpuSet) -> Result<Topology, CptError> {
@@ -71,7 +71,7 @@ fn read_nodes(system: &Path, nodes: &NodeSet) -> Result<Nodes, CptError> {
 
 /// Returns the lowest hyper-thread of a CPU's core, which identifies the core.
 fn core(topology: &Path, number: usize) -> Result<usize, CptError> {
-    // The newer name first.
+    // The newer name is tried first.
     for name in ["core_cpus_list", "thread_siblings_list"] {
         let path = topology.join(name);
         let Some(siblings) = value::<CpuSet>(&path)? else { continue };
@@ -97,7 +97,7 @@ fn text(path: &Path) -> Result<Option<String>, CptError> {
         path: path.to_owned(),
         errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw),
     };
-    // A pipe in this place must not block.
+    // Non-blocking, so that a pipe in this place does not block.
     let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {

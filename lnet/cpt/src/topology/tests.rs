@@ -7,7 +7,7 @@ fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
 }
 
-/// Every CPU has the machine's location.
+/// Every CPU has the location that the machine's files give.
 // Covers: S-303
 #[test]
 fn machines_are_read_as_they_are() {
@@ -27,7 +27,7 @@ fn machines_are_read_as_they_are() {
     }
 }
 
-/// Only a container's CPUs are included.
+/// The topology has only the CPUs that a container permits.
 // Covers: S-303
 #[test]
 fn forbidden_and_offline_cpus_do_not_occur() {

@@ -13,21 +13,22 @@ const PAGE_BYTES: usize = 4096;
 /// granules, and at most one more than that of regions.
 #[derive(Debug)]
 pub(super) struct FreeRanges {
-    /// First byte and length.
+    /// The free ranges by first byte, with their lengths.
     by_start: BTreeMap<usize, usize>,
-    /// Length and first byte.
+    /// The free ranges by length, with their first bytes.
     by_length: BTreeSet<(usize, usize)>,
-    /// Bytes of the whole pages in it, and first byte; for ranges that hold any.
+    /// The free ranges that contain whole pages, by the number of bytes in these pages, with their
+    /// first bytes.
     by_pages: BTreeSet<(usize, usize)>,
     bytes: usize,
-    /// End of the memory that was ever taken.
+    /// End of the memory that has ever been taken; the bytes beyond it are zeros.
     untouched: usize,
 }
 
 /// A range that has been taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// Its first byte.
+    /// First byte of the range.
     pub(super) start: usize,
     /// Number of the requested bytes that may have been used before.
     pub(super) used: usize,
@@ -114,7 +115,7 @@ fn rounded(bytes: usize) -> usize {
 }
 
 fn alignment(bytes: usize) -> usize {
-    // A length that would round up to a page counts as one.
+    // A length that rounds up to a page counts as one.
     if bytes <= PAGE_BYTES - GRANULE_BYTES { GRANULE_BYTES } else { PAGE_BYTES }
 }
 
@@ -136,7 +137,7 @@ mod tests {
         prop::collection::vec(step, 1..200)
     }
 
-    /// The plain model: for each granule, whether it is taken, and whether it ever was.
+    /// The model: for each granule, whether it is taken, and whether it ever was.
     struct Model {
         taken: Vec<bool>,
         used: Vec<bool>,
@@ -148,8 +149,8 @@ mod tests {
             Model { taken: vec![false; granules], used: vec![false; granules] }
         }
 
-        /// Returns the granules that this many bytes could use of the free range from here on,
-        /// correctly aligned.
+        /// Returns the number of granules of a free range, from this granule on, that an allocation
+        /// of this length could use, correctly aligned.
         fn room(&self, granule: usize, bytes: usize) -> usize {
             let length = self.taken[granule..].iter().take_while(|taken| !**taken).count();
             let align = alignment(bytes) / GRANULE_BYTES;
@@ -163,7 +164,7 @@ mod tests {
             (0..self.taken.len()).filter(is_first)
         }
 
-        /// Returns the least sufficient room.
+        /// Returns the smallest room that is enough for this many bytes.
         fn best(&self, bytes: usize) -> Option<usize> {
             let need = rounded(bytes) / GRANULE_BYTES;
             self.ranges().map(|at| self.room(at, bytes)).filter(|room| *room >= need).min()

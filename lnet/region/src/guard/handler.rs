@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::list::{self, Watch};
 use crate::{ForkGuard, RegionError};
 
-/// The previous action of SIGBUS, in the process that installed the handler.
+/// The previous action for SIGBUS, in the process that installed the handler.
 static PREVIOUS: OnceLock<PreviousAction> = OnceLock::new();
 
 struct PreviousAction {
@@ -47,10 +47,10 @@ pub fn install() -> Result<(), RegionError> {
     Ok(())
 }
 
-/// Accesses all watched pages of these bytes, so that those that fault are healed. False if none of
-/// them is watched.
+/// Accesses all watched pages of these bytes, so that the ones that fault are healed. Returns
+/// `false` if none of the pages is watched.
 ///
-/// The bytes are under a lease.
+/// The bytes must be under a lease.
 pub(crate) fn touch(start: *const u8, length: usize) -> bool {
     if !is_installed() {
         return false;
@@ -81,7 +81,8 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: the system passes a valid record. For a bus error that it raised itself, the record
     // has an address.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    // A positive code is the system's. That of a misaligned access would repeat.
+    // A positive code comes from the system. A misaligned access is no fault of a page, and would
+    // repeat.
     let is_fault = code > 0 && code != libc::BUS_ADRALN;
     if !(is_fault && is_installed() && heal(address)) {
         pass_on(signal, info, context, is_fault);
@@ -89,11 +90,12 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     Errno::set_raw(errno);
 }
 
-/// Replaces the page by zeros, if it is watched.
+/// Replaces the page with this address by zeros, if the page is watched.
 fn heal(address: usize) -> bool {
     let Some(watch) = list::all().find(|watch| watch.contains(address)) else { return false };
     watch.node.mark_faulted();
-    // If many holes have used up the process's mappings, the whole range becomes one.
+    // If many holes have used up the process's mappings, the whole range is replaced by one
+    // mapping.
     map_zeros(watch.page(address), watch.page_bytes) || map_zeros(watch.start, watch.length)
 }
 
@@ -108,12 +110,12 @@ fn map_zeros(start: usize, bytes: usize) -> bool {
     unsafe { mmap_anonymous(Some(start), bytes, rights, flags) }.is_ok()
 }
 
-/// Performs the previous action.
+/// Performs the previous action of the signal.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, is_fault: bool) {
     match PREVIOUS.get().map(|before| before.action.handler()) {
         Some(SigHandler::Handler(handler)) => handler(signal),
         Some(SigHandler::SigAction(handler)) => handler(signal, info, context),
-        // An ignored fault ends the process all the same.
+        // A fault ends the process even if the previous action was to ignore the signal.
         Some(SigHandler::SigIgn) if !is_fault => {}
         _ => end_process(),
     }

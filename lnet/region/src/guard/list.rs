@@ -9,39 +9,39 @@ use nlx_fallible::{NoMemory, try_box};
 use parking_lot::Mutex;
 
 /// The newest node. Nodes are added at the front and never removed, so their number is the maximum
-/// number of ranges watched at a time.
+/// number of ranges that were watched at a time.
 static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 
-/// Nodes that watch nothing.
+/// Nodes that watch no range now, for reuse.
 static SPARE: Mutex<Vec<&'static Node>> = Mutex::new(Vec::new());
 
 /// Faults in watched ranges since the process started.
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the number of faults in watched ranges since the process started. A range is unchanged
-/// unless one of them was in it.
+/// Returns the number of faults in watched ranges since the process started. While the number is
+/// unchanged, no range has faulted.
 pub(super) fn faults() -> usize {
     // SYNC guard.faults: a thread that sees the count sees the marks of the faulted ranges.
     FAULTS.load(Acquire)
 }
 
-/// Number of nodes. Written under the lock of the spare ones.
+/// Number of nodes. Changed under the lock of the spare nodes.
 static NODES: AtomicUsize = AtomicUsize::new(0);
 
 /// A watched range, or none.
 ///
-/// A thread that faults in a range has it mapped, so that the range is neither added nor removed
-/// meanwhile: its node does not change. All other nodes may change while they are read, which
-/// `version` shows: it is odd during a change, and higher after it.
+/// A range is neither added nor removed while a thread faults in it, so its node does not change.
+/// All other nodes may change while they are read, which `version` shows: it is odd during a
+/// change, and higher after it.
 #[derive(Debug)]
 pub(super) struct Node {
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0 if nothing is watched.
+    /// Length of the range in bytes; 0 if no range is watched.
     length: AtomicUsize,
     page_bytes: AtomicUsize,
     faulted: AtomicBool,
-    /// Never changes.
+    /// The next node, which never changes.
     next: *mut Node,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn all() -> impl Iterator<Item = Watch> {
 }
 
 fn new_node() -> Result<&'static Node, NoMemory> {
-    // Reserves room for each node when it is given back.
+    // Each node has room reserved in the list of spare nodes, so that returning it cannot fail.
     let mut spare = SPARE.lock();
     let nodes = NODES.load(Relaxed) + 1;
     let room = spare.len();
@@ -105,8 +105,8 @@ fn new_node() -> Result<&'static Node, NoMemory> {
 }
 
 impl Node {
-    /// Sets the range of the node and clears its fault. Called only by the owner of the node: the
-    /// thread that takes it from the spare nodes or returns it to them.
+    /// Sets the range of the node and clears its fault. Must be called only by the thread that
+    /// takes the node from the spare nodes or returns it to them.
     fn set(&self, range: Range<usize>, page_bytes: usize) {
         let version = self.version.load(Relaxed);
         self.version.store(version.wrapping_add(1), Relaxed);
@@ -121,7 +121,7 @@ impl Node {
         self.version.store(version.wrapping_add(2), Release);
     }
 
-    /// Returns the watched range, if there is one, and it is not being changed.
+    /// Returns the watched range; `None` if there is none, or while it is being changed.
     fn watch(&'static self) -> Option<Watch> {
         // SYNC guard.version
         let version = self.version.load(Acquire);
@@ -143,7 +143,7 @@ impl Node {
 
     pub(super) fn mark_faulted(&self) {
         self.faulted.store(true, Release);
-        // SYNC guard.faults: after the mark.
+        // SYNC guard.faults: counted after the mark is set.
         FAULTS.fetch_add(1, Release);
     }
 }

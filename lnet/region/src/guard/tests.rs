@@ -1,4 +1,4 @@
-//! Real bus errors: files that are shortened under their mappings.
+//! Tests with real bus errors: files that are shortened under their mappings.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -71,7 +71,7 @@ fn what_is_gone_can_be_written_and_copied() {
     assert!(has_faulted(&two));
 }
 
-/// Creates one buffer over both.
+/// Creates one buffer over the fragments of both.
 fn joined(one: &IoVec, other: &IoVec) -> IoVec {
     IoVec::new([one.fragments(), other.fragments()].concat()).unwrap()
 }
@@ -114,7 +114,7 @@ fn what_is_gone_can_be_received_into() {
     assert!(has_faulted(&gone) && !has_faulted(&whole));
 }
 
-/// Faults in unwatched memory go to the caller.
+/// A system call on faulting memory that is not watched returns its error to the caller.
 #[test]
 fn a_call_fails_where_nobody_watches() {
     install().unwrap();
@@ -140,12 +140,12 @@ fn many_threads_fault_at_once() {
                 barrier.wait();
                 for page in 0..PAGES {
                     let at = page * PAGE + thread;
-                    // A fault of another thread may have wiped a written byte.
+                    // A fault of another thread may have replaced a written byte by zero.
                     assert_eq!(bytes(vec, at, at + 1), [0]);
                 }
             });
         }
-        // Ranges are added and removed meanwhile.
+        // Ranges are added and removed at the same time.
         for _ in 0..200 {
             let (region, _) = mortal(1);
             region.watch().unwrap();
@@ -167,15 +167,14 @@ fn a_range_that_is_no_longer_watched_leaves_nothing_behind() {
     }
 }
 
-/// Runs the test of this name in a separate process, in which the variable is set; returns its exit
-/// status.
+/// Runs the test of this name in a separate process, with [`CHILD`] set; returns its exit status.
 fn in_a_process(test: &str) -> std::process::ExitStatus {
     let program = std::env::current_exe().unwrap();
     let path = format!("guard::tests::{test}");
     Command::new(program).args([&path, "--exact"]).env(CHILD, test).output().unwrap().status
 }
 
-/// Set in the environment of the separate process of a test.
+/// The environment variable that is set in the separate process of a test.
 const CHILD: &str = "NLX_GUARD_CHILD";
 
 fn is_the_process() -> bool {
