@@ -17,7 +17,7 @@ use crate::rules::{GET, PUT};
 /// It can be moved to another thread, but two threads cannot use it at the same time: it is
 /// [`Send`] but neither [`Sync`] nor [`Clone`].
 ///
-/// The consumer relies on the producer to be correct, but not to live: a producer that is killed
+/// The consumer relies on a correct producer, but not on one that lives: a producer that is killed
 /// during a push leaves the earlier events and nothing else.
 ///
 /// ```compile_fail,E0277
@@ -37,10 +37,11 @@ use crate::rules::{GET, PUT};
 #[derive(Debug)]
 pub struct Consumer<T, M> {
     memory: M,
-    /// The slot of the event taken last, or one that never held any: the producer must not fill it.
+    /// The slot of the event taken last, or one that has never held an event: the producer must not
+    /// fill it.
     divider: u32,
-    /// The slot of the event to take next. The producer put the index of its successor into its
-    /// stamp.
+    /// The slot of the event to take next. The producer has put this index into the stamp of the
+    /// slot before.
     front: u32,
     /// The number of events taken since the start.
     taken: u64,
@@ -81,8 +82,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError::Empty`] when there is none; [`PopError::Corrupt`] when the ring leads out of its
-    /// memory; it is permanent.
+    /// [`PopError::Empty`] when there is none; [`PopError::Corrupt`], which is permanent, when the
+    /// ring leads out of its memory.
     ///
     /// # Examples
     ///
@@ -129,8 +130,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
 
     /// Returns whether no event waits.
     ///
-    /// False when the ring is corrupt, so that a waiter calls [`pop`](Consumer::pop) and gets the
-    /// error.
+    /// Returns `false` when the ring is corrupt, so that a waiter calls [`pop`](Consumer::pop) and
+    /// gets the error.
     #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self.front(), Err(PopError::Empty))
@@ -144,12 +145,12 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         }
     }
 
-    /// Returns the number of waiting events. Reads each of them: for tests and reports, not for the
-    /// path of an event.
+    /// Returns the number of waiting events. Reads the slot of each of them, so it is for tests and
+    /// reports, and too slow for the path of an event.
     pub fn ready(&self) -> u32 {
         let slots = self.memory.slots();
         let (mut index, mut count) = (self.front, 0);
-        // At most all slots but the divider hold events; this also bounds the loop if the links
+        // All slots but the divider hold events at most; this also bounds the loop if the links
         // form a shorter circle.
         while count < self.capacity() {
             let Some(slot) = slots.get(index as usize) else { break };
@@ -175,7 +176,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
 
     /// Returns the number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
-        // Fits: `check_slot_count` limits the slots of every memory.
+        // The cast does not truncate, because `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
     }
 
@@ -196,22 +197,23 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         &self.memory
     }
 
-    /// Provisions room for `events` more events, in addition to earlier provisions. To be called
+    /// Provisions room for `events` more events, in addition to earlier provisions. Must be called
     /// before the operation that can produce them is started (S-407, motr-transport 6.4).
     ///
-    /// Grows the ring by exactly the slots that are missing: a longer ring takes more of the cache.
+    /// The ring grows by exactly the slots that are missing, because a longer ring takes more of
+    /// the cache.
     ///
     /// # Errors
     ///
     /// [`Error::NoRoom`] when the memory does not hold enough slots; nothing has changed then.
     pub fn provision(&mut self, events: u32) -> Result<(), Error> {
         let needed = u64::from(self.needed) + u64::from(events);
-        // One more than the events: the divider takes none.
+        // One slot more than events, because the divider takes none.
         let missing = (needed + 1).saturating_sub(u64::from(self.slots));
         // A forgotten `Drain` may have left slots unpublished.
         self.publish();
         self.grow(u32::try_from(missing).unwrap_or(u32::MAX))?;
-        // Less than the number of slots, so the cast does not truncate.
+        // The cast does not truncate, because the value is less than the number of slots.
         self.needed = needed as u32;
         debug_assert!(
             self.needed < self.slots,
@@ -222,8 +224,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Releases what [`provision`](Consumer::provision) reserved: when the operation could not be
-    /// started, or when its last event has been taken. The ring keeps its size; see
+    /// Releases room that [`provision`](Consumer::provision) reserved. Call it when the operation
+    /// could not be started, or when its last event has been taken. The ring keeps its size; see
     /// [`shrink`](Consumer::shrink).
     ///
     /// # Errors
@@ -237,7 +239,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         Ok(())
     }
 
-    /// Returns the slot that the producer must not fill.
+    /// Returns the divider: the slot that the producer must not fill.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn divider(&self) -> u32 {
         self.divider
@@ -255,8 +257,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         }
     }
 
-    /// Copies the oldest event out and advances to the next, without publishing that to the
-    /// producer yet.
+    /// Copies the oldest event out and advances to the next slot; the producer does not see the
+    /// free slot until `publish`.
     #[inline]
     fn take(&mut self) -> Result<T, PopError> {
         let (slot, stamp) = self.front()?;
@@ -306,7 +308,7 @@ fn stamp_of(slot: &Slot) -> Stamp {
     Stamp::from_bits(slot.stamp.load(PUT.acquire()))
 }
 
-/// Iterator of [`Consumer::drain`].
+/// The iterator that [`Consumer::drain`] returns.
 #[derive(Debug)]
 pub struct Drain<'a, T: Event, M: Memory> {
     consumer: &'a mut Consumer<T, M>,

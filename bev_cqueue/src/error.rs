@@ -7,11 +7,11 @@ pub enum Error {
     /// The number of slots is outside of the limits of a queue.
     #[error("invalid number of event queue slots: {slots}; it must be between {min} and {max}")]
     SlotCount {
-        /// The number asked for.
+        /// The requested number of slots.
         slots: u32,
-        /// The minimum.
+        /// The minimum number of slots.
         min: u32,
-        /// The maximum.
+        /// The maximum number of slots.
         max: u32,
     },
     /// The ring would exceed its memory; nothing was changed.
@@ -39,7 +39,7 @@ pub enum Error {
     /// The allocation failed.
     #[error("out of memory for an event queue of {slots} slots")]
     NoMemory {
-        /// The number of slots asked for.
+        /// The requested number of slots.
         slots: usize,
     },
     /// More events were released than had been provisioned; nothing was changed.
@@ -53,13 +53,13 @@ pub enum Error {
     /// The queue has, or had, a producer or consumer already.
     #[error("the event queue has, or had, a {half} already")]
     Taken {
-        /// `producer` or `consumer`.
+        /// The half that exists: `producer` or `consumer`.
         half: &'static str,
     },
     /// The memory does not begin with the magic word of a queue.
     #[error("not an event queue: it begins with {magic:#018x} instead of {expected:#018x}")]
     NotAQueue {
-        /// The first word.
+        /// The first word found.
         magic: u64,
         /// The expected first word.
         expected: u64,
@@ -97,7 +97,7 @@ pub enum Error {
     System {
         /// The name of the system call.
         call: &'static str,
-        /// Its error.
+        /// The errno that it returned.
         errno: Errno,
     },
 }
@@ -125,7 +125,8 @@ impl Error {
 
     #[cfg(not(loom))]
     pub(crate) fn io(call: &'static str) -> impl Fn(std::io::Error) -> Error {
-        // A failed system call has an errno; an error without one could only come from the library.
+        // A failed system call has an errno. An error without one could only come from the library,
+        // and becomes EIO.
         move |error| Error::System { call, errno: error.raw_os_error().map_or(Errno::EIO, Errno::from_raw) }
     }
 }
@@ -202,24 +203,24 @@ pub enum Corruption {
     /// The count of taken events decreased.
     #[error("the count of taken events decreased from {before} to {consumed}")]
     ConsumedFewer {
-        /// The count now.
+        /// The present count.
         consumed: u64,
-        /// The count before.
+        /// The previous count.
         before: u64,
     },
     /// The ring lost slots, and the producer had not been notified
     /// ([`Producer::accept_shrink`](crate::Producer::accept_shrink)).
     #[error("the ring shrank from {before} slots to {slots}")]
     Shrunk {
-        /// The count now.
+        /// The present number of slots.
         slots: u32,
-        /// The count before.
+        /// The previous number of slots.
         before: u32,
     },
     /// The ring lost slots while events waited in it.
     #[error("the ring shrank to {slots} slots while {waiting} events were waiting")]
     ShrunkInUse {
-        /// The number of slots now.
+        /// The present number of slots.
         slots: u32,
         /// The number of events not taken.
         waiting: u64,

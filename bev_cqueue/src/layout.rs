@@ -21,8 +21,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const MIN_SLOTS: u32 = 2;
 
 /// The maximum number of slots of a ring: a million events outstanding on one transfer machine, in
-/// 132 MiB. It must be far below 2^32, so that a stamp of an earlier round is never taken for a new
-/// one.
+/// 132 MiB. It must be far below 2^32, so that a stamp of an earlier round is never mistaken for a
+/// new one.
 pub const MAX_SLOTS: u32 = 1 << 20;
 
 /// The bytes of a slot that hold the event.
@@ -46,7 +46,7 @@ const WORDS: usize = PAYLOAD_BYTES / size_of::<u64>();
 /// let _ = nlx_bev_cqueue::heap::<[u64; 16]>(8);
 /// ```
 pub trait Event: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'static {
-    /// Fails to compile when the event does not fit into a slot.
+    /// Fails to compile if the event does not fit into a slot.
     const FITS: () = assert!(
         size_of::<Self>() <= PAYLOAD_BYTES && align_of::<Self>() <= align_of::<u64>(),
         "an event must fit into 120 bytes, aligned to 8"
@@ -55,8 +55,8 @@ pub trait Event: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'stati
 
 impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Copy + 'static> Event for T {}
 
-/// The header of the shared memory. No two groups share a pair of cache lines; in pairs, because
-/// processors fetch pairs.
+/// The header of the shared memory. No two groups share a pair of cache lines, because processors
+/// fetch lines in pairs.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C)]
@@ -80,9 +80,9 @@ impl Header {
     }
 }
 
-/// Selects one of a queue's two sleep words: that of the thread that waits for its events, or that
-/// of an event loop, which waits for other descriptors too. In a queue without an event loop, the
-/// producer may use the second one while it waits until the consumer has taken events.
+/// Selects one of a queue's two sleep words: that of the thread that waits for the queue's events,
+/// or that of an event loop, which also waits for other descriptors. In a queue without an event
+/// loop, the producer may use the second one while it waits until the consumer has taken events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     Thread,
@@ -122,8 +122,8 @@ pub(crate) struct ProducerLine {
     pub(crate) word: AtomicU64,
 }
 
-/// Announces to the producer that the consumer sleeps. It is in a separate pair of lines from the
-/// counters, so that the producer's read of it after each event hits the producer's cache.
+/// Announces to the producer that the consumer sleeps. The word is in another pair of lines than
+/// the counters, so that the producer's read of it after each event hits the producer's cache.
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(C, align(128))]
@@ -152,15 +152,15 @@ pub struct Link(pub(crate) AtomicU32);
 #[repr(C, align(128))]
 pub struct Slot {
     pub(crate) payload: Payload,
-    /// A [`Stamp`], as bits.
+    /// The bits of the slot's [`Stamp`].
     pub(crate) stamp: AtomicU64,
 }
 
 /// The number of the event in a slot, and the index of the next slot.
 ///
 /// Both are in one word, so that they become visible together. The consumer needs no counter of the
-/// producer's: the event is present when its slot has the expected number. That saves the transfer
-/// of one cache line per event.
+/// producer's, because an event is present when its slot has the expected number. That saves the
+/// transfer of one cache line per event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// The low half of the event's number; the first event has number 1.
@@ -171,7 +171,7 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     pub(crate) fn new(event_number: u64, next: u32) -> Self {
-        // Truncation is intended: `MAX_SLOTS` has the reason why the low half is enough.
+        // The truncation is intended: the doc of `MAX_SLOTS` says why the low half is enough.
         Stamp { number: event_number as u32, next }
     }
 
@@ -217,7 +217,7 @@ pub(crate) struct Payload([AtomicU64; WORDS]);
 impl Payload {
     #[inline]
     pub(crate) fn write<T: Event>(&self, event: &T) {
-        // Whole words and the rest separately, so that the compiler knows all lengths.
+        // Whole words are copied separately from the rest, so that the compiler knows all lengths.
         let (whole, rest) = event.as_bytes().as_chunks();
         let (words, last) = self.words_of::<T>().split_at(whole.len());
         for (word, bytes) in words.iter().zip(whole) {
@@ -244,7 +244,8 @@ impl Payload {
         event
     }
 
-    /// Does not underflow: `Event::FITS`.
+    /// Returns the words that hold the event: the last ones. The subtraction does not underflow,
+    /// because of `Event::FITS`.
     fn words_of<T: Event>(&self) -> &[AtomicU64] {
         &self.0[WORDS - size_of::<T>().div_ceil(size_of::<u64>())..]
     }
@@ -279,7 +280,8 @@ impl Payload {
     }
 }
 
-/// Loom's types have no all-zero form that can be mapped, so its memory is built field by field.
+/// Zeroed forms of loom's types, whose all-zero bytes are not valid: the memory is built field by
+/// field.
 #[cfg(loom)]
 mod zeroed {
     use super::*;
@@ -315,7 +317,7 @@ mod zeroed {
     }
 }
 
-/// MT-220: the layout that both processes rely on.
+/// MT-220: assertions on the layout, which both processes must share.
 #[cfg(not(loom))]
 mod assertions {
     use core::mem::offset_of;
@@ -359,7 +361,8 @@ mod assertions {
     const_assert_eq!(size_of::<Payload>(), PAYLOAD_BYTES);
     const_assert_eq!(align_of::<Payload>(), 8);
 
-    // Both processes write these words: each access must be a single instruction, on every machine.
+    // Both processes write these words, so each access must be a single instruction on every
+    // machine.
     const_assert!(cfg!(target_has_atomic = "32") && cfg!(target_has_atomic = "64"));
     const_assert_eq!(size_of::<AtomicU32>(), 4);
     const_assert_eq!(size_of::<AtomicU64>(), 8);

@@ -32,7 +32,7 @@
 //! contains the index of the next slot. The consumer polls the slot of the next event until its
 //! stamp has the expected number. The producer has no counter in shared memory: an event costs the
 //! two cache lines of its slot, or one if it is small. The producer reads the consumer's counter of
-//! taken events only when it has used up the room it knows of.
+//! taken events only when it has used up the room that it has found before.
 //!
 //! The table shows the data that each side writes. Each side keeps the data that it relies on in
 //! private memory:
@@ -86,16 +86,16 @@
 //! ```
 //!
 //! The producer accepts a smaller number of slots only when it is notified and all its events are
-//! taken: then its position is `front`, as the consumer's is. The path of an event checks nothing
-//! of this.
+//! taken: then its position is `front`, as the consumer's is. Pushing and popping an event involve
+//! none of these checks.
 //!
 //! If one program has both halves, and can lock the producer, the ring may shrink while room is
 //! provisioned ([`Consumer::shrink_with`]).
 //!
 //! # Example
 //!
-//! Two processes; the descriptor travels over a Unix socket. Both halves are in one program only in
-//! this example:
+//! Usually two processes have one half each, and the descriptor travels over a Unix socket. In this
+//! example both halves are in one program:
 //!
 //! ```
 //! use nlx_bev_cqueue::{Consumer, PopError, Producer, SharedMemory};

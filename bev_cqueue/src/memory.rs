@@ -50,8 +50,8 @@ pub trait Memory: Debug {
     }
 }
 
-/// Returns the number of events whose slots the consumer has returned since the start, according to
-/// the consumer: for a thread that waits until an event ([`Producer::pushed`]) has been taken.
+/// Returns the number of events, according to the consumer, whose slots it has returned since the
+/// start. For a thread that waits until an event ([`Producer::pushed`]) has been taken.
 /// [`Consumer::drain`] returns slots when its iterator is dropped. A thread that sees the number
 /// also sees what the consumer did before it returned the slots.
 pub fn taken(memory: &impl Memory) -> u64 {
@@ -65,8 +65,8 @@ pub fn told(memory: &impl Memory) -> u64 {
     memory.header().producer.word.load(Relaxed)
 }
 
-/// Sets a number for the consumer that only increases, as [`Producer::tell`] does: for threads that
-/// do not have the producer, also several at a time. The greatest number set remains.
+/// Sets a number for the consumer that only increases, as [`Producer::tell`] does. For threads that
+/// do not have the producer; several may call this at a time. The greatest number set remains.
 pub fn tell(memory: &impl Memory, word: u64) {
     // No other data depends on the order of this word.
     memory.header().producer.word.fetch_max(word, Relaxed);
@@ -105,8 +105,8 @@ pub struct QueueWord<M> {
 }
 
 impl<M: Memory> QueueWord<M> {
-    /// Creates the word of a thread that waits for events. The producer wakes it after
-    /// [`push`](Producer::push).
+    /// Creates the word of a thread that waits for events. The producer's side wakes the thread
+    /// after [`push`](Producer::push).
     pub fn consumer(memory: M) -> Self {
         QueueWord { memory, line: Line::Thread }
     }
@@ -118,8 +118,8 @@ impl<M: Memory> QueueWord<M> {
     }
 
     /// Creates the word of the producer, which sleeps until the consumer has taken the events in
-    /// the queue ([`taken`]). The consumer wakes it after it has returned slots. It is the word of
-    /// the event loop: a queue has one or the other, not both.
+    /// the queue ([`taken`]). The consumer's side wakes it after it has returned slots. This word
+    /// is also that of the event loop, so a queue can use it for only one of the two.
     pub fn producer(memory: M) -> Self {
         QueueWord { memory, line: Line::Loop }
     }
@@ -138,7 +138,7 @@ impl<M: Memory> AsRef<SleepWord> for QueueWord<M> {
 /// Producer and consumer of one queue.
 pub type Halves<T, M> = (Producer<T, M>, Consumer<T, M>);
 
-/// Returns an error for a number of slots that no queue can have.
+/// Checks the number of slots of a queue, and returns it as a `usize`.
 pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
     if (MIN_SLOTS..=MAX_SLOTS).contains(&slots) {
         Ok(slots as usize)
@@ -147,14 +147,14 @@ pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
     }
 }
 
-/// Makes an empty ring of [`MIN_SLOTS`] in zeroed memory that is not shared yet: slot 0 is the
+/// Creates an empty ring of [`MIN_SLOTS`] in zeroed memory that is not shared yet: slot 0 is the
 /// first to be filled, slot 1 is the divider (motr-transport 6.2, `init`).
 pub(crate) fn format(memory: &impl Memory) {
     let (header, links) = (memory.header(), memory.links());
     links[0].0.store(1, Relaxed);
     links[1].0.store(0, Relaxed);
     header.consumer.nr.store(MIN_SLOTS, Relaxed);
-    // Fits into 32 bits: `check_slot_count` limits the slots of every memory.
+    // The cast does not truncate, because `check_slot_count` limits the slots of every memory.
     header.identity.max_slots.store(memory.slots().len() as u32, Relaxed);
     header.identity.version.store(VERSION, Relaxed);
     header.identity.magic.store(MAGIC, Relaxed);

@@ -1,9 +1,9 @@
 //! A second, simple implementation of the queue's specification, for tests.
 //!
 //! One set of operations ([`OracleOp`]) drives every test of the queue. The property test and the
-//! fuzzer compare with the [`Oracle`], which knows the result of each operation. The models and the
-//! tests with two processes give each side its operations and check the invariants of any
-//! interleaving ([`Source`], [`Sequence`]). The [`Victim`] checks hostile memory.
+//! fuzzer compare the queue with the [`Oracle`], which computes the result of each operation. The
+//! models and the tests with two processes give each side its operations and check the invariants
+//! of any interleaving ([`Source`], [`Sequence`]). The [`Victim`] checks hostile memory.
 //!
 //! Everything here panics when the queue violates its specification.
 
@@ -20,8 +20,8 @@ mod sides;
 pub use hostile::{Guarded, Victim};
 pub use sides::{Sequence, Source};
 
-/// An event of the maximum size, whose every word depends on its number: a torn or stale one is
-/// noticed.
+/// An event of the maximum size. Every word depends on the event's number, so that a torn or stale
+/// event is detected.
 pub type Sample = [u64; 15];
 
 /// Returns the event with this number; the first pushed has number 1.
@@ -37,30 +37,30 @@ pub fn mix(number: u64) -> u64 {
     bits ^ bits >> 31
 }
 
-/// An operation of a queue.
+/// An operation on a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OracleOp {
-    /// Pushes an event.
+    /// Push an event.
     Push,
-    /// Pushes this number of events in one call.
+    /// Push this number of events in one call.
     PushIter(usize),
-    /// Pops an event.
+    /// Pop an event.
     Pop,
-    /// Pops up to this number of events in one call.
+    /// Pop up to this number of events in one call.
     Drain(usize),
     /// Like `Drain`, but the iterator is forgotten instead of dropped.
     Forget(usize),
-    /// Links this number of slots in.
+    /// Link this number of slots into the ring.
     Grow(u32),
-    /// Reduces the ring to this size.
+    /// Reduce the ring to this number of slots.
     Shrink(u32),
-    /// Reduces the ring to this size with both halves.
+    /// Reduce the ring to this number of slots with both halves ([`Consumer::shrink_with`]).
     ShrinkWith(u32),
-    /// Lets the producer accept that the ring has become smaller.
+    /// Make the producer accept that the ring has become smaller.
     AcceptShrink,
-    /// Provisions room for this number of events.
+    /// Provision room for this number of events.
     Provision(u32),
-    /// Releases room for this number of events.
+    /// Release room for this number of events.
     Release(u32),
 }
 
@@ -85,7 +85,7 @@ impl OracleOp {
     }
 }
 
-/// A model of the queue without concurrency, links or shared memory; it knows the result of each
+/// A model of the queue without concurrency, links or shared memory; it computes the result of each
 /// operation.
 #[derive(Debug)]
 pub struct Oracle {
@@ -125,7 +125,7 @@ impl Oracle {
                 let mut drain = consumer.drain(max);
                 let taken: Vec<_> = drain.by_ref().collect();
                 std::mem::forget(drain);
-                // Fits into 32 bits: fewer events wait than the ring has slots.
+                // The cast does not truncate, because fewer events wait than the ring has slots.
                 self.held_back += taken.len() as u32;
                 let held_back = self.held_back;
                 assert_eq!(taken, self.drain(max));
@@ -200,7 +200,7 @@ impl Oracle {
         if slots < MIN_SLOTS {
             return Err(Error::SlotCount { slots, min: MIN_SLOTS, max: self.max_slots });
         }
-        // Fits into 32 bits: fewer events wait than the ring has slots.
+        // The cast does not truncate, because fewer events wait than the ring has slots.
         let waiting = self.waiting.len() as u32;
         if in_use || waiting > 0 {
             return Err(Error::InUse { needed: self.needed, waiting });

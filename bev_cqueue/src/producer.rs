@@ -51,8 +51,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Taken`] if the queue has or had a producer already. (A hostile peer can provoke
-    /// this, for the queue that it shares; create the half before the memory is shared.)
+    /// [`Error::Taken`] if the queue has or had a producer already. A hostile peer can provoke this
+    /// error for a queue that it shares, so create the half before the memory is shared.
     pub fn new(memory: M) -> Result<Self, Error> {
         let () = T::FITS;
         take_producer(&memory)?;
@@ -69,12 +69,12 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     /// Pushes an event. It is visible to the consumer when this returns.
     ///
-    /// Takes no lock and makes no system call; never waits for the consumer.
+    /// The call takes no lock, makes no system call and never waits for the consumer.
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] when every slot but the divider holds an event. [`PushError::Corrupt`]
-    /// when the consumer's words contradict themselves; it is permanent. In both cases the event
+    /// [`PushError::Full`] when every slot but the divider holds an event. [`PushError::Corrupt`],
+    /// which is permanent, when the consumer's words contradict themselves. In both cases the event
     /// was not pushed.
     ///
     /// # Examples
@@ -106,7 +106,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
     }
 
     /// Pushes `events` until there are no more or the ring is full, and returns the number pushed.
-    /// Each event becomes visible at once. Faster than single pushes.
+    /// Each event becomes visible at once. One call is faster than single pushes.
     ///
     /// When the ring is full, no more events are taken from the iterator: pass `events.by_ref()` to
     /// continue later.
@@ -162,15 +162,16 @@ impl<T: Event, M: Memory> Producer<T, M> {
     /// [`Corruption`] as in [`push`](Producer::push).
     pub fn free(&mut self) -> Result<u32, Corruption> {
         self.refresh()?;
-        // Less than the number of slots of the ring.
+        // The cast does not truncate, because the room is less than the number of slots of the
+        // ring.
         Ok(self.room as u32)
     }
 
     /// Accepts a smaller ring ([`Consumer::shrink`](crate::Consumer::shrink)).
     ///
-    /// To be called after the consumer's call has returned and before any event of a later
-    /// operation is pushed. The producer is notified and does not detect the change, so that a push
-    /// does no extra work for it.
+    /// Must be called after the consumer's call has returned and before any event of a later
+    /// operation is pushed. The producer is notified, instead of detecting the change, so that a
+    /// push needs no extra work.
     ///
     /// # Errors
     ///
@@ -200,15 +201,15 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     /// Returns the number of slots that the memory holds: the limit of the ring's growth.
     pub fn max_slots(&self) -> u32 {
-        // Fits: `check_slot_count` limits the slots of every memory.
+        // The cast does not truncate, because `check_slot_count` limits the slots of every memory.
         self.memory.slots().len() as u32
     }
 
     /// Sets a number for the consumer that is not an event, such as a counter. The caller must wake
     /// a consumer that waits for it.
     pub fn tell(&self, word: u64) {
-        // No other data depends on the order of this word, except for the wake-up: it is
-        // independent of the events, and only increases.
+        // Relaxed, because no other data depends on the order of this word except the wake-up: the
+        // word is independent of the events, and only increases.
         self.memory.header().producer.word.store(word, Relaxed);
     }
 
@@ -257,8 +258,8 @@ impl<T: Event, M: Memory> Producer<T, M> {
         self.check(consumed, slots, fewest).map_err(|corruption| self.set_corrupt(corruption))?;
         self.consumed = consumed;
         self.slots = slots;
-        // Does not underflow: before, at most `slots - 1` events waited; `consumed` has not
-        // decreased, and `slots` has decreased only if no event waits.
+        // The subtraction does not underflow: before, at most `slots - 1` events waited; `consumed`
+        // has not decreased, and `slots` has decreased only if no event waits.
         self.room = u64::from(slots - 1) - (self.position.produced - consumed);
         point!(RoomUpdated);
         Ok(())
@@ -290,7 +291,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
         PushError::Corrupt(self.set_corrupt(corruption))
     }
 
-    /// Records the corruption: every later push looks for room, and returns it.
+    /// Records the corruption, so that every later push, which checks for room, returns it.
     fn set_corrupt(&mut self, corruption: Corruption) -> Corruption {
         self.room = 0;
         self.corruption = Some(corruption);
@@ -317,18 +318,18 @@ impl<T, M> Drop for BatchPush<'_, T, M> {
 struct Position {
     /// The slot to fill next.
     ///
-    /// Read from the link of a slot right after that slot was filled and before it is published:
-    /// until then it cannot become the divider, whose link the consumer changes when it grows the
-    /// ring. (If it were read only when needed, the link of the last slot could meanwhile lead to
-    /// the new divider itself.)
+    /// The index is read from the link of a slot right after that slot was filled and before it is
+    /// published. Until then the slot cannot become the divider, whose link the consumer changes
+    /// when it grows the ring. (If the link of the last slot were read only when needed, it could
+    /// by then lead to the new divider itself.)
     fill: u32,
     /// The number of events pushed since the start.
     produced: u64,
 }
 
 impl Position {
-    /// Fills the slot at this position, which must be free, and returns the next position; `None`
-    /// if there is no such slot.
+    /// Fills the slot at this position, which must be free, and returns the next position. Returns
+    /// `None` if the memory has no such slot.
     ///
     /// The stores to a slot follow each other in the order of their addresses: processors drain
     /// stores in order and prefetch the lines of only a few, so a store to another line in between
@@ -337,8 +338,8 @@ impl Position {
     fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Position> {
         let index = self.fill as usize;
         let (slot, link) = (memory.slots().get(index)?, memory.links().get(index)?);
-        // Relaxed: the load that showed the slot to be free (bevq.get, bevq.grow) ordered its link
-        // before, too. An invalid link is found when it is followed.
+        // Relaxed, because the load that showed the slot to be free (bevq.get, bevq.grow) also
+        // ordered its link. An invalid link is detected when it is followed.
         let next = Position { fill: link.0.load(Relaxed), produced: self.produced + 1 };
         point!(LinkRead);
         slot.payload.write(event);

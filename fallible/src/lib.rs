@@ -88,7 +88,7 @@ impl<T> TryArc<T> {
     }
 
     /// Allocates a value with one reference; aborts the process if there is no memory. For
-    /// allocations that no client of a server can trigger.
+    /// allocations that clients of a server cannot trigger.
     #[must_use]
     pub fn new(value: T) -> TryArc<T> {
         let no_memory = |NoMemory| std::alloc::handle_alloc_error(Layout::new::<Block<T>>());
@@ -98,7 +98,7 @@ impl<T> TryArc<T> {
     /// Returns a weak reference to the value.
     #[must_use]
     pub fn downgrade(this: &TryArc<T>) -> WeakArc<T> {
-        // Relaxed, as for a strong reference: no other access depends on the count.
+        // Relaxed, as for a strong reference, because no other access depends on the count.
         if this.block().weak.fetch_add(1, Relaxed) > REFERENCES_MAX {
             std::process::abort();
         }
@@ -111,7 +111,7 @@ impl<T> TryArc<T> {
     /// # Errors
     /// The reference itself, if there is another strong one.
     pub fn try_unwrap(this: TryArc<T>) -> Result<T, TryArc<T>> {
-        // As in `Arc`: the fence makes the accesses through dropped references visible.
+        // As in `Arc`, the fence makes the accesses through dropped references visible.
         if this.block().strong.compare_exchange(1, 0, Relaxed, Relaxed).is_err() {
             return Err(this);
         }
@@ -120,7 +120,7 @@ impl<T> TryArc<T> {
         std::mem::forget(this);
         // SAFETY: it was the last strong reference, so nothing else reads the value or drops it.
         let value = unsafe { ptr::read(&raw const (*block.as_ptr()).value) };
-        // Releases the strong references' share of the block.
+        // Releases the share of the block that belongs to the strong references.
         drop(WeakArc { block, _owns: PhantomData });
         Ok(value)
     }
@@ -188,8 +188,8 @@ impl<T: ?Sized> TryArc<T> {
     /// Turns a block back into a reference.
     ///
     /// # Safety
-    /// The block came from [`TryArc::into_block`] and is used once. Its type is the original one,
-    /// or one to which the compiler has coerced it.
+    /// The block must come from [`TryArc::into_block`] and be used once. Its type is the original
+    /// one, or one to which the compiler has coerced it.
     #[doc(hidden)]
     #[must_use]
     pub unsafe fn from_block(block: *mut Block<T>) -> TryArc<T> {
@@ -198,8 +198,8 @@ impl<T: ?Sized> TryArc<T> {
     }
 }
 
-/// Turns a [`TryArc`] of a value into one of a trait object, as `Arc` does by itself: `unsize!(arc
-/// => dyn Trait)`.
+/// Turns a [`TryArc`] of a value into one of a trait object: `unsize!(arc => dyn Trait)`. For an
+/// `Arc` the compiler does so itself.
 #[macro_export]
 macro_rules! unsize {
     ($arc:expr => $object:ty) => {{
@@ -220,7 +220,7 @@ impl<T: ?Sized> Deref for TryArc<T> {
 
 impl<T: ?Sized> Clone for TryArc<T> {
     fn clone(&self) -> TryArc<T> {
-        // Relaxed: the existing reference already orders all accesses to the value.
+        // Relaxed, because the existing reference already orders all accesses to the value.
         if self.block().strong.fetch_add(1, Relaxed) > REFERENCES_MAX {
             std::process::abort();
         }
@@ -248,8 +248,8 @@ impl<T: ?Sized> Drop for TryArc<T> {
 /// Drops one reference to a block, and frees the block with the last one.
 ///
 /// # Safety
-/// The reference is not used again. The block was allocated with this layout; if this is the last
-/// reference, the value has been dropped.
+/// The reference must not be used again, and the block must have been allocated with this layout.
+/// If this is the last reference, the value must have been dropped.
 unsafe fn release_block(block: NonNull<Block<()>>, layout: Layout) {
     // SAFETY: the counts come first in each block, which this reference still keeps.
     let weak = unsafe { &(*block.as_ptr()).weak };
@@ -277,7 +277,7 @@ impl<T> WeakArc<T> {
     #[must_use]
     pub fn upgrade(&self) -> Option<TryArc<T>> {
         let more = |count: usize| (count > 0 && count <= REFERENCES_MAX).then(|| count + 1);
-        // As in `Arc`: Acquire makes the value visible as it was when it was shared.
+        // As in `Arc`, the ordering Acquire makes the value visible as it was when it was shared.
         self.strong().fetch_update(Acquire, Relaxed, more).ok()?;
         Some(TryArc { block: self.block, _owns: PhantomData })
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 
-/// Counts its drops.
+/// A value that counts its drops.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Drop for Counted<'_> {

@@ -1,4 +1,4 @@
-//! The lock of programs, in a build for tests that records where it was taken.
+//! The lock of programs in a build for tests: it records where it was taken.
 
 use core::cell::RefCell;
 use core::panic::Location;
@@ -21,14 +21,14 @@ impl<T> Mutex<T> {
         Mutex(parking_lot::Mutex::new(value))
     }
 
-    /// Acquires the lock; blocks until it is free.
+    /// Acquires the lock; blocks until the lock is free.
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         record(Location::caller());
         self.0.lock()
     }
 
-    /// Acquires the lock if it is free.
+    /// Acquires the lock and returns its guard; `None` if the lock is not free.
     #[track_caller]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let location = Location::caller();
@@ -42,7 +42,7 @@ impl<T> Mutex<T> {
 }
 
 fn record(location: &'static Location<'static>) {
-    // While the thread exits, its thread-local is gone and nothing is counted.
+    // While the thread exits, its thread-local variable is gone, and nothing is counted.
     let _ = LOCK_SITES.try_with(|taken| {
         if let Some(taken) = &mut *taken.borrow_mut() {
             taken.push(location);

@@ -1,4 +1,4 @@
-//! The types that models use: loom sees each access.
+//! The types that models use: loom tracks each access to them.
 
 use std::sync::PoisonError;
 
@@ -18,12 +18,12 @@ impl<T> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
 
-    /// Acquires the lock; blocks until it is free.
+    /// Acquires the lock; blocks until the lock is free.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Acquires the lock if it is free.
+    /// Acquires the lock and returns its guard; `None` if the lock is not free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
     }
@@ -34,8 +34,8 @@ impl<T> Mutex<T> {
     }
 }
 
-/// The standard library's `OnceLock` as loom must see it: a flag that says whether it is set,
-/// stored with release and loaded with acquire.
+/// The standard library's `OnceLock` in a form that loom can track: the flag that the value is set
+/// is stored with release and loaded with acquire.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     is_set: AtomicBool,

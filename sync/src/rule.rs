@@ -6,11 +6,11 @@ use crate::{Ordering, fence};
 /// out, the order of two steps, or the steps that one hold of a lock covers. It is a constant with
 /// a comment that begins with `SYNC` and its name. Every place that the rule governs names the
 /// constant: orderings by the methods here, steps by [`rule!`](crate::rule!). A model breaks each
-/// rule, to show that it would notice (`broken`, `weakened`).
+/// rule, to show that the model detects a violation (`broken`, `weakened`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(&'static str);
 
-/// An end of a rule about memory orderings.
+/// One end of a rule about memory orderings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The side that publishes.
@@ -40,8 +40,8 @@ impl Rule {
         if self.holds_at(End::Load) { Ordering::Acquire } else { Ordering::Relaxed }
     }
 
-    /// Returns the ordering of a read-modify-write that both observes and publishes: each one sees
-    /// everything that earlier ones published.
+    /// Returns the ordering of a read-modify-write that both observes and publishes: each such
+    /// operation sees everything that earlier ones published.
     #[inline]
     #[must_use]
     pub fn chain(self) -> Ordering {

@@ -8,18 +8,18 @@ use core::mem::MaybeUninit;
 use core::ops::{Index, IndexMut};
 use core::panic::RefUnwindSafe;
 
-/// Slots of the first chunk. Each further chunk doubles the table, up to [`CHUNK_MAX`] slots a
-/// chunk.
+/// Number of slots in the first chunk. Each further chunk doubles the table, until chunks have
+/// [`CHUNK_MAX`] slots.
 const CHUNK_MIN: usize = 8;
 
-/// Slots of a chunk in a large table: growth costs one allocation of this size, however large the
-/// table is.
+/// Number of slots in a chunk of a large table: growth costs one allocation of this size, whatever
+/// the size of the table.
 const CHUNK_MAX: usize = 256;
 
 /// The number of chunks with fewer than [`CHUNK_MAX`] slots.
 const SMALL_CHUNKS: usize = (CHUNK_MAX / CHUNK_MIN).ilog2() as usize + 1;
 
-/// No index: the end of the list of free slots.
+/// The null index, which ends the list of free slots.
 const NONE: u32 = u32::MAX;
 
 /// Names an object of [`Slots`] by index and generation.
@@ -47,7 +47,7 @@ impl SlotKey {
     pub const fn from_bits(bits: u64, index_bits: u32) -> SlotKey {
         let generation = bits >> index_bits;
         let index = (bits & low_bits(index_bits)) as u32;
-        // A generation has at most 32 bits.
+        // A generation has at most 32 bits, so a larger number names no object.
         SlotKey { index, generation: if generation > u32::MAX as u64 { 0 } else { generation as u32 } }
     }
 }
@@ -59,7 +59,7 @@ const fn low_bits(count: u32) -> u64 {
 /// Places the memory of tables, for example on a NUMA node, by running the work that allocates and
 /// touches the memory.
 pub trait PlaceMemory: Send + Sync + RefUnwindSafe {
-    /// Runs `work`, once.
+    /// Runs `work` once, so that memory which it touches first is placed.
     fn place(&self, work: &mut dyn FnMut());
 }
 
@@ -82,7 +82,7 @@ impl Room {
         made.unwrap_or_else(|| unreachable!("the work is run once"))
     }
 
-    /// Touches placed memory: the system allocates its pages on first touch.
+    /// Touches new memory if it is to be placed: the system allocates pages on first touch.
     fn touch<T>(&self, memory: &mut [MaybeUninit<T>]) {
         if self.0.is_some() {
             memory.fill_with(MaybeUninit::zeroed);
@@ -100,7 +100,7 @@ impl fmt::Debug for Room {
 ///
 /// An object stays in its slot until it is removed. Free slots are reused, the one freed last
 /// first, under the next generation. So the key of a removed object is recognised as stale, until
-/// its slot has been reused once per generation.
+/// its slot has been reused for every generation.
 ///
 /// Memory is allocated in chunks and never returned; objects do not move when the table grows. An
 /// operation that does not grow the table allocates nothing.
@@ -111,7 +111,8 @@ pub struct Slots<T, A = ()> {
     chunks: Vec<Vec<Slot<T, A>>>,
     /// The first slot of the list of free slots.
     free: u32,
-    /// Slots that have been used at least once; the chunks hold this number of slots.
+    /// Number of slots that have been used at least once; the chunks have at least this number of
+    /// slots.
     used: u32,
     live: usize,
     limit: usize,
@@ -201,7 +202,7 @@ impl<T, A> Slots<T, A> {
     /// allocates nothing.
     ///
     /// # Errors
-    /// The allocation failed.
+    /// The error of the failed allocation.
     pub fn reserve(&mut self, more: usize) -> Result<(), TryReserveError> {
         let wanted = self.live.saturating_add(more).min(self.limit);
         while first_of(self.chunks.len()) < wanted {
@@ -267,14 +268,14 @@ impl<T, A> Slots<T, A> {
         }
     }
 
-    /// Returns the object, or `None` if it was removed.
+    /// Returns the object with this key, or `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get(&self, key: SlotKey) -> Option<&T> {
         self.slot(key.index).filter(|slot| slot.generation == key.generation)?.value.as_ref()
     }
 
-    /// Returns the object, or `None` if it was removed.
+    /// Returns the object with this key, mutable, or `None` if it was removed.
     #[inline]
     #[must_use]
     pub fn get_mut(&mut self, key: SlotKey) -> Option<&mut T> {
@@ -306,15 +307,15 @@ impl<T, A> Slots<T, A> {
         self.slot(index)?.value.as_ref()
     }
 
-    /// Returns the object at this index, if there is one.
+    /// Returns the object at this index, mutable, if there is one.
     #[inline]
     #[must_use]
     pub fn at_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slot_mut(index)?.value.as_mut()
     }
 
-    /// Returns the key of the object at this index, or of the next object there. Generation 0 if
-    /// the slot has never been used.
+    /// Returns the key of the object at this index, or of the next object there. The generation is
+    /// 0 if the slot has never been used.
     #[must_use]
     pub fn key(&self, index: u32) -> SlotKey {
         SlotKey { index, generation: self.slot(index).map_or(0, |slot| slot.generation) }
@@ -459,7 +460,7 @@ mod tests {
     const LIMIT: usize = 600;
 
     proptest! {
-        /// Compares with a plain map: no key names two objects.
+        /// The table agrees with a map, and no key ever names two objects.
         // Covers: S-107, MT-233
         #[test]
         fn a_key_finds_its_object_and_no_other(steps in prop::collection::vec(step(), 1..1500)) {
@@ -546,7 +547,7 @@ mod tests {
         let mut slots = Slots::<u64>::new(LIMIT).within(&Room::placed(place.clone()));
         while let Some(key) = slots.insert(1) {
             assert_eq!(place.0.load(Relaxed), slots.chunks.len());
-            // Each removed slot is free exactly once: the table still fills up.
+            // Each removed slot is in the free list exactly once, so the table still fills up.
             if key.generation == 1 && key.index % 3 == 0 {
                 slots.remove(key);
             }

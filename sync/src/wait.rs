@@ -126,7 +126,8 @@ pub const SLEEP: Rule = Rule::new("sync.sleep");
 /// The value of the word while a thread sleeps or is about to.
 const SLEEPING: u32 = 1;
 
-/// The word by which a sleeper announces that it sleeps or is about to. Zero: the sleeper is awake.
+/// The word by which a sleeper announces that it sleeps or is about to. It is zero while the
+/// sleeper is awake.
 ///
 /// The word orders no other data: the data that the sleeper waits for needs an ordering independent
 /// of it, or reaches the sleeper with the signal.
@@ -148,9 +149,9 @@ impl SleepWord {
         }
     }
 
-    /// Announces that the sleeper is about to sleep. A full barrier: reads after it return data at
-    /// least as new as what a waker wrote before it saw the announcement. The caller must then
-    /// check once more for work.
+    /// Announces that the sleeper is about to sleep. This is a full barrier: later reads return
+    /// data at least as new as what a waker wrote before it read the word without seeing the
+    /// announcement. The caller must then check once more for work.
     pub fn announce(&self) {
         self.sleeping.store(SLEEPING, Ordering::Relaxed);
         // SYNC sync.sleep: with SleepWord::claim.
@@ -166,9 +167,9 @@ impl SleepWord {
     /// Clears the announcement of sleep after a waker has published data, and returns whether this
     /// waker must signal.
     ///
-    /// A waker that comes too late to claim the announcement stores nothing, and so cannot clear a
-    /// later one that it has not read. (A swap would be as correct on every processor; but under
-    /// loom the next waker could read the value that the swap stored where it must read the next
+    /// A waker that is too late to claim the announcement stores nothing, and so cannot clear a
+    /// later announcement that it has not read. (A swap would be correct on every processor too,
+    /// but under loom the next waker could read the value stored by the swap instead of the next
     /// announcement.)
     #[inline]
     pub fn claim(&self) -> bool {
@@ -179,7 +180,7 @@ impl SleepWord {
         seen != 0 && take()
     }
 
-    /// Writes any value, as a hostile process that shares the word may: for tests.
+    /// Writes any value, as a hostile process that shares the word may do. For tests.
     pub fn scribble(&self, value: u32) {
         self.sleeping.store(value, Ordering::Relaxed);
     }

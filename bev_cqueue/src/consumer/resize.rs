@@ -12,8 +12,8 @@ use crate::rules::GROW;
 use nlx_sync::{AtomicU32, point};
 
 impl<T: Event, M: Memory> Consumer<T, M> {
-    /// Links `more` slots in, first those that [`shrink`](Consumer::shrink) has cut off. The
-    /// producer sees all of them at once; waiting events keep their order.
+    /// Links `more` slots into the ring, first those that [`shrink`](Consumer::shrink) has cut off.
+    /// The producer sees all of them at once; waiting events keep their order.
     ///
     /// The new slots go behind the divider, and the last of them becomes the divider: the old
     /// divider and the others are then the last free slots. Only the link of a slot that the
@@ -58,7 +58,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     /// [`Producer::accept_shrink`](crate::Producer::accept_shrink). Since nothing is provisioned,
     /// no operation is under way, so the caller that submits the next operation can notify it. A
     /// producer that was not notified may fill more slots than there are, and reports
-    /// [`Corruption::Shrunk`] when it looks for room.
+    /// [`Corruption::Shrunk`] when it checks for room.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     }
 
     /// Reduces the ring although operations are under way, for a caller that can lock this queue's
-    /// producer: `hold` locks it, and it is notified and unlocked after a few stores, however large
-    /// the ring is. Provisioned room remains.
+    /// producer: `hold` locks the producer, which is notified and unlocked after a few stores,
+    /// whatever the size of the ring. Provisioned room remains.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
 
     /// Removes a slot from `spare` and returns it.
     fn fetch(&self, spare: &mut Spare) -> Result<u32, Corruption> {
-        // A number that no later event has: `MAX_SLOTS`.
+        // The stamp has a number that no later event has; see `MAX_SLOTS`.
         let old = Stamp::new(self.taken, 0).bits();
         let index = if spare.count == 0 {
             spare.fresh += 1;
@@ -231,11 +231,11 @@ struct Cut {
 /// The slots of the memory that are outside of the ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spare {
-    /// The first of the slots that were in the ring earlier; each one's link leads to the next.
+    /// The first of the slots that were in the ring earlier. The link of each leads to the next.
     first: u32,
-    /// The number of these slots.
+    /// The number of slots that were in the ring earlier.
     count: u32,
-    /// The first slot that has never been in the ring; the following ones have not either.
+    /// The first slot that has never been in the ring; nor have those after it.
     fresh: u32,
 }
 

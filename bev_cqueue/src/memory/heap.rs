@@ -48,7 +48,7 @@ pub struct Heap(Parts);
 impl Heap {
     /// Creates memory for a ring that can grow to `max_slots` slots.
     ///
-    /// Forked children do not inherit it, and must not use either half.
+    /// Forked children do not inherit the memory, and must not use either half.
     ///
     /// Slots that have not been linked in yet take only address space; the system provides their
     /// pages on first use, small ones whatever its setting for huge pages is, and gets them back
@@ -66,8 +66,8 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Creates the memory in a mapping of the caller, who decides where memory lies. The mapping is
-    /// private and zeroed, and has at least [`Heap::bytes`] bytes.
+    /// Creates the memory in a mapping of the caller, which can place it, for instance on a NUMA
+    /// node. The mapping is private and zeroed, and has at least [`Heap::bytes`] bytes.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use nlx_fallible::{NoMemory, TryArc, try_box};
 use crate::layout::{Header, Link, Slot};
 
 /// Ranges returned to the system begin and end at multiples of this: the largest page of any
-/// machine that Linux runs on, and large enough to be worth a system call.
+/// machine that Linux runs on, and large enough to justify a system call.
 const DISCARD_BYTES: usize = 64 << 10;
 
 /// A queue's memory as a mapping: the system provides pages on first use. A clone is another handle
@@ -23,26 +23,26 @@ pub(super) struct Mapping {
     header: NonNull<Header>,
     links: NonNull<[Link]>,
     slots: NonNull<[Slot]>,
-    /// Keeps the parts mapped.
+    /// The mapping, kept so that the parts stay mapped.
     map: TryArc<Map>,
 }
 
-/// The function that unmaps queues; without it, the thread that drops the last handle does.
+/// The function that unmaps queues; if it is not set, the thread that drops the last handle unmaps
+/// the queue.
 static UNMAPPER: OnceLock<fn(Box<dyn Send>)> = OnceLock::new();
 
 /// Makes this process pass the mapping of a queue to `unmapper` when its last handle is dropped;
-/// dropping the argument unmaps it, which takes a millisecond for a queue of some MiB. For
-/// processes with threads that must not be delayed. Only the first call in the process has an
-/// effect.
+/// dropping the argument unmaps the queue, which takes a millisecond for some MiB. For processes
+/// with threads that must not be delayed. Only the first call in the process has an effect.
 pub fn unmap_by(unmapper: fn(Box<dyn Send>)) {
     let _ = UNMAPPER.set(unmapper);
 }
 
-/// A mapping that forked children do not inherit: they would have a queue whose other half is in
+/// A mapping that forked children do not inherit, as the other half of their queue would be in
 /// another process.
 #[derive(Debug)]
 struct Map {
-    /// Boxed from the start, so that dropping the last handle allocates nothing.
+    /// The mapping, in a box from the start, so that dropping the last handle allocates nothing.
     map: ManuallyDrop<Box<MmapRaw>>,
     /// The process that made the mapping.
     process: u32,
@@ -50,7 +50,7 @@ struct Map {
 
 impl Map {
     fn new(map: MmapRaw) -> Result<Self, NoMemory> {
-        // On failure ignored: children then inherit pages that they do not use.
+        // A failure is ignored: children then inherit pages that they do not use.
         let _ = map.advise(Advice::DontFork);
         Ok(Map { map: ManuallyDrop::new(try_box(map)?), process: std::process::id() })
     }
@@ -58,7 +58,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // In a child another mapping may have taken the place of the queue.
+        // In a forked child another mapping may have the addresses of the queue.
         if std::process::id() == self.process {
             // SAFETY: `map` is taken out here only.
             let map = unsafe { ManuallyDrop::take(&mut self.map) };
@@ -122,8 +122,8 @@ impl Mapping {
         (self.header.as_ptr().cast_const().cast(), Offsets::of(self.slots.len()).end)
     }
 
-    /// Returns the pages that hold only these slots to the system, by `advice`: one after which the
-    /// pages read as zeros.
+    /// Returns the pages that hold only these slots to the system. `advice` must be one after which
+    /// the pages read as zeros.
     pub(super) fn discard(&self, slots: Range<u32>, advice: UncheckedAdvice) {
         let start = Offsets::of(self.slots.len()).slots;
         let at = |index: u32| start + self.slots.len().min(index as usize) * size_of::<Slot>();
@@ -133,13 +133,14 @@ impl Mapping {
             // provides them again when they are written; a slot consists of atomics, for which
             // every value is valid, even if another thread reads them at the same time.
             let discarded = unsafe { self.map.map.unchecked_advise_range(advice, pages.start, pages.len()) };
-            // On failure ignored: the pages remain.
+            // A failure is ignored: the pages then remain.
             drop(discarded);
         }
     }
 }
 
-/// Returns the part of these bytes that can be returned to the system, if there is one.
+/// Returns the part of these bytes that is made of whole units of [`DISCARD_BYTES`], which can be
+/// returned to the system.
 fn whole_pages(bytes: Range<usize>) -> Option<Range<usize>> {
     let pages = bytes.start.next_multiple_of(DISCARD_BYTES)..bytes.end / DISCARD_BYTES * DISCARD_BYTES;
     (!pages.is_empty()).then_some(pages)
@@ -153,7 +154,8 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// Does not overflow: `check_slot_count` has limited `slots`.
+    /// Computes the offsets. The sums do not overflow, because `check_slot_count` has limited
+    /// `slots`.
     pub(super) const fn of(slots: usize) -> Self {
         let links = size_of::<Header>();
         let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
@@ -161,7 +163,7 @@ impl Offsets {
     }
 }
 
-/// MT-220: the offsets that both processes use.
+/// MT-220: assertions on the offsets, which both processes must share.
 mod assertions {
     use static_assertions::{const_assert, const_assert_eq};
 

@@ -21,18 +21,18 @@ const NAME: &CStr = c"nlx-bev-cqueue";
 
 /// Memory shared with another process: a sealed memfd, mapped.
 ///
-/// The size is fixed and sealed. The process that attaches it seals it against further writers, too
-/// (`F_SEAL_FUTURE_WRITE`): from then on no process can remove pages that another one uses, nor map
-/// it again for writing. Slots that were never linked in take no memory.
-/// [Shrinking](crate::Consumer::shrink) returns the pages of removed slots only before it is
-/// attached: the seal forbids that, too. A clone is another handle to the same mapping, which
-/// forked children do not inherit.
+/// The size is fixed and sealed. The process that attaches the memory also seals it against further
+/// writers (`F_SEAL_FUTURE_WRITE`): from then on no process can remove pages that another one uses,
+/// nor map it again for writing. Slots that were never linked in take no memory.
+/// [Shrinking](crate::Consumer::shrink) returns the pages of removed slots only before the memory
+/// is attached, because the seal forbids that too. A clone is another handle to the same mapping,
+/// which forked children do not inherit.
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Mapping);
 
 impl SharedMemory {
-    /// Creates memory for a ring that can grow to `max_slots` slots. Returns also the descriptor by
-    /// which another process [attaches](SharedMemory::attach) it.
+    /// Creates memory for a ring that can grow to `max_slots` slots. Also returns the descriptor by
+    /// which another process [attaches](SharedMemory::attach) the memory.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl SharedMemory {
     pub fn create(max_slots: u32) -> Result<(Self, OwnedFd), Error> {
         let slots = check_slot_count(max_slots)?;
         let fd = new_memfd().map_err(Error::system("memfd_create"))?;
-        // At most 132 MiB: `check_slot_count`.
+        // The cast does not truncate: the size is at most 132 MiB (`check_slot_count`).
         ftruncate(&fd, Offsets::of(slots).end as i64).map_err(Error::system("ftruncate"))?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SIZE)).map_err(Error::system("fcntl"))?;
         let memory = Self::map(&fd, slots)?;
@@ -59,8 +59,8 @@ impl SharedMemory {
         Ok(Offsets::of(check_slot_count(max_slots)?).end)
     }
 
-    /// Maps memory that another process made and whose descriptor it passed to this one, and seals
-    /// it: it can be attached once.
+    /// Maps memory that another process made and whose descriptor it passed to this one. The memory
+    /// is sealed in the course, so it can be attached only once.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl SharedMemory {
     pub(crate) fn map_all(fd: &OwnedFd) -> Result<Self, Error> {
         check_seals(fd)?;
         let bytes = fstat(fd).map_err(Error::system("fstat"))?.st_size;
-        // The size seals were checked: the size cannot change.
+        // The size cannot change, because its seals were checked.
         let smallest = Offsets::of(crate::MIN_SLOTS as usize).end;
         if bytes < smallest as i64 {
             return Err(Error::Size { bytes, expected: smallest });
@@ -92,7 +92,7 @@ impl SharedMemory {
     }
 
     /// Returns the address of this process's mapping and its size in bytes; the mapping begins at a
-    /// page boundary. For a process that must survive that another process removes pages of it: the
+    /// page boundary. For a process that must survive the removal of pages by another process: the
     /// queue tolerates that pages become zeros at any moment, and then loses events or reports
     /// corruption.
     pub fn bytes(&self) -> (*const u8, usize) {
@@ -139,7 +139,8 @@ impl Memory for SharedMemory {
 
     #[cold]
     fn discard(&self, slots: Range<u32>) {
-        // Punches a hole into the file: the pages vanish for all processes that map it.
+        // The advice punches a hole into the file, so that the pages vanish for all processes that
+        // map it.
         self.0.discard(slots, UncheckedAdvice::Remove);
     }
 }
@@ -157,14 +158,14 @@ fn new_memfd() -> Result<OwnedFd, Errno> {
 /// The seals that fix the size.
 const SIZE: SealFlag = SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW);
 
-/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix lacks: existing mappings remain writable,
-/// everything else is not.
+/// `F_SEAL_FUTURE_WRITE`, since Linux 5.1, which nix lacks: existing mappings remain writable, but
+/// no other access can write.
 const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 fn check_seals(fd: &OwnedFd) -> Result<(), Error> {
     let bits = fcntl(fd.as_fd(), FcntlArg::F_GET_SEALS).map_err(Error::system("fcntl"))?;
     let seals = SealFlag::from_bits_retain(bits);
-    // Memory sealed against writing cannot be mapped as below; `mmap` returns the error.
+    // Memory sealed against writing cannot be mapped as below; then `mmap` returns the error.
     if seals.contains(SIZE) {
         Ok(())
     } else {

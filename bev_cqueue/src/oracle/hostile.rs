@@ -37,14 +37,14 @@ impl Guarded {
         (0..).zip(all[..GUARD].iter().chain(&all[all.len() - GUARD..]))
     }
 
-    /// Panics if anything outside of the queue was written.
+    /// Panics if a guard slot was written.
     pub fn check(&self) {
         for (index, slot) in self.guards() {
             assert_eq!((slot.payload.read(), slot.stamp.load(Relaxed)), (sample(index), mix(index)));
         }
     }
 
-    /// Overwrites a word that the peer can reach with `value`: mostly counters, which have the
+    /// Overwrites a word that the peer can reach with `value`: mostly a counter, which has the
     /// greatest effect.
     pub fn scribble(&self, place: usize, value: u64) {
         let line = &self.header().consumer;
@@ -87,7 +87,7 @@ impl Victim {
     ///
     /// # Errors
     ///
-    /// [`Error::Taken`] if it has one already.
+    /// [`Error::Taken`] if the queue has a producer already.
     pub fn new(memory: Guarded) -> Result<Self, Error> {
         Ok(Victim { producer: Producer::new(memory)?, verdict: None })
     }
@@ -109,7 +109,7 @@ impl Victim {
         }
     }
 
-    /// Returns the corruption found, if any.
+    /// Returns the corruption that the producer has found, if any.
     pub fn verdict(&self) -> Option<Corruption> {
         self.verdict
     }

@@ -1,5 +1,5 @@
-//! An event costs no system call while its consumer is awake. The kernel checks this: the other
-//! process installs a seccomp filter that kills it at the first system call.
+//! Tests that an event costs no system call while its consumer is awake. The kernel checks this:
+//! the other process installs a seccomp filter that kills it at the first system call.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -15,7 +15,7 @@ const EVENTS: u64 = 20_000;
 
 /// Makes any further system call except `exit_group` kill this thread, and with it the process.
 fn give_up_system_calls() {
-    /// The offset of the call's number in the filter's data.
+    /// The offset of the system call's number in the filter's data.
     const NUMBER_AT: u32 = 0;
     let step = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut filter = [
@@ -73,7 +73,7 @@ fn an_event_costs_its_consumer_no_system_call() {
     assert!(ended.success(), "{ended}");
 }
 
-/// The filter works: where the consumer sleeps, the producer's call kills it.
+/// The filter works: where the consumer sleeps, the producer's system call kills the producer.
 #[test]
 fn the_system_notices_a_call() {
     let (mut other, memory, board) = Other::start_with("calls::produce_for_a_sleeper", "");
@@ -82,7 +82,7 @@ fn the_system_notices_a_call() {
     assert_eq!(other.finish().signal(), Some(Signal::SIGSYS as i32));
 }
 
-// The code of the other process.
+// The code that runs in the other process.
 
 struct Pushing {
     producer: Producer<Sample, SharedMemory>,
@@ -121,7 +121,7 @@ fn produce_for_a_sleeper() {
     }
     give_up_system_calls();
     Source::default().step(OracleOp::Push, &mut producer);
-    // Does not return.
+    // The system call kills this process, so that it does not return.
     waker.wake().unwrap();
     exit()
 }
@@ -138,7 +138,7 @@ fn consume() {
     while sequence.seen < EVENTS {
         sequence.step(OracleOp::Drain(64), &mut consumer);
         if !consumer.is_empty() {
-            // Announced and withdrawn at once, as an event is present.
+            // The sleep is announced and withdrawn at once, because an event is present.
             sleeper.sleep(None, || true).unwrap();
         }
     }

@@ -20,8 +20,8 @@ fn pushing() -> impl Strategy<Value = OracleOp> {
 }
 
 proptest! {
-    /// However the words change between two pushes, a push ends, stays within the queue, and a
-    /// corruption is permanent.
+    /// However the words change between two pushes, each push ends and stays within the queue, and
+    /// a corruption is permanent.
     // Covers: MT-219
     #[test]
     fn a_producer_survives_any_words(
@@ -39,7 +39,8 @@ proptest! {
         memory.check();
     }
 
-    /// A consumer that finds impossible stamps ends too, and its counts stay within bounds.
+    /// A consumer that finds impossible stamps still ends each call, and its counts stay within
+    /// bounds.
     #[test]
     fn a_consumer_survives_any_stamps(
         max_slots in MIN_SLOTS as usize..20,
@@ -76,7 +77,7 @@ fn a_producer_survives_a_peer_that_scribbles_all_the_time() {
                 let mut dice = mix(round);
                 while !stop.load(Relaxed) {
                     dice = mix(dice);
-                    // Mostly plausible values, so that the producer gets far.
+                    // The values are mostly plausible, so that the producer gets far.
                     memory.scribble((dice >> 32) as usize, dice % (1 << (dice >> 58)));
                 }
             }

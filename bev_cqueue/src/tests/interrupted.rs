@@ -1,4 +1,5 @@
-//! MT-230: signals that interrupt system calls end no sleep, and do not move its deadline.
+//! MT-230: tests that signals which interrupt system calls end no sleep, and do not move its
+//! deadline.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -35,15 +36,15 @@ fn count_signals() {
     unsafe { sigaction(Signal::SIGUSR1, &action) }.unwrap();
 }
 
-/// Waits until the thread sleeps in the kernel, having announced it in `memory`. Returns false if
-/// it has ended.
+/// Waits until the thread sleeps in the kernel after it has announced sleep in `memory`. Returns
+/// `false` if the thread has ended.
 fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
     while !thread.is_finished() {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
-        // The state follows the name, which is in parentheses.
+        // In the file, the state follows the name, which is in parentheses.
         let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
         let announced = |line: Line| asleep && memory.header().word(line).is_announced();
-        // One of the two words is used with the bell.
+        // Either of the two words may be used with the bell.
         if announced(Line::Thread) || announced(Line::Loop) {
             return true;
         }
@@ -91,7 +92,7 @@ fn a_signal_does_not_end_sleep() {
             interrupt(&thread);
         }
         assert!(sleeps(&thread, tid, &memory));
-        // During its check once a second the thread is awake, and a wake has no effect.
+        // During its check once a second the thread is awake, and a wake-up has no effect.
         while !waker.wake().unwrap() {
             std::thread::yield_now();
         }
@@ -107,7 +108,7 @@ fn a_signal_does_not_move_the_deadline() {
     for bells in 0..BELLS.len() {
         let memory = Heap::new(8).unwrap();
         let before = HANDLED.load(Relaxed);
-        // On a busy machine a deadline may pass before the thread is seen asleep.
+        // On a busy machine the deadline may pass before the thread is found asleep.
         while HANDLED.load(Relaxed) == before {
             let deadline = Instant::now() + Duration::from_millis(50);
             let (thread, tid, _waker) = sleeping_thread(bells, &memory, Some(deadline));

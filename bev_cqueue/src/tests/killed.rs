@@ -1,5 +1,5 @@
-//! S-2: either side is killed or stopped at each named point; the other continues and finds no
-//! corruption.
+//! S-2: tests in which either side is killed or stopped at each named point; the other side
+//! continues and finds no corruption.
 //!
 //! The consumer provisions, submits and takes, grows and shrinks its ring, and sleeps when there is
 //! no event. The producer pushes what was submitted and wakes the consumer. One of them runs in
@@ -18,16 +18,17 @@ use crate::tests::other::{Board, MAX_SLOTS, Other, Word, inherited, words};
 use crate::tests::points::{Half, Point, Trap};
 use crate::{Consumer, Corruption, MIN_SLOTS, PopError, Producer, PushError, QueueWord, SharedMemory};
 
-/// The visits to a point at which the other process ends: the first, and one in full operation.
+/// The visits to a point at which the other process ends: the first one, and one in full operation.
 const VISITS: [u32; 2] = [1, 6];
 
-/// A process that has not reached its point by then never will: the point is missing in the code.
+/// Time limit for reaching a point. A process that has not reached its point by then never will:
+/// the point is missing in the code.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// Events that pass after a stopped process continues.
+/// Number of events that pass after a stopped process continues.
 const AFTERWARDS: u64 = 500;
 
-/// The producer's side.
+/// The producer's side of the test.
 struct Server {
     producer: Producer<Sample, SharedMemory>,
     waker: Waker<QueueWord<SharedMemory>>,
@@ -63,7 +64,7 @@ impl Server {
         self.waker.wake().unwrap();
     }
 
-    /// Gives the consumer some time to announce sleep; it may not do so.
+    /// Gives the consumer some time to announce sleep, which it may use or not.
     fn let_it_fall_asleep(&self) {
         let word = QueueWord::consumer(self.producer.memory().clone());
         let backoff = Backoff::new();
@@ -77,7 +78,7 @@ impl Server {
     }
 }
 
-/// The consumer's side.
+/// The consumer's side of the test.
 struct Client {
     consumer: Consumer<Sample, SharedMemory>,
     sleeper: Sleeper<QueueWord<SharedMemory>>,
@@ -93,8 +94,8 @@ impl Client {
         Client { consumer, sleeper, sequence: Sequence::default(), board, rounds: 0 }
     }
 
-    /// Submits an operation, takes its events, and changes the size of the ring. Returns false if
-    /// `is_over` becomes true before.
+    /// Submits an operation, takes its events, and changes the size of the ring. Returns `false` if
+    /// `is_over` becomes true first.
     fn round(&mut self, mut is_over: impl FnMut() -> bool) -> bool {
         self.rounds += 1;
         let dice = mix(self.rounds);
@@ -103,7 +104,7 @@ impl Client {
         self.board.add(Word::Submitted, events);
         let target = self.sequence.seen + events;
         while self.sequence.seen < target {
-            // With a deadline, as the producer may be dead.
+            // The sleep has a deadline, because the producer may be dead.
             let soon = Instant::now() + Duration::from_millis(5);
             self.sleeper.sleep(Some(soon), || !self.consumer.is_empty()).unwrap();
             self.step(
@@ -173,7 +174,7 @@ impl TrappedProcess {
         let point = self.point;
         match self.board.get(Word::Hit) {
             0 => {
-                // It may have reached the point and died between the two checks.
+                // The process may have reached the point and died between the two checks.
                 assert!(!self.other.has_ended() || self.board.get(Word::Hit) != 0, "ended before {point:?}");
                 assert!(self.since.elapsed() < HUNG, "the process does not reach {point:?}");
                 false
@@ -206,7 +207,7 @@ fn a_producer_outlives_a_consumer_killed_at_any_point() {
 }
 
 /// Checks that, after the consumer has ended, the ring takes events until it is full, or until the
-/// producer notices a shrink that it has not accepted.
+/// producer detects a shrink that it has not accepted.
 fn fills_to_the_brim(server: &mut Server, point: Point) {
     let untold = matches!(point, Point::ShrinkPublished | Point::ShrinkDiscarded);
     let mut pushes = (0..=MAX_SLOTS).map(|_| server.producer.push([0; 15]));
@@ -242,7 +243,7 @@ fn a_producer_goes_on_while_a_consumer_is_stopped_at_any_point() {
             server.turn();
         }
         trapped.other.stands_still();
-        // Everything that was submitted has room, without the consumer.
+        // Every submitted operation has room, although the consumer has ended.
         while !server.everything_is_pushed() {
             server.turn();
         }
@@ -272,7 +273,7 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
         client.step(OracleOp::Grow(1));
         let stopped_at = client.sequence.seen;
         trapped.other.go_on();
-        // The interrupted round: its events come, and the producer may accept a shrink.
+        // The interrupted round goes on: its events arrive, and the producer may accept a shrink.
         while client.sequence.seen < trapped.board.get(Word::Submitted)
             || trapped.board.get(Word::Accepted) != trapped.board.get(Word::Shrinks)
         {
@@ -293,7 +294,7 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
     }
 }
 
-// The code of the other process.
+// The code that runs in the other process.
 
 fn arm() -> Board {
     let board = Board::inherited();
@@ -314,7 +315,7 @@ fn client() {
     let board = arm();
     let mut client = Client::new(inherited(), board.clone());
     while client.round(|| board.get(Word::Finish) != 0) {}
-    // The interrupted round: its events still come.
+    // The events of the interrupted round still arrive.
     while client.sequence.seen < board.get(Word::Submitted) {
         client.step(OracleOp::Pop);
         std::thread::yield_now();

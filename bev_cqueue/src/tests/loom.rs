@@ -1,11 +1,11 @@
 //! All interleavings of short runs, by loom (MT-206, MT-217, MT-218).
 //!
 //! Under loom an event's bytes are a plain cell: loom fails a model in which a read of an event is
-//! not ordered with the writes of it. So these models prove that the consumer never sees a stale
+//! not ordered with the writes of it. So these models prove that the consumer never reads a stale
 //! event, on weakly ordered processors too.
 //!
-//! Then each end of each pair is weakened, and the same models must fail: that shows that the
-//! ordering is needed and that the models notice its absence.
+//! Then each end of each pair is weakened, and the same models must fail. That shows that the
+//! ordering is needed and that the models detect its absence.
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -74,7 +74,7 @@ fn loom_taking_while_pushing() {
     explore(3, 0, 2, 3, &[OracleOp::Forget(1), OracleOp::Pop]);
 }
 
-/// Several events in one push.
+/// Model of a push of several events.
 // Covers: MT-206
 #[test]
 fn loom_taking_while_pushing_several() {
@@ -147,7 +147,7 @@ fn loom_a_provisioned_event_finds_room() {
         submitted.store(2, Ordering::Release);
         sequence.step(OracleOp::Pop, &mut consumer);
         if sequence.seen == 1 {
-            // The first operation is over; the next one uses its room.
+            // The first operation is over; the next one uses its provisioned room.
             sequence.step(OracleOp::Release(1), &mut consumer);
             sequence.step(OracleOp::Provision(1), &mut consumer);
             submitted.store(3, Ordering::Release);
@@ -176,7 +176,8 @@ fn loom_a_ring_shrinks_between_two_operations() {
                     source.step(OracleOp::Push, &mut producer);
                     if submitted.load(Ordering::Acquire) == 3 {
                         source.step(OracleOp::AcceptShrink, &mut producer);
-                        // One after the other, so that each finds its room; a third has none.
+                        // The events are pushed one after the other, so that each finds its room; a
+                        // third event has none.
                         (0..3).for_each(|_| source.step(OracleOp::Push, &mut producer));
                     }
                     source.pushed

@@ -46,7 +46,7 @@ fn a_mapping_of_the_callers_holds_a_queue() {
     assert_eq!(consumer.pop(), Ok(10));
 }
 
-/// The other side reads what one side writes at the ends of each part.
+/// What one side writes at the ends of each part, the other side reads.
 // Covers: S-408
 #[test]
 fn two_mappings_show_the_same_memory() {
@@ -67,12 +67,13 @@ fn two_mappings_show_the_same_memory() {
 #[test]
 fn slots_that_are_not_in_the_ring_cost_no_memory() {
     let (_memory, fd) = SharedMemory::create(MAX_SLOTS).unwrap();
-    // The header and the first links are in the first page, the first slots in others.
+    // The header and the first links are in the first page, the first slots in others, so few pages
+    // are used.
     assert!(bytes_used(&fd) <= 4 * 4096, "{} bytes", bytes_used(&fd));
 }
 
-/// For any maximum size of the ring; also where the system uses transparent huge pages for all
-/// memory.
+/// Memory is provided only when it is used, for any maximum size of the ring, also where the system
+/// uses transparent huge pages for all memory.
 // Covers: S-418
 #[test]
 fn on_the_heap_they_cost_none_either() {
@@ -84,7 +85,7 @@ fn on_the_heap_they_cost_none_either() {
     assert!(with_one > bytes && with_one <= bytes + (64 << 10), "{with_one} bytes");
 }
 
-/// Q3: the memory that a burst needed is returned.
+/// Q3: the memory that a burst of events needed is returned to the system.
 // Covers: S-410
 #[test]
 fn slots_put_aside_give_their_memory_back() {
@@ -101,7 +102,7 @@ fn slots_put_aside_give_their_memory_back() {
         assert_eq!(bytes_used(&fd), burst);
         consumer.shrink(100).unwrap();
         producer.accept_shrink().unwrap();
-        // The links remain, and slots that share 64 KiB with slots of the ring.
+        // The links remain, and so do slots that share 64 KiB with slots of the ring.
         let rest = bytes_used(&fd);
         assert!(rest <= 20_000 * 4 + 5 * 65536, "{rest} bytes of {burst}");
     }
@@ -197,7 +198,7 @@ fn nobody_takes_pages_away_once_it_is_attached() {
     assert_eq!(consumer.pop(), Ok(1));
 }
 
-/// Neither half can use a descriptor that cannot be written.
+/// A descriptor that cannot be written is useless for both halves, and refused.
 #[test]
 fn memory_that_cannot_be_written_is_not_attached() {
     let (_memory, fd) = SharedMemory::create(8).unwrap();

@@ -23,7 +23,7 @@ const BOARD: &str = "NLX_TEST_BOARD";
 /// The environment variable with the words of [`Other::start_with`].
 const WORDS: &str = "NLX_TEST_WORDS";
 
-/// The process; killed when dropped, so that a failing test leaves none behind.
+/// The other process; killed when dropped, so that a failing test leaves no process behind.
 pub(super) struct Other(Child);
 
 impl Other {
@@ -32,7 +32,8 @@ impl Other {
         Self::spawn(Self::command(role))
     }
 
-    /// Starts it with `words` in its environment and a board that both processes map.
+    /// Starts the ignored test `role` with `words` in its environment and a board that both
+    /// processes map.
     pub(super) fn start_with(role: &str, words: &str) -> (Self, SharedMemory, Board) {
         let board = Board::new();
         let (other, memory) = Self::spawn(Self::command(role).env(BOARD, board.path()).env(WORDS, words));
@@ -92,7 +93,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may have ended already; the error is ignored.
+        // The process may have ended already, so the error is ignored.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

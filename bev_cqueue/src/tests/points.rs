@@ -1,4 +1,4 @@
-//! The named points of the code, and the trap that ends a process at one of them.
+//! The named points of the code at which tests end a process, and the trap that does so.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -40,7 +40,7 @@ macro_rules! points {
 
 points! {
     Producer {
-        /// The link of the slot has been read; nothing is written.
+        /// The link of the slot has been read; nothing has been written.
         LinkRead,
         /// The slot is filled, not yet stamped.
         Filled,
@@ -50,7 +50,7 @@ points! {
         PushIterStamped,
         /// The consumer's counters are read, not yet checked.
         CountersRead,
-        /// The room has been computed from them.
+        /// The room has been computed from the counters.
         RoomUpdated,
         /// The event is pushed; the producer has not yet read whether the consumer sleeps.
         WakeDue,
@@ -93,7 +93,7 @@ points! {
     }
 }
 
-/// Set only in a process that is to end at a point.
+/// The trap; set only in a process that is to end at a point.
 static TRAP: OnceLock<Trap> = OnceLock::new();
 
 /// Ends or stops this process at a point.
@@ -119,7 +119,8 @@ impl Trap {
     fn meet(&self, point: Point) {
         if point == self.point && self.left.fetch_sub(1, Relaxed) == 1 {
             self.board.word(Word::Hit).store(1 + point as u64, Release);
-            // To this thread: `raise` does not return before the signal has had its effect.
+            // The signal goes to this thread, so that `raise` does not return before the signal has
+            // had its effect.
             raise(self.signal).expect("a signal can be sent to oneself");
         }
     }

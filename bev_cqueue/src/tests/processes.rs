@@ -8,10 +8,10 @@ use crate::oracle::{OracleOp, Sample, Sequence, mix, sample};
 use crate::tests::other::{MAX_SLOTS, Other, inherited};
 use crate::{Consumer, PopError, Producer, PushError, QueueWord, SharedMemory};
 
-/// Events that pass in the long runs.
+/// Number of events that pass in the long runs.
 const EVENTS: u64 = 100_000;
 
-/// Rounds of the tests in which the other process dies at a random instruction.
+/// Number of rounds of the tests in which the other process dies at a random instruction.
 const ROUNDS: u64 = 25;
 
 /// Pushes the event with this number as soon as there is room. `wait` is called until there is.
@@ -48,7 +48,7 @@ fn take_until(
     }
 }
 
-/// The other process takes, drains, grows, and sleeps when there is no event.
+/// The other process takes, drains and grows, and sleeps when there is no event.
 // Covers: S-6, MT-189, MT-206
 #[test]
 fn events_reach_a_consumer_in_another_process() {
@@ -127,7 +127,7 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
             push_when_free(&mut producer, number, || other.check());
         }
         other.stop();
-        // Every call returns, without the other process.
+        // Every call returns, although the other process is stopped.
         let free = producer.free().unwrap();
         for _ in 0..free {
             number += 1;
@@ -136,7 +136,8 @@ fn a_producer_is_not_held_up_by_a_stopped_consumer() {
         assert!(matches!(producer.push(sample(0)), Err(PushError::Full { .. })));
         other.go_on();
     }
-    // The other process checks each event it takes. After these it has checked all earlier ones.
+    // The other process checks each event that it takes; once it has taken these, it has checked
+    // all earlier ones.
     let more = u64::from(producer.max_slots());
     (1..=more).for_each(|more| push_when_free(&mut producer, number + more, || other.check()));
 }
@@ -164,7 +165,7 @@ fn a_consumer_is_not_held_up_by_a_stopped_producer() {
     }
 }
 
-// The code of the other process.
+// The code that runs in the other process.
 
 #[test]
 #[ignore = "started by events_reach_a_consumer_in_another_process"]

@@ -1,11 +1,11 @@
-//! Any sequence of operations has the results that the oracle predicts.
+//! Property test: any sequence of operations has the results that the oracle predicts.
 
 use proptest::prelude::*;
 
 use crate::oracle::{Oracle, OracleOp};
 use crate::{Consumer, Heap, MIN_SLOTS, Memory, Producer, SharedMemory};
 
-/// Few slots, so that a short sequence already reaches every limit.
+/// Number of slots: few, so that a short sequence already reaches every limit.
 const MAX_SLOTS: u32 = 12;
 
 fn op() -> impl Strategy<Value = OracleOp> {
@@ -43,7 +43,7 @@ proptest! {
         run(ops, max_slots, memory.clone(), memory);
     }
 
-    /// Each half has the memory mapped at a different address.
+    /// Both halves work although each has mapped the memory at a different address.
     // Covers: S-408
     #[test]
     fn a_queue_mapped_twice_does_as_the_oracle(

@@ -1,4 +1,4 @@
-//! The rows of the inventory that need no concurrency.
+//! Tests of the rows of the inventory that need no concurrency.
 
 use crate::oracle::{Oracle, OracleOp, Sample, sample};
 use crate::{Consumer, Corruption, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
@@ -79,7 +79,8 @@ fn popping_from_an_empty_ring_changes_nothing() {
 fn a_ring_holds_one_event_less_than_its_slots() {
     for slots in 2..20 {
         let mut rig = Rig::new(slots, 20);
-        // The last push finds it full, the last pop empty: the oracle checks this.
+        // The last push finds the ring full, and the last pop finds it empty: the oracle checks
+        // this.
         rig.run(times(slots, OracleOp::Push));
         rig.run(times(slots, OracleOp::Pop));
         assert_eq!(rig.consumer.pop(), Err(PopError::Empty));
@@ -100,7 +101,8 @@ fn events_pass_in_order_at_every_position_of_the_ring() {
     }
 }
 
-/// Empty, partial and full, at every position of the ring, by one slot and by several.
+/// The ring grows while it is empty, partly full and full, at every position, by one slot and by
+/// several.
 // Covers: S-410, MT-216
 #[test]
 fn growing_keeps_the_order_of_waiting_events_and_adds_exactly_that_many() {
@@ -203,8 +205,8 @@ fn an_iterator_that_panics_leaves_the_events_before() {
     assert_eq!(consumer.drain(9).collect::<Vec<_>>(), [1, 2, 3, 4].map(sample));
 }
 
-/// Q3: at every position of the ring, after every growth, to every size; the slots that were cut
-/// off are reused first.
+/// Q3: the ring shrinks at every position, after every growth, to every size; the slots that were
+/// cut off are reused first.
 // Covers: S-410
 #[test]
 fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
@@ -215,7 +217,7 @@ fn shrinking_leaves_a_ring_that_works_and_slots_that_serve_again() {
             rig.run([OracleOp::Shrink(smaller)]);
             rig.run(times(slots, OracleOp::Push));
             rig.run(times(slots, OracleOp::Pop));
-            // The memory holds exactly these slots: none has been lost.
+            // The memory holds exactly these slots, so none has been lost.
             rig.run([OracleOp::Grow(1), OracleOp::Shrink(2), OracleOp::Grow(slots), OracleOp::Grow(1)]);
             rig.run(times(slots + 2, OracleOp::Push));
             rig.run([OracleOp::Drain(usize::MAX), OracleOp::Shrink(2), OracleOp::Grow(slots)]);
@@ -242,7 +244,7 @@ fn a_ring_in_use_does_not_shrink() {
     assert_eq!((consumer.slots(), producer.free()), (10, Ok(9)));
 }
 
-/// Q3: provisioned room remains, at every position of the ring.
+/// Q3: provisioned room remains when the ring shrinks, at every position.
 #[test]
 fn a_ring_shrinks_around_what_is_under_way() {
     for (slots, passed) in (4..8).flat_map(|slots| (0..2 * slots).map(move |passed| (slots, passed))) {
@@ -277,8 +279,8 @@ fn a_producer_that_is_not_told_of_shrinking_says_so() {
     assert_eq!(producer.accept_shrink(), Err(corruption), "too late");
 }
 
-/// Links that another process has corrupted lead to an error, not out of the memory, and change
-/// nothing.
+/// Links that another process has corrupted lead to an error, not out of the memory, and nothing is
+/// changed.
 // Covers: MT-219
 #[test]
 fn bent_links_are_found_before_anything_is_changed() {
@@ -288,7 +290,7 @@ fn bent_links_are_found_before_anything_is_changed() {
         consumer.memory().links()[at as usize].0.swap(to, Relaxed)
     };
     let astray = |index| Err(Error::Corrupt(Corruption::Link { index, slots: 16 }));
-    // From the first free slot on, each link in turn.
+    // Each link is tested in turn, from the first free slot on.
     let (mut index, divider) = (0, consumer.divider());
     while index != divider {
         let next = bend(&consumer, index, 99);
@@ -337,8 +339,8 @@ fn a_queue_has_one_producer_and_one_consumer_in_its_life() {
 }
 
 /// A consumer that dies while it links slots in leaves a ring that works as before. The test makes
-/// its writes one by one, in their order; after each the producer fills the old ring completely and
-/// finds its size unchanged.
+/// the consumer's writes one by one, in their order; after each of them the producer fills the old
+/// ring completely and finds its size unchanged.
 // Covers: S-2
 #[test]
 fn a_growth_cut_short_leaves_the_old_ring() {
@@ -374,7 +376,8 @@ fn a_push_cut_short_leaves_no_event() {
     assert_eq!(consumer.pop(), Ok(sample(4)));
 }
 
-/// Returns a ring of four slots: two events are taken, then `waiting` events wait.
+/// Returns a ring of four slots from which two events have been taken, and in which `waiting`
+/// events wait.
 fn ring_with_waiting(waiting: u64) -> (Producer<Sample, Heap>, Consumer<Sample, Heap>) {
     let (mut producer, mut consumer) = heap(8).unwrap();
     consumer.grow(2).unwrap();

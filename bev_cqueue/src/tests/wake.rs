@@ -1,4 +1,4 @@
-//! Sleeping and waking, with real bells.
+//! Tests of sleeping and waking with real bells.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -86,7 +86,7 @@ fn a_deadline_ends_sleep() {
     }
 }
 
-/// The waker claims the word, and rings only after the sleeper has checked for its signal.
+/// A waker claims the word, but rings only after the sleeper has checked for its signal.
 #[test]
 fn a_signal_that_comes_late_makes_one_sleep_short_and_no_more() {
     let word = QueueWord::consumer(Heap::new(8).unwrap());
@@ -105,7 +105,7 @@ fn a_signal_that_comes_late_makes_one_sleep_short_and_no_more() {
 fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
     let word = SleepWord::new();
     let (theirs, ours) = socket_pair();
-    // At most some kilobytes wait for a sleeper that does not read.
+    // Some kilobytes at most wait for a sleeper that does not read.
     let full = (0..1 << 10).find_map(|_| write(&theirs, &[0; 8]).err());
     assert_eq!(full, Some(Errno::EAGAIN));
     fcntl(&theirs, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
@@ -113,7 +113,7 @@ fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
     word.announce();
     assert_eq!(waker.wake(), Ok(true), "it rings already");
     drop(ours);
-    // A blocked signal stays pending, even if it is ignored otherwise.
+    // SIGPIPE is blocked, because a blocked signal stays pending even if it is ignored otherwise.
     let broken = SigSet::from_iter([Signal::SIGPIPE]);
     broken.thread_block().unwrap();
     let signals = SignalFd::with_flags(&broken, SfdFlags::SFD_NONBLOCK).unwrap();
@@ -124,15 +124,15 @@ fn ringing_never_blocks_and_does_not_fail_for_a_sleeper_that_is_gone() {
     }
 }
 
-/// A waker that does not trust the sleeper would have to read and close what it sends: also
-/// descriptors whose `close` may never return.
+/// A sleeper cannot send on its socket. Otherwise a waker that does not trust the sleeper would
+/// have to read and close what it sends, including descriptors whose `close` may never return.
 #[test]
 fn who_sleeps_on_a_socket_cannot_send() {
     let (theirs, ours) = socket_pair();
     let readable =
         |end: &OwnedFd| poll(&mut [PollFd::new(end.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO);
     assert_eq!(readable(&ours), Ok(0), "it does not ring yet");
-    // Also a duplicate, and one that was passed through a socket.
+    // Neither can a duplicate of its end, nor an end that was passed through a socket.
     let (left, right) = socket_pair();
     let copy = ours.try_clone().unwrap();
     send_with(left.as_raw_fd(), &[ours.as_raw_fd()]).unwrap();
@@ -152,7 +152,8 @@ fn who_sleeps_on_a_socket_cannot_send() {
     assert_eq!(recv(theirs.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT), Ok(0), "nothing has come");
 }
 
-/// Returns the ends as another process gets one.
+/// Returns both ends of a socket pair; the sleeper's has been passed through a socket, as for
+/// another process.
 fn socket_pair() -> (OwnedFd, OwnedFd) {
     let (theirs, ours) = Bell::socket_pair().unwrap();
     (theirs.into(), ours.into())
@@ -192,8 +193,8 @@ fn an_event_is_found_though_nobody_signals_it() {
     }
 }
 
-/// Each event finds the consumer asleep, nearly asleep or awake; if a wake-up were lost, this would
-/// not end.
+/// The consumer is asleep, nearly asleep or awake when an event arrives. If a wake-up were lost,
+/// the test would not end.
 #[test]
 fn no_wake_up_is_lost() {
     const EVENTS: u64 = 20_000;

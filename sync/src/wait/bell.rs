@@ -16,16 +16,16 @@ use nix::unistd::{read, write};
 use super::sleeper::{Slept, Until};
 use super::{SLEEPING, SleepWord};
 
-/// The bytes written to a bell: the number that an eventfd takes. A socket takes the same eight
-/// bytes, all or none.
+/// The bytes written to a bell: the number that an eventfd expects. A socket accepts all of the
+/// same eight bytes, or none.
 const SIGNAL: [u8; 8] = 1u64.to_ne_bytes();
 
 /// Flags of a signal: the call never blocks, even if the descriptor lacks `O_NONBLOCK`, and raises
 /// no `SIGPIPE`.
 const WITHOUT_WAITING: MsgFlags = MsgFlags::MSG_DONTWAIT.union(MsgFlags::MSG_NOSIGNAL);
 
-/// Signals of a socket that one read takes. Usually there is one; a second may come late from a
-/// waker that was delayed.
+/// Maximum number of signals of a socket that one read takes. Usually there is one; a second may
+/// come late from a waker that was delayed.
 const READ_AT_ONCE: usize = 8;
 
 /// A descriptor that is readable from the first signal until the signals are read: an eventfd, or
@@ -62,8 +62,9 @@ impl Bell {
     /// Creates a pair of connected sockets: the waker's end and the sleeper's.
     ///
     /// For a waker that does not trust the sleeper, see [the module](crate::wait#bells). The
-    /// sleeper can receive but not send, neither bytes nor descriptors, whatever it does to its
-    /// end. Unread signals take some kilobytes at most. A closed sleeper's end raises no `SIGPIPE`.
+    /// sleeper can receive, but whatever it does to its end it can send neither bytes nor
+    /// descriptors. Unread signals take some kilobytes at most. If the sleeper has closed its end,
+    /// ringing raises no `SIGPIPE`.
     ///
     /// # Errors
     ///
@@ -71,7 +72,8 @@ impl Bell {
     pub fn socket_pair() -> Result<(Bell, Bell), Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let (theirs, ours) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
-        // The smallest buffer: one signal carries the same information as several.
+        // The smallest buffer is enough, because one signal carries the same information as
+        // several.
         setsockopt(&theirs, sockopt::SndBuf, &0)?;
         // Sending to the waker's end now fails with EPIPE. The shutdown applies to both sockets,
         // and cannot be undone.
@@ -86,7 +88,8 @@ impl Bell {
     /// EMFILE when there are no descriptors left.
     pub fn try_clone(&self) -> Result<Bell, Errno> {
         let fd = self.fd.try_clone();
-        // A failed system call has an errno; an error without one could only come from the library.
+        // A failed system call has an errno. An error without one could only come from the library,
+        // and becomes EIO.
         let fd = fd.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
         Ok(Bell { fd, is_socket: self.is_socket })
     }
@@ -106,8 +109,8 @@ impl Bell {
             };
             match rung {
                 Err(Errno::EINTR) => {}
-                // EAGAIN: full of unread signals, so it is readable already. EPIPE, ECONNRESET: the
-                // other end is closed.
+                // EAGAIN: the bell is full of unread signals, so it is readable already. EPIPE,
+                // ECONNRESET: the other end is closed.
                 Ok(_) | Err(Errno::EAGAIN | Errno::EPIPE | Errno::ECONNRESET) => return Ok(()),
                 Err(errno) => return Err(errno),
             }
@@ -157,10 +160,10 @@ impl From<Bell> for OwnedFd {
     }
 }
 
-/// The two calls of a futex that processes share. Neither std nor nix has them.
+/// The two calls on a futex that processes share. Neither std nor nix has them.
 impl SleepWord {
     /// Sleeps while sleep is announced, until a waker wakes the thread or the time has passed.
-    /// Interrupts do not end the sleep.
+    /// Interrupting signals do not end the sleep.
     #[allow(unsafe_code)]
     pub(super) fn futex_wait(&self, until: Until) -> Result<Slept, Errno> {
         let until = until.absolute();
@@ -194,7 +197,7 @@ impl SleepWord {
     /// Wakes the thread that sleeps on the word, if there is one.
     #[allow(unsafe_code)]
     pub(super) fn futex_wake(&self) -> Result<(), Errno> {
-        /// A word has one sleeper.
+        /// Number of threads to wake: a word has one sleeper.
         const SLEEPERS: u32 = 1;
         // SAFETY: `sleeping` is a valid, aligned 32-bit word for the whole call; FUTEX_WAKE does
         // not access it.

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-/// Packets per poll of a card: the maximum without CAP_NET_ADMIN.
+/// Maximum number of packets per poll of a card without CAP_NET_ADMIN.
 const BUDGET: u16 = 64;
 
 /// The kernel's `struct epoll_params`.

@@ -9,7 +9,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use super::Sleeper;
 use crate::plain::{AtomicU64, Ordering};
 
-/// Keys of the handle's internal descriptors.
+/// The key of the sleeper's bell in the handle's epoll set; the timer has the next lower one.
 const BELL: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 
@@ -23,13 +23,13 @@ const FOUND_AT_ONCE: usize = 72;
 /// One descriptor for a program that sleeps in an event loop: it combines a [`Sleeper`], a timer,
 /// and further descriptors that are added.
 ///
-/// An event loop sleeps on it between [`Sleeper::prepare`] and [`PollHandle::finish`]. One thread
-/// at a time changes it.
+/// An event loop sleeps on the handle between [`Sleeper::prepare`] and [`PollHandle::finish`]. Only
+/// one thread at a time may change it.
 #[derive(Debug)]
 pub struct PollHandle {
     epoll: Epoll,
     timer: TimerFd,
-    /// The caller's time to which the timer is set.
+    /// The time, by the caller's clock, to which the timer is set; [`NEVER`] if it is not set.
     timer_ns: AtomicU64,
     sleeper: Arc<Sleeper>,
 }
@@ -87,7 +87,7 @@ impl PollHandle {
         if next_ns == NEVER {
             self.timer.unset()?;
         } else {
-            // A timer of 0 would never expire.
+            // At least 1, because a timer of 0 would never expire.
             let left = Duration::from_nanos(left_ns(next_ns).max(1));
             self.timer.set(Expiration::OneShot(left.into()), TimerSetTimeFlags::empty())?;
         }
@@ -114,7 +114,7 @@ impl PollHandle {
     }
 }
 
-/// Readable when the program should call [`PollHandle::finish`].
+/// The descriptor is readable when the program should call [`PollHandle::finish`].
 impl AsFd for PollHandle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()

@@ -16,18 +16,20 @@ use std::time::Instant;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// The interval at which the load is read. A read takes about 10 µs, a thousandth of it.
+/// The interval at which the load is read. A reading takes about 10 µs, a thousandth of the
+/// interval.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// This file has the number of runnable threads before the slash: `0.20 0.18 0.12 1/80 11206`.
+/// The file whose number before the slash is that of the runnable threads: `0.20 0.18 0.12 1/80
+/// 11206`.
 const LOAD: &str = "/proc/loadavg";
 
-/// The last load read, shared by the threads of a process.
+/// The load at the last reading, shared by the threads of a process.
 struct LoadCache {
     origin: Instant,
-    /// The time of the last read, in nanoseconds since `origin`.
+    /// The time of the last reading, in nanoseconds since `origin`.
     read_ns: AtomicU64,
-    /// The number of runnable threads at that time.
+    /// The number of runnable threads at the last reading.
     running: AtomicU64,
     processors: u64,
 }
@@ -35,7 +37,7 @@ struct LoadCache {
 fn cache() -> &'static LoadCache {
     static CACHE: OnceLock<LoadCache> = OnceLock::new();
     CACHE.get_or_init(|| LoadCache {
-        // So that the first caller reads the load.
+        // An interval in the past, so that the first caller reads the load.
         origin: Instant::now().checked_sub(INTERVAL).unwrap_or_else(Instant::now),
         read_ns: AtomicU64::new(0),
         running: AtomicU64::new(0),
@@ -72,10 +74,10 @@ fn runnable_threads(now: Instant) -> u64 {
     let now_ns = now.saturating_duration_since(cache.origin).as_nanos() as u64;
     let read_ns = cache.read_ns.load(Ordering::Relaxed);
     let is_due = now_ns.saturating_sub(read_ns) >= INTERVAL.as_nanos() as u64;
-    // Of the threads that find a reading due, one makes it.
+    // Of the threads that find a reading due, only one makes it.
     let set = || cache.read_ns.compare_exchange(read_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
     if is_due && set().is_ok() {
-        // If the load cannot be read, assume that few threads run.
+        // If the load cannot be read, few threads are assumed to run.
         cache.running.store(running().unwrap_or(0), Ordering::Relaxed);
     }
     cache.running.load(Ordering::Relaxed)

@@ -18,9 +18,9 @@ const NAP: Duration = Duration::from_secs(1);
 /// The reason why [`Sleeper::sleep`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The sleeper found work, without a signal.
+    /// The sleeper found work without a signal.
     Ready,
-    /// A waker has signalled. There may be no work all the same.
+    /// A waker has signalled. There may be no work, though.
     Signalled,
     /// The deadline has passed.
     TimedOut,
@@ -41,7 +41,7 @@ pub(super) enum Slept {
 #[derive(Debug)]
 pub struct Waker<W> {
     word: W,
-    /// `None`: the sleeper sleeps on the futex of the word.
+    /// The bell to ring; `None` if the sleeper sleeps on the futex of the word.
     bell: Option<Bell>,
 }
 
@@ -63,8 +63,9 @@ impl<W: AsRef<SleepWord>> Waker<W> {
         Waker { word, bell: Some(bell) }
     }
 
-    /// Wakes the sleeper if it sleeps or is about to, and returns whether it did. To be called
-    /// after the data was published. If the sleeper is awake it makes no system call. Never blocks.
+    /// Wakes the sleeper if it sleeps or is about to; returns whether it did so. Must be called
+    /// after the data was published. Makes no system call if the sleeper is awake, and never
+    /// blocks.
     ///
     /// # Errors
     ///
@@ -98,29 +99,7 @@ impl<W: AsRef<SleepWord>> Waker<W> {
     }
 }
 
-/// The sleeper's side: sleeps until a waker signals. One thread at a time uses it.
-///
-/// # Examples
-///
-/// In one process:
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::sync::atomic::{AtomicBool, Ordering};
-/// use nlx_sync::Sleeper;
-///
-/// let (sleeper, news) = (Arc::new(Sleeper::new()?), Arc::new(AtomicBool::new(false)));
-/// let (waker, other) = (sleeper.clone(), news.clone());
-/// let thread = std::thread::spawn(move || {
-///     other.store(true, Ordering::Release);
-///     waker.wake();
-/// });
-/// while !news.load(Ordering::Acquire) {
-///     sleeper.sleep(None, || news.load(Ordering::Acquire))?;
-/// }
-/// # thread.join().unwrap();
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The sleeper's side: sleeps until a waker signals. Only one thread at a time may use it.
 #[derive(Debug)]
 pub struct Sleeper<W = SleepWord> {
     waker: Waker<W>,
@@ -144,7 +123,7 @@ impl Sleeper {
     /// Wakes the sleeper if it has announced sleep; makes no system call otherwise.
     #[inline]
     pub fn wake(&self) {
-        // Cannot fail: this sleeper made the bell.
+        // This cannot fail, because this sleeper made the bell.
         let _ = self.waker.wake();
     }
 }
@@ -195,7 +174,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
         self.memo.store(memo, Ordering::Relaxed);
     }
 
-    /// See [`Spin::ignore_load`].
+    /// Makes the sleeper spin on an overcommitted machine, too; see [`Spin::ignore_load`].
     #[doc(hidden)]
     pub fn ignore_load(&self) {
         self.spin.ignore_load();
@@ -261,7 +240,7 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     /// Announces sleep, for a caller that sleeps in a `poll` on the [descriptor](Sleeper::fd) and
-    /// others. A full barrier.
+    /// others. This is a full barrier.
     ///
     /// The caller must then check once more for work, sleep if there is none, and call
     /// [`finish`](Sleeper::finish) in both cases: so no wake-up is lost.
@@ -270,12 +249,13 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 
     /// Takes the announcement back, after a sleep or instead of one, and reads the signals of
-    /// wakers that claimed it. Makes a system call only if one did.
+    /// wakers that claimed it. Makes a system call only if a waker did.
     ///
     /// A waker that claimed the announcement may not have signalled yet: then its signal ends a
     /// later sleep early, and is read after that sleep.
     pub fn finish(&self) {
-        // An error means that the descriptor is not a bell; `sleep` returns it.
+        // An error means that the descriptor is not a bell; it is ignored here, because `sleep`
+        // returns it.
         let _ = self.end(false);
     }
 
@@ -313,11 +293,12 @@ impl<W: AsRef<SleepWord>> Sleeper<W> {
     }
 }
 
-/// A hundred years: longer than any machine runs, and small enough for every time format.
+/// The longest time to sleep: a hundred years, longer than any machine runs, and short enough for
+/// every time format.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A point in time of the monotonic clock. Absolute, so that an interrupted sleep continues to the
-/// same end.
+/// A point in time of the monotonic clock. It is absolute, so that an interrupted sleep continues
+/// to the same end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Until(Duration);
 
@@ -377,7 +358,7 @@ mod tests {
     fn a_late_signal_is_read_after_the_sleep_that_it_ended() {
         let sleeper = Sleeper::new().unwrap();
         sleeper.prepare();
-        // A waker claims the announcement and is stopped before it signals.
+        // A waker claims the announcement, and is stopped before it signals.
         assert!(sleeper.word().claim());
         sleeper.finish();
         sleeper.prepare();

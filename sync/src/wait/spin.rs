@@ -12,29 +12,30 @@ use super::load;
 /// twice the cost of a sleep.
 pub const DEFAULT_SPIN: Duration = Duration::from_micros(50);
 
-/// The maximum spin limit. Programs that want to poll longer poll themselves.
+/// The maximum spin limit. A program that is to poll for longer polls in a loop of its own.
 pub const MAX_SPIN: Duration = Duration::from_millis(10);
 
 /// The assumed latency of a wake-up, subtracted from the length of a sleep to estimate when its
 /// event came.
 const COST_OF_SLEEP_NS: u32 = 20_000;
 
-/// The estimate is a moving average: each wait has a weight of 1/`WEIGHT`.
+/// The divisor of a wait's weight: the estimate is a moving average in which each wait has the
+/// weight 1/`WEIGHT`.
 const WEIGHT: u32 = 4;
 
-/// A wait counts as at most `CUT` times the limit, so that two long waits in a row turn spinning
-/// off and some short ones turn it on.
+/// The multiple of the limit at which the length of a wait is cut, so that two long waits in a row
+/// turn spinning off and a few short ones turn it on.
 const CUT: u32 = 4;
 
 /// The binary logarithm of the maximum pause between retries: while spinning does not pay, it is
 /// retried after 2, 4, 8, … waits.
 const RETRY_SHIFT_MAX: u32 = 8;
 
-/// A poll that took longer was preempted; a poll of sockets takes a few microseconds.
+/// The duration above which a poll counts as preempted; a poll of sockets takes a few microseconds.
 const PREEMPTED: Duration = Duration::from_micros(50);
 
-/// Polls of memory between two readings of the clock: reading the clock costs about the same as
-/// this number of polls.
+/// Number of polls of memory between two readings of the clock, which cost about the same as one
+/// reading.
 const POLLS_PER_CLOCK: usize = 16;
 
 /// The spin state of a waiter: its limit, and the estimate of how long its waits take. One thread
@@ -60,15 +61,15 @@ const POLLS_PER_CLOCK: usize = 16;
 /// ```
 #[derive(Debug, Default)]
 pub struct Spin {
-    /// 0 turns spinning off.
+    /// The maximum time to spin; 0 turns spinning off.
     limit_ns: AtomicU32,
-    /// The estimate for the next wait.
+    /// The estimated length of the next wait.
     expected_ns: AtomicU32,
-    /// Retries in a row during which no event came.
+    /// Number of consecutive retries of spinning during which no event came.
     failed_retries: AtomicU32,
     /// Set if the waiter spins on an overcommitted machine, too.
     ignores_load: AtomicBool,
-    /// Waits until the next retry.
+    /// Number of waits until the next retry of spinning.
     pause: AtomicU32,
 }
 
@@ -83,7 +84,7 @@ impl Spin {
     /// Sets the limit: zero turns spinning off, [`MAX_SPIN`] is the maximum. With a single
     /// processor spinning stays off, because it would keep the awaited thread from running.
     pub fn set(&self, limit: Duration) {
-        // Time does not pass in a model.
+        // Spinning stays off in a model, because time does not pass there.
         let never = cfg!(loom) || limit.is_zero() || load::has_one_processor();
         let limit_ns = if never { 0 } else { limit.min(MAX_SPIN).as_nanos() as u32 };
         self.limit_ns.store(limit_ns, Relaxed);
@@ -98,7 +99,7 @@ impl Spin {
         !self.ignores_load.load(Relaxed) && load::is_overcommitted(now)
     }
 
-    /// Returns how long the next wait may spin.
+    /// Returns the maximum time for which the next wait may spin.
     fn budget(&self) -> Duration {
         let limit_ns = self.limit_ns.load(Relaxed);
         if self.expected_ns.load(Relaxed) > limit_ns && !self.retries() {
@@ -107,8 +108,8 @@ impl Spin {
         Duration::from_nanos(limit_ns.into())
     }
 
-    /// Returns whether this wait spins although spinning does not pay at present. Two peers that
-    /// both sleep make each other's waits long, and only a retry can show that they would be short.
+    /// Returns whether this wait spins although its estimate exceeds the limit. Two peers that both
+    /// sleep make each other's waits long, and only a retry can show that they would be short.
     fn retries(&self) -> bool {
         let pause = self.pause.load(Relaxed);
         if pause > 0 {
@@ -173,7 +174,8 @@ pub struct SpinWait<'a> {
 }
 
 impl SpinWait<'_> {
-    /// Returns true to poll again at once, false to sleep. Called after a poll that found nothing.
+    /// Called after a poll that found nothing. Returns `true` if the waiter is to poll again at
+    /// once, and `false` if it is to sleep.
     pub fn goes_on(&mut self) -> bool {
         if self.spin.limit_ns.load(Relaxed) == 0 {
             return false;
@@ -199,8 +201,8 @@ impl SpinWait<'_> {
         !self.budget.is_zero()
     }
 
-    /// Spins on `is_ready`, a cheap check of memory. Returns true once `is_ready` does; false if it
-    /// is time to sleep or the deadline has passed.
+    /// Spins on `is_ready`, a cheap check of memory. Returns `true` once `is_ready` does, and
+    /// `false` if the waiter is to sleep or the deadline has passed.
     pub fn until(&mut self, deadline: Option<Instant>, mut is_ready: impl FnMut() -> bool) -> bool {
         while self.goes_on() && deadline.is_none_or(|deadline| self.last < Some(deadline)) {
             for _ in 0..POLLS_PER_CLOCK {
@@ -247,7 +249,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(10);
 
-    /// Longer than any delay of a slow machine.
+    /// A time limit longer than any delay of a slow machine.
     const FOR_EVER: Duration = Duration::from_secs(3600);
 
     /// Returns a state whose limit does not depend on the number of processors.
@@ -338,7 +340,7 @@ mod tests {
         for _ in 0..10 {
             let mut woken = false;
             let slept = sleeper.sleep(None, || {
-                // Woken only once it has announced sleep.
+                // The sleeper is woken only once it has announced sleep.
                 woken |= sleeper.word().is_announced();
                 if woken {
                     sleeper.wake();
