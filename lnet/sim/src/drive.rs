@@ -19,18 +19,19 @@ const TICK_NS: u64 = 1_000_000;
 const TICK: u64 = 0;
 
 /// A [`Drive`] with which a waiting thread runs a [`SimNet`]: its clock is the network's, and every
-/// poll is one step. Layers above an engine that wait through a drive (`nlx-kcore`, and with it
-/// `nlx`) so run in virtual time.
+/// poll is one step. So layers above an engine that wait through a drive (`nlx-kcore`, and with it
+/// `nlx`) run in virtual time.
 ///
 /// All nodes of a network share one drive: it has a single shard, so that one thread at a time
 /// steps. While only one thread waits, every run of a seed is the same.
 ///
 /// With no message in flight, time *jumps* from tick to tick: a wait of an hour takes a moment.
-/// Threads that wait without a deadline would advance it while others work, and so time them out;
-/// programs with such threads (callbacks) let it *flow* ([`SimDrive::flow`]): idle time then passes
-/// no faster than real time, and messages as fast as before.
+/// Threads that wait without a deadline would advance the time while other threads work, whose
+/// operations then time out. Programs with such threads (callbacks) let time *flow*
+/// ([`SimDrive::flow`]): then idle time passes no faster than real time, and messages travel as
+/// fast as before.
 ///
-/// The drive uses the timers of [`SimNet::after`]; others must not.
+/// The drive uses the timers of [`SimNet::after`]; no other code may use them.
 pub struct SimDrive {
     net: Arc<SimNet>,
     engines: Vec<Arc<Engine>>,
@@ -38,7 +39,7 @@ pub struct SimDrive {
     flows: AtomicBool,
     /// The real time of the last tick.
     ticked: Mutex<Instant>,
-    /// Never readable: a waiting thread sleeps until the next tick at most.
+    /// A descriptor that is never readable: a waiting thread sleeps until the next tick at most.
     fd: Bell,
 }
 
@@ -59,7 +60,7 @@ impl SimDrive {
         }))
     }
 
-    /// Returns its network.
+    /// Returns the network that the drive runs.
     #[must_use]
     pub fn net(&self) -> &Arc<SimNet> {
         &self.net
@@ -105,7 +106,8 @@ impl Drive for SimDrive {
         }
         if let Some(Step::Timer(_)) = self.net.step() {
             self.tick();
-            // While time flows, there may be no work for a long time.
+            // While time flows, there may be no work for a long time; otherwise there always is
+            // some.
             let work = usize::from(!self.flows.load(Ordering::Relaxed));
             return Poll { work, deadline_ns: self.net.next_ns() };
         }

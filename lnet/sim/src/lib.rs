@@ -82,10 +82,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! `net.run_until(|| false)` is shorter, but discards the timers: the engines' time does not
-//! advance, so nothing times out.
+//! A call of `net.run_until(|| false)` is shorter than this loop, but discards the timers: the
+//! engines' time does not advance, so nothing times out.
 //!
-//! An [`Observer`] sees every call between engines and network.
+//! An [`Observer`] gets every call between engines and network.
 //!
 //! Programs that wait need no such loop: [`SimDrive`] lets a waiting thread step the network and
 //! the engines' timers.

@@ -25,7 +25,7 @@ pub struct Scenario {
     pub tcp: LinkModel,
     /// The behaviour of the network `o2ib`, if there is one; it answers GETs without the engine.
     pub o2ib: Option<LinkModel>,
-    /// Whether addresses are IPv6.
+    /// True if addresses are IPv6.
     pub large_nids: bool,
     /// The limit for an ACK or REPLY, in nanoseconds.
     pub transaction_timeout_ns: u64,
@@ -36,7 +36,7 @@ pub struct Scenario {
     /// Chances in 10,000 that a program's operation is trouble: a cut, a restart, an NI that is
     /// added or removed.
     pub trouble: u32,
-    /// Whether entries with ignore bits come before those without, as in today's LNet.
+    /// True if entries with ignore bits come before those without, as in today's LNet.
     pub ignore_bits_first: bool,
     /// The partition in which the search for a buffer begins.
     pub portal_rotor: Rotor,

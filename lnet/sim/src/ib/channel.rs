@@ -23,7 +23,7 @@ pub(super) struct ChannelState {
     pub(super) rung: bool,
     /// The descriptor that wakes threads that sleep in real time.
     pub(super) bell: Arc<Bell>,
-    /// Whether a thread has requested the descriptor. Only then is it written.
+    /// True if a thread has requested the descriptor. Only then is the descriptor written.
     pub(super) watched: bool,
 }
 
@@ -45,7 +45,7 @@ impl ChannelState {
 
     fn wake(&self) {
         if self.watched {
-            // This cannot fail: it is an eventfd.
+            // This cannot fail, because the bell is an eventfd.
             let _ = self.bell.ring();
         }
     }
@@ -53,7 +53,7 @@ impl ChannelState {
     fn silence(&mut self) {
         self.rung = false;
         if self.watched {
-            // It does not block, even if the eventfd was not written.
+            // This does not block, even if the eventfd was not written.
             let _ = self.bell.silence();
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct SimDevice {
     pub(super) limits: DeviceLimits,
 }
 
-/// A registration; dropping it ends it.
+/// A registration; dropping the value ends it.
 struct SimMemory {
     net: IbNet,
     key: u32,

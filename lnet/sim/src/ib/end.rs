@@ -1,4 +1,4 @@
-//! One side of a connection, and its device's handling of it.
+//! One side of a connection, and how its device processes work requests.
 
 use std::net::SocketAddrV4;
 
@@ -26,13 +26,13 @@ const NOT_READY_NS: u64 = 1_000_000;
 /// The number of retries that means "no limit".
 const FOR_EVER: u8 = 7;
 
-/// The state of an end.
+/// The phase of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The route is being resolved or is known, or the peer was asked; or it is the passive side
-    /// that has not accepted.
+    /// On the active side: the route is being resolved or is known, or the request has been sent.
+    /// On the passive side: the request has not been accepted.
     Beginning,
-    /// The peer has accepted this side, or this side the peer.
+    /// One side has accepted the other.
     Standing,
     /// The connection has ended.
     Broken,
@@ -47,7 +47,7 @@ struct Posted {
     inline: Option<Vec<u8>>,
     signalled: bool,
     arrives_ns: u64,
-    /// Whether the request has arrived at the peer's device.
+    /// True if the request has arrived at the peer's device.
     arrived: bool,
     status: Option<Status>,
 }
@@ -63,21 +63,21 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     pub(super) private_data: PrivateData,
     pub(super) phase: Phase,
-    /// Whether the active side has established the connection.
+    /// True if the active side has established the connection.
     established: bool,
-    /// Whether the passive side has accepted, but does not know yet that the connection is
+    /// True if the passive side has accepted, but does not know yet that the connection is
     /// established.
     half_open: bool,
-    /// Whether a disconnect was sent or received.
+    /// True if a disconnect was sent or received.
     hung_up: bool,
     sizes: Option<QueueSizes>,
     rnr_retries: u8,
     sends: Queue<Posted>,
-    /// Entries of the send queue that are not free yet.
+    /// Number of entries of the send queue that are not free yet.
     send_slots: u32,
     receives: Queue<ReceiveWork>,
     done: Queue<(Completion, u32)>,
-    /// Completed sends that no completion has reported yet.
+    /// Number of completed sends that no completion has reported yet.
     silent: u32,
     armed: bool,
     next_sequence: u64,
@@ -126,7 +126,7 @@ impl End {
     }
 }
 
-/// Connecting and disconnecting.
+/// Functions for connecting and disconnecting.
 impl State {
     pub(super) fn resolve(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
@@ -160,7 +160,7 @@ impl State {
         Ok(made)
     }
 
-    /// Checks and stores the options, when an end connects or accepts.
+    /// Checks and stores the options of an end that connects or accepts.
     pub(super) fn prepare(&mut self, id: u64, options: &ConnectOptions) -> Result<(), Errno> {
         let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         if end.phase != Phase::Beginning || end.sizes.is_none() {
@@ -189,7 +189,7 @@ impl State {
     /// Handles the answer to a request.
     pub(super) fn answer(&mut self, id: u64, answer: Answer) {
         let Some(end) = self.own.ends.get(&id) else {
-            // The accepting side learns that the active side is gone.
+            // The accepting side is notified that the active side is gone.
             if let Answer::Accepted { passive, .. } = answer {
                 self.schedule(self.now_ns, Event::HangUp { end: passive });
             }
@@ -211,7 +211,8 @@ impl State {
                 end.phase = Phase::Standing;
                 self.tell(channel, ChannelEvent::Accepted(token, private_data));
             }
-            // The peer accepted, and gave up before it learnt that the connection is established.
+            // The peer accepted, but gave up before it was notified that the connection is
+            // established.
             Answer::Rejected(_) if end.established => self.hang_up(id),
             Answer::Rejected(_) if end.phase == Phase::Broken => {}
             Answer::Rejected(rejected) => {
@@ -265,8 +266,8 @@ impl State {
         let (here, to) = (end.host, *end.remote.ip());
         let Some(there) = self.host_of(to.into()) else { return };
         if !self.reaches((there, here)) {
-            // The disconnect is repeated once, and then dropped: this side has to find out by
-            // itself.
+            // The disconnect is sent twice at most. If both are lost, this side has to detect the
+            // end by itself.
             return;
         }
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -279,7 +280,7 @@ impl State {
         self.tell(channel, ChannelEvent::Disconnected(token));
     }
 
-    /// Ends an end whose device is gone, and notifies it.
+    /// Ends an end whose device is gone, and notifies its driver.
     pub(super) fn lose(&mut self, id: u64) {
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.hung_up = true;
@@ -314,7 +315,7 @@ impl State {
     }
 }
 
-/// The queues.
+/// Functions on the queues.
 impl State {
     pub(super) fn post_receive(&mut self, id: u64, work: &ReceiveWork) -> Result<(), Errno> {
         let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
@@ -389,7 +390,7 @@ impl State {
         Some(all)
     }
 
-    /// Plans the arrival of the next work request.
+    /// Schedules the arrival of the next work request.
     fn pump_soon(&mut self, id: u64) {
         let now_ns = self.now_ns;
         let Some(end) = self.own.ends.get_mut(&id) else { return };
@@ -468,7 +469,7 @@ impl State {
         self.pump_soon(id);
     }
 
-    /// Delivers a message.
+    /// Delivers a message into the peer's next receive buffer.
     fn deliver(&mut self, peer: u64, bytes: &[u8]) -> Status {
         let Some(end) = self.own.ends.get_mut(&peer) else { return Err(WorkError::RetriesExceeded) };
         let device = end.device;
@@ -486,7 +487,7 @@ impl State {
         Ok(())
     }
 
-    /// Carries out a write.
+    /// Carries out a write into the peer's memory.
     fn carry_out(&mut self, peer: u64, (address, key): (u64, u32), mut bytes: Vec<u8>) -> Status {
         let Some(device) = self.own.ends.get(&peer).map(|end| end.device) else {
             return Err(WorkError::RetriesExceeded);
@@ -507,13 +508,13 @@ impl State {
         Err(WorkError::RemoteAccess)
     }
 
-    /// Fails a work request and all behind it.
+    /// Fails a work request and all work requests behind it.
     fn refuse(&mut self, id: u64, place: usize, error: WorkError) {
         self.seen.failed_works += 1;
         if let Some(posted) = self.own.ends.get_mut(&id).and_then(|end| end.sends.get_mut(place)) {
             posted.status = Some(Err(error));
         }
-        // Work requests that arrived before have succeeded, even if that was not reported.
+        // Work requests that arrived before this one have succeeded, even if that was not reported.
         if let Some(end) = self.own.ends.get_mut(&id) {
             end.sends.iter_mut().take(place).for_each(|posted| {
                 posted.status.get_or_insert(Ok(()));

@@ -12,8 +12,8 @@ pub struct IbHabits {
     pub jitter_ns: (u64, u64),
     /// Transfer time in nanoseconds for each KiB.
     pub kib_ns: u64,
-    /// Time from a completion to the channel's event, like that of an interrupt. Meanwhile it can
-    /// be polled.
+    /// Time from a completion to the channel's event, like that of an interrupt. The completion can
+    /// be polled before the event.
     pub interrupt_ns: (u64, u64),
     /// Chance that the connection breaks at a work request.
     pub breaks: u32,
@@ -21,11 +21,11 @@ pub struct IbHabits {
     pub refused_memory: u32,
     /// The limits of devices, drawn for each host.
     pub devices: Vec<IbDevice>,
-    /// A fault, for testing the checks.
+    /// The fault that the network has, to test whether the checks detect it.
     pub fault: Option<IbFault>,
 }
 
-/// The limits of a device, as far as they differ.
+/// The limits of a device, as far as devices differ in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IbDevice {
     /// Work requests per queue.
@@ -66,7 +66,7 @@ impl IbDevice {
 }
 
 impl IbHabits {
-    /// Returns a network without faults.
+    /// Returns the habits of a network without faults.
     #[must_use]
     pub fn reliable() -> IbHabits {
         IbHabits {
@@ -81,7 +81,7 @@ impl IbHabits {
         }
     }
 
-    /// Draws a network.
+    /// Draws the habits of a network from random numbers.
     #[must_use]
     pub fn from_rng(rng: &mut Rng) -> IbHabits {
         let (large, small) = (IbDevice::LARGE, IbDevice::SMALL);
@@ -102,7 +102,7 @@ impl IbHabits {
         }
     }
 
-    /// Returns the network without faults.
+    /// Returns these habits without the faults.
     #[must_use]
     pub fn calmed(&self) -> IbHabits {
         IbHabits { breaks: 0, refused_memory: 0, ..self.clone() }

@@ -10,7 +10,7 @@ pub(super) struct Registered {
     pub(super) device: u64,
     start: u64,
     bytes: u64,
-    /// Whether peers may write to it.
+    /// True if peers may write to the memory.
     remote: bool,
 }
 
@@ -22,7 +22,7 @@ struct Checked {
 }
 
 impl Registered {
-    /// Makes the registration of a region.
+    /// Creates the registration of a region.
     pub(super) fn new(device: u64, region: &Region, remote: bool) -> Registered {
         let (start, bytes) = region.extent();
         Registered { device, start, bytes: bytes as u64, remote }

@@ -1,4 +1,4 @@
-//! Listeners, and requests that have not been decided.
+//! Listeners, and requests to connect that have not been accepted or rejected yet.
 
 use std::net::SocketAddrV4;
 
@@ -9,12 +9,13 @@ use super::host::SimFabric;
 use super::net::IbNet;
 use super::state::{Answer, Event, State};
 
-/// Lengths of private data delivered by a connection manager: the sent bytes, padded with zeros.
+/// Length of the private data of a request as a connection manager delivers it: the sent bytes,
+/// padded with zeros.
 const ASKED_BYTES: usize = 56;
 const ANSWERED_BYTES: usize = 196;
 const REJECTED_BYTES: usize = 148;
 
-/// A rejection without private data: the connection manager's status for a consumer's reject.
+/// Status of a rejection by the consumer, without private data.
 pub(super) const WITHOUT_REASON: i32 = 28;
 
 /// The network's state of a listener.
@@ -54,8 +55,8 @@ pub(super) struct SimRequest {
 impl Listener for SimListener {}
 
 impl Drop for SimListener {
-    /// Requests that the channel has not delivered are rejected without a record, as by Linux's
-    /// connection manager.
+    /// Drops the listener. Requests that the channel has not delivered are rejected without a
+    /// record, as by Linux's connection manager.
     fn drop(&mut self) {
         let mut guard = self.net.lock();
         let state = &mut *guard;
@@ -87,7 +88,7 @@ impl SimRequest {
             .requests
             .get(&id)
             .map(|pending| (pending.source, pending.target, pending.private_data.clone()));
-        // The active side may have disappeared since.
+        // The active side may have disappeared since the request arrived.
         let (source, target, private_data) = pending.unwrap_or((nowhere, nowhere, PrivateData::new()));
         SimRequest { fabric, id, source, target, private_data }
     }

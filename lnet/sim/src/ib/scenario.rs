@@ -24,9 +24,9 @@ pub type IbScenario = NodeScenario<Ib>;
 pub struct Ib {
     /// The behaviour of the RDMA network.
     pub habits: IbHabits,
-    /// The tunables, of each node.
+    /// Sends complete in this time; credits that are to be returned may stay so.
     pub configs: Vec<O2ibConfig>,
-    /// Whether nodes may use ports below 1024.
+    /// True if nodes may use ports below 1024.
     pub privileged: bool,
 }
 
@@ -47,7 +47,7 @@ impl Transport for Ib {
     const COMMAND: &str = "ib ";
     const SALT: u64 = 0x1b;
     const STEPS: u64 = 150;
-    /// A host has one device.
+    /// The numbers of NIs of a node: always 1, because a host has one device.
     const NIS: [usize; 3] = [1; 3];
     const TRANSACTION_TIMEOUTS_NS: [u64; 2] = [20 * S, 150 * S];
     /// Sizes just below and above the maximum payload of an IMMEDIATE message and the minimum of
@@ -57,14 +57,15 @@ impl Transport for Ib {
     const FILLING: u32 = 0;
     const BURST_MAX: u32 = 40;
     const ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENOMEM, Errno::ESTALE, Errno::EMSGSIZE];
-    /// The NI's device may be gone, or its port down.
+    /// Errors of an NI that fails to start: its device may be gone, or its port down.
     const NI_ERRNOS: &[Errno] = &[Errno::ENODEV, Errno::ENETDOWN];
-    /// The time before the LND asks a device again for memory that it has refused.
+    /// The time before the LND offers a device memory again that the device has refused.
     const REST_NS: u64 = 10 * S;
     const POLL_NS: u64 = 2_000;
     const BUSY_POLLS_MAX: u32 = 20_000;
     const IDLE_POLLS_PER_S: u64 = 16;
-    /// A connection may break after a message has arrived and before its sender knows.
+    /// False, because a connection may break after a message has arrived and before its sender is
+    /// notified.
     const UNSENT_IS_LOST: bool = false;
     const SENT_WHILE_HELD: bool = false;
 
@@ -103,7 +104,7 @@ impl Transport for Ib {
     }
 
     fn nid(&self, node: usize, _: usize) -> Nid {
-        // Not in the order of the nodes.
+        // Addresses are not in the order of the nodes.
         Nid::new_v4(Net::new(NetType::O2IB, 0), Ipv4Addr::new(10, 88, 0, [7, 3, 9, 5][node % 4]))
     }
 
@@ -142,8 +143,9 @@ impl Transport for Ib {
         BACKOFF_NS + 3 * self.timeout_ns() + 10 * S
     }
 
-    /// A connection that was idle when its other end disappeared is noticed when it is used, or by
-    /// a keepalive much later. Each round that fails ends at least one of these.
+    /// Returns an upper bound of the connections that were idle when their other end disappeared.
+    /// Such a connection is detected as dead when it is used, or by a keepalive much later. Each
+    /// round that fails ends at least one of them.
     fn spare_rounds(world: &World<Ib>) -> usize {
         world.nodes.iter().map(|node| node.lnd.conn_stats().connections).sum()
     }
@@ -154,7 +156,7 @@ impl Transport for Ib {
             0 => world.net.set_port(host, world.rng.chance(6_000)),
             1 => world.net.set_port(host, true),
             2 => {
-                // An NI is removed and added, or the other way round.
+                // An NI is removed and then added, or the other way round.
                 world.change_ni(node)?;
                 return world.change_ni(node);
             }

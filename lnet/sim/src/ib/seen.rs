@@ -13,7 +13,7 @@ counts! {
         no_listener: "attempts without a listener",
         /// Attempts and resolutions that were given up.
         given_up: "attempts given up",
-        /// Messages.
+        /// Messages that were sent.
         sends: "sends",
         /// Writes into a peer's memory.
         writes: "RDMA writes",
@@ -29,7 +29,7 @@ counts! {
         breaks: "connections broken",
         /// Disconnects that arrived.
         hang_ups: "disconnects",
-        /// Registrations.
+        /// Registrations made.
         registrations: "registrations",
         /// Registrations that were refused.
         registrations_refused: "registrations refused",

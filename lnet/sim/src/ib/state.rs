@@ -26,7 +26,7 @@ pub enum Event {
     Answer { end: u64, answer: Answer },
     /// The active side has established the connection; the passive side is notified.
     Establish { end: u64 },
-    /// There was no answer in time.
+    /// An attempt to connect got no answer in time.
     GiveUp { end: u64 },
     /// The next work request arrives.
     Pump { end: u64 },
@@ -50,7 +50,7 @@ pub enum Answer {
 /// The state of a host on an RDMA network: one device with one port.
 pub struct HostDevice {
     pub(super) limits: IbDevice,
-    /// The device's id, if it is plugged in; each time a new one.
+    /// The device's id, a new one each time a device is plugged in; `None` while none is.
     pub(super) device: Option<u64>,
     pub(super) opened: Option<Weak<SimDevice>>,
     pub(super) port_up: bool,
@@ -64,7 +64,7 @@ pub struct IbWire {
     pub(super) requests: BTreeMap<u64, PendingRequest>,
     pub(super) channels: BTreeMap<u64, ChannelState>,
     pub(super) memory: BTreeMap<u32, Registered>,
-    /// A driver's violation of the rules.
+    /// The first violation of the rules by a driver.
     pub(super) wrong: Option<String>,
 }
 

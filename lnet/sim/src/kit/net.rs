@@ -16,10 +16,10 @@ use crate::{Counts, Rng, Step};
 /// Virtual time at the start; not 0, so that nothing depends on a clock that starts there.
 const BEGINNING_NS: u64 = 1_000_000_000;
 
-/// Virtual time at the start, in nanoseconds since 1970.
+/// Wall-clock time of the virtual clock's zero: nanoseconds since 1970.
 const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 
-/// The first port given to a connection that asks for none: Linux's default.
+/// The first port given to a connection without a requested port: Linux's default.
 pub(crate) const EPHEMERAL_MIN: u16 = 32_768;
 
 /// The traffic of a simulated network, and its endpoints.
@@ -42,8 +42,8 @@ pub trait Wire: Default + Sized {
     /// Runs an event.
     fn happen(state: &mut State<Self>, event: Self::Event);
 
-    /// Ends these connections of a host, all that it has, and its other endpoints. With `tell` the
-    /// peers are notified, as by the system of a program that dies; else they are not.
+    /// Ends these connections of a host, which are all that it has, and its other endpoints. If
+    /// `tell` is true the peers are notified, as by the system when a program dies.
     fn stop(state: &mut State<Self>, host: usize, ends: Vec<u64>, tell: bool);
 
     /// Called when a host is up again.
@@ -87,12 +87,12 @@ enum Event<E> {
 /// A machine with addresses.
 pub(crate) struct Host<H> {
     pub(crate) addresses: Vec<IpAddr>,
-    /// Whether it may use ports below 1024.
+    /// True if the host may use ports below 1024.
     pub(crate) privileged: bool,
     pub(crate) up: bool,
-    /// The number of its starts: endpoints of an earlier one are dead.
+    /// The number of the host's starts: endpoints of an earlier start are dead.
     pub(crate) life: u64,
-    /// The last incarnation given to an NI.
+    /// The last incarnation given to an NI of the host.
     incarnation: u64,
     next_port: u16,
     pub(crate) own: H,
@@ -213,14 +213,14 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Returns whether this thread is executing code of the simulated network: its allocations are not
-/// the driver's.
+/// Returns whether this thread is executing code of the simulated network, whose allocations do not
+/// count as the driver's.
 #[must_use]
 pub fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// The network, locked.
+/// The state of the network, locked.
 pub(crate) struct Locked<'a, W: Wire>(MutexGuard<'a, State<W>>);
 
 impl<W: Wire> Drop for Locked<'_, W> {
@@ -326,12 +326,12 @@ impl<W: Wire> Net<W> {
         Some(Step::Network)
     }
 
-    /// Makes [`Net::step`] return this number after a delay.
+    /// Makes [`Net::step`] return this number after a delay of the virtual time.
     pub fn after(&self, delay_ns: u64, number: u64) {
         self.at(self.now_ns() + delay_ns, number);
     }
 
-    /// Makes [`Net::step`] return this number at a time.
+    /// Makes [`Net::step`] return this number at a point of virtual time.
     pub fn at(&self, at_ns: u64, number: u64) {
         let mut state = self.lock();
         let at_ns = at_ns.max(state.now_ns);
@@ -413,13 +413,13 @@ impl<W: Wire> Net<W> {
 
 /// The system layer that one start of one host of a [`Net`] offers to an LND.
 ///
-/// It is valid for one start of the host: after [`Net::crash`] everything made from it is dead, and
-/// the next start needs another handle.
+/// The handle is valid for one start of the host: after [`Net::crash`] everything made from it is
+/// dead, and the next start needs another handle.
 pub struct HostHandle<W: Wire> {
     pub(crate) net: Net<W>,
     pub(crate) host: usize,
     life: u64,
-    /// The pollers or channels made from it, in order.
+    /// The pollers or channels made from the handle, in order.
     pub(crate) pollers: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -456,7 +456,8 @@ impl<W: Wire> HostHandle<W> {
         let mut state = self.lock();
         let now_ns = EPOCH_NS + state.now_ns;
         let last = &mut state.hosts[self.host].incarnation;
-        // Virtual time does not advance while nothing happens: an NI may start twice at one time.
+        // At least one more than the last one: virtual time does not advance while nothing happens,
+        // and an NI may start twice at one time.
         *last = now_ns.max(*last + 1);
         *last
     }

@@ -24,7 +24,7 @@ impl<E> EventQueue<E> {
         self.events.keys().next().map(|(at_ns, _)| *at_ns)
     }
 
-    /// Removes the next event, and returns it with its time.
+    /// Removes and returns the next event, with its time.
     pub(crate) fn pop(&mut self) -> Option<(u64, E)> {
         self.events.pop_first().map(|((at_ns, _), event)| (at_ns, event))
     }

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 /// changes it.
 #[derive(Debug, Clone)]
 pub struct NodeScenario<T> {
-    /// The seed.
+    /// The seed of the scenario.
     pub seed: u64,
     /// The number of steps before the world ends.
     pub steps: u64,
@@ -23,21 +23,21 @@ pub struct NodeScenario<T> {
     pub transaction_timeout_ns: u64,
     /// Time from one step to the next, in nanoseconds.
     pub pause_ns: (u64, u64),
-    /// Chances in 10,000 that a step is trouble.
+    /// Chance in 10,000 that a step is trouble.
     pub trouble: u32,
     /// Time from a descriptor's becoming readable to the poll, in nanoseconds.
     pub wake_ns: (u64, u64),
     /// The message budget of one poll.
     pub budget: usize,
-    /// Chances in 10,000 that an operation is begun inside an upcall.
+    /// Chance in 10,000 that an operation is begun inside an upcall.
     pub nested: u32,
-    /// Chances in 10,000 that several operations are begun under a cork.
+    /// Chance in 10,000 that several operations are begun under a cork.
     pub corked: u32,
-    /// Chances in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
+    /// Chance in 10,000 that a PUT goes to a lazy portal, and its buffer is posted later or never.
     pub lazy: u32,
-    /// The longest payload.
+    /// The longest payload in bytes.
     pub longest: usize,
-    /// Whether payloads are expected to have another pattern, to test that they are checked.
+    /// True if payloads are expected to have another pattern, to test that they are checked.
     pub other_pattern: bool,
     /// The part that only worlds on this kind of network have.
     pub transport: T,

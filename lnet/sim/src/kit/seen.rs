@@ -25,7 +25,7 @@ counts! {
         nis_added: "NIs added",
         /// Changes of the number of connections per peer.
         per_peer_changes: "changes of conns_per_peer",
-        /// Drivers that were slow to poll.
+        /// Drivers that slept longer than usual before a poll.
         sleepy: "drivers that slept",
         /// Operations begun inside an upcall.
         nested: "operations begun inside an upcall",
@@ -44,7 +44,7 @@ counts! {
         held_beyond: "messages dropped because the limit of held ones was reached",
         /// Messages that were held for several timeouts, with others behind them.
         held_for_long: "messages held for several timeouts",
-        /// Polls.
+        /// Polls of shards.
         polls: "polls",
     }
 }

@@ -11,7 +11,8 @@ use super::net::{HostHandle, Net, Wire};
 use super::world::World;
 use crate::Rng;
 
-/// The errors of an operation on any network: its connection, its peer, its NI or its time is gone.
+/// The errors of an operation that are possible on any network: the connection, the peer or the NI
+/// is gone, or the time is over.
 pub(crate) const COMMON_ERRNOS: &[Errno] = &[
     Errno::ECONNRESET,
     Errno::ECONNREFUSED,
@@ -39,11 +40,11 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
 
     /// The subcommand for such worlds, with a blank behind it.
     const COMMAND: &str;
-    /// Makes the random numbers of a seed differ from those of other kinds of worlds.
+    /// A number by which the random numbers of a seed differ from those of other kinds of worlds.
     const SALT: u64;
     /// The default number of steps of a run.
     const STEPS: u64;
-    /// The numbers of NIs of a node, one of which is drawn.
+    /// The numbers of NIs of a node, from which one is drawn.
     const NIS: [usize; 3];
     /// The limits for an ACK or REPLY in nanoseconds, one of which is drawn.
     const TRANSACTION_TIMEOUTS_NS: [u64; 2];
@@ -51,7 +52,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     const SIZES: &[usize];
     /// The number of sizes, from the first, that are more frequent.
     const USUAL_SIZES: usize;
-    /// Chances in 10,000 that a message at the end is as long as it may be.
+    /// Chance in 10,000 that a message at the end has the maximum length.
     const FILLING: u32;
     /// The limit for operations that a program begins at once.
     const BURST_MAX: u32;
@@ -60,7 +61,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     const ERRNOS: &[Errno];
     /// The errors with which an NI may fail to start under trouble.
     const NI_ERRNOS: &[Errno];
-    /// The time during which operations may still fail after all trouble has ended.
+    /// The time during which operations may still fail after all trouble has ended, in nanoseconds.
     const REST_NS: u64;
     /// The time within which a driver that has found work polls again.
     const POLL_NS: u64;
@@ -69,13 +70,14 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     const BUSY_POLLS_MAX: u32;
     /// Polls of one idle shard in a second: its timers, keepalives and their answers.
     const IDLE_POLLS_PER_S: u64;
-    /// Whether a message that could not be sent is never delivered, unless its sender gave it up.
+    /// True if a message that could not be sent is never delivered; messages that the sender gave
+    /// up are excepted.
     const UNSENT_IS_LOST: bool;
-    /// Whether a PUT that waits for its buffer has left its sender, whatever its size; else it may
-    /// be refused.
+    /// True if a PUT that waits for its buffer has left its sender, whatever its size. Otherwise it
+    /// may be refused.
     const SENT_WHILE_HELD: bool;
 
-    /// Draws the part of a scenario.
+    /// Draws this part of a scenario from random numbers.
     fn from_rng(rng: &mut Rng, nodes: usize, partitions: usize) -> Self;
 
     /// Returns the behaviour of the network.
@@ -100,7 +102,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
         true
     }
 
-    /// Makes the additional state of a world, whose nodes are on the network already.
+    /// Creates the additional state of a world. The nodes are on the network already.
     fn of_world(&self, net: &Net<Self::Wire>) -> Self::OfWorld;
 
     /// Makes the LND of a node.
@@ -135,7 +137,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// is healed.
     fn reach_ns(&self) -> u64;
 
-    /// Returns the number of rounds of operations in which some may still fail, after all peers
+    /// Returns the number of rounds of operations of which some may still fail, after all peers
     /// have been reached.
     fn spare_rounds(_: &World<Self>) -> usize {
         0
@@ -147,7 +149,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// A failed check, here and below.
     fn make_trouble(world: &mut World<Self>, node: usize) -> Result<(), String>;
 
-    /// Ends trouble that was planned with [`World::plan_later`], or before a node starts.
+    /// Ends trouble whose end was planned with [`World::plan_later`], or before a node starts.
     fn end_trouble(_: &mut World<Self>, _node: usize) {}
 
     /// Ends all trouble of this kind.
@@ -164,7 +166,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
         Ok(())
     }
 
-    /// Checks a node that has ended; `killed`: it was not shut down.
+    /// Checks a node that has ended; `killed` is true if it was not shut down.
     fn check_ended(world: &mut World<Self>, node: usize, killed: bool) -> Result<(), String>;
 
     /// Checks the world after all operations have ended.

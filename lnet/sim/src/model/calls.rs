@@ -22,7 +22,8 @@ impl Model {
         self.nodes.len() - 1
     }
 
-    /// Replaces a node that has died: its objects are gone, its memory free. Returns that memory.
+    /// Replaces a node that has died: its objects are gone, and its memory is free. Returns that
+    /// memory.
     pub(crate) fn restart_node(&mut self, node: usize, cookie: u64, now_ns: u64) -> Vec<lnet_region::IoVec> {
         let (pid, timeout_ns) = (self.nodes[node].pid, self.nodes[node].timeout_ns);
         let fresh = Node { now_ns, ..Node::new(pid, cookie, timeout_ns, self.partitions) };
@@ -54,7 +55,7 @@ impl Model {
         let left = node_.outs.values().any(|out| out.ni == Some(nid))
             || node_.responses.iter().any(|response| response.ni == Some(nid));
         node_.nis.retain(|ni| ni.nid != nid);
-        // Late ACKs may have been among those that ended with the NI.
+        // The number of late ACKs is unknown, as some of them may have ended with the NI.
         if left {
             self.fail(|| format!("node {node}: something of {nid} outlives it"));
         }
@@ -78,14 +79,14 @@ impl Model {
             // While there are entries with ignore bits, one partition has all entries that a
             // message may match.
             _ if gathers || spec.ignore_bits.0 != 0 => index % partitions,
-            // The partition of a transfer machine.
+            // The partition follows from the transfer machine's id.
             _ => (index + (spec.match_bits.0 >> 52) as usize) % partitions,
         };
         let in_owner_process = |listed: &PortalEntry| listed.partition == partition;
         let place = match spec.position {
             Position::Before => 0,
             Position::After => portal.list.len(),
-            // After all entries that were posted in its partition.
+            // The entry goes behind all entries that were posted in its partition.
             Position::Local => {
                 portal.list.iter().rposition(in_owner_process).map_or(portal.list.len(), |at| at + 1)
             }

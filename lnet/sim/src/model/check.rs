@@ -6,7 +6,7 @@ use lnet_nid::Nid;
 use super::Model;
 use super::node::{Ni, Node, Out};
 
-/// Each partition has credits for at least this number of peers (lnet-semantics 13).
+/// Number of peers for which each partition has credits at least (lnet-semantics 13).
 const PEERS_PER_PARTITION: u64 = 8;
 
 impl Model {
@@ -40,7 +40,7 @@ impl Model {
         node.check_queues()
     }
 
-    /// Compares with the engine's own counters.
+    /// Compares the model's counts with the engine's own counters.
     pub(crate) fn check_counters(&mut self, node: usize, is: &Counters) {
         let model = &self.nodes[node];
         let most = (model.outs.len() + model.ins.len() + model.waiting.len()) as u64 + model.late_acks;

@@ -62,7 +62,7 @@ impl Model {
     /// Removes and returns the expectation that an event fulfils.
     fn take_due(&mut self, node: usize, event: &Event) -> Option<Due> {
         let fits = |due: &Due| due.md == event.user_ptr && same(&due.event, event);
-        // Of several equal operations, take one with this result.
+        // Of several equal operations, one with this result is taken.
         let has_status = |due: &Due| due.status == event.status || due.status.is_ok();
         let dues = &self.nodes[node].due;
         let place = dues.iter().position(|due| fits(due) && has_status(due));

@@ -24,7 +24,7 @@ use crate::net::Seen;
 pub(crate) use calls::{NewMd, NewMe};
 use node::Node;
 
-/// An error in the model, to test whether the comparison notices it.
+/// An error in the model, to test whether the comparison detects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
     /// The model tries the entries of a portal from the end.
@@ -35,7 +35,7 @@ pub enum Mutant {
     IgnoresRotor,
     /// The model expects no ETIMEDOUT when a busy MD is unlinked.
     ForgivesAborts,
-    /// The model lets a delayed message wait whose connection is lost.
+    /// The model keeps a delayed message waiting after its connection is lost.
     KeepsForgotten,
 }
 
@@ -43,16 +43,16 @@ pub enum Mutant {
 pub(crate) struct Model {
     nodes: Vec<Node>,
     owners: BTreeMap<Nid, usize>,
-    /// The next number expected of each lane.
+    /// The next number expected in each lane.
     lanes: BTreeMap<(u64, usize), u64>,
-    /// Whether messages of a connection arrive once and in order.
+    /// True if messages of a connection arrive once and in order.
     orderly: bool,
     partitions: usize,
     portal_rotor: Rotor,
     stealing: Stealing,
     /// The partition in which programs run.
     pub(crate) here: usize,
-    /// The content of each PUT in flight, by its `hdr_data`.
+    /// The payload of each PUT in flight, by its `hdr_data`.
     puts: BTreeMap<u64, Arc<[u8]>>,
     next_id: u64,
     ignore_bits_first: bool,
@@ -86,7 +86,7 @@ impl Model {
         self.failure.as_deref()
     }
 
-    /// Records the first failure: later ones may follow from it.
+    /// Records a failure, if it is the first: later ones may follow from it.
     pub(crate) fn fail(&mut self, what: impl FnOnce() -> String) {
         if self.failure.is_none() {
             self.failure = Some(what());

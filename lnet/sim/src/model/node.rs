@@ -25,8 +25,8 @@ impl Me {
     }
 }
 
-/// A program's lease on bytes of an MD, for reading or writing. Messages need none: they never keep
-/// each other out.
+/// A program's lease on bytes of an MD, for reading or writing. Messages need no lease, because
+/// they do not exclude each other.
 pub(super) struct Lease {
     pub(super) id: u64,
     pub(super) range: (u64, u64),
@@ -36,14 +36,14 @@ pub(super) struct Lease {
 /// A memory descriptor.
 pub(super) struct Md {
     pub(super) memory: IoVec,
-    /// The expected content of the memory.
+    /// The expected content of the MD's memory.
     pub(super) shadow: Vec<u8>,
     pub(super) handle: Option<MdHandle>,
     pub(super) me: Option<u64>,
     pub(super) bound: bool,
     pub(super) auto: bool,
     pub(super) options: MdOptions,
-    /// Operations left; `None`: no limit.
+    /// Number of operations left; `None` if there is no limit.
     pub(super) left: Option<u32>,
     pub(super) max_size: Option<u64>,
     pub(super) offset: u64,
@@ -92,7 +92,7 @@ pub(super) enum OutKind {
 pub(super) struct Out {
     pub(super) kind: OutKind,
     pub(super) md: Option<u64>,
-    /// The NI by which it leaves; `None` for a message to this node itself.
+    /// The NI by which the message leaves; `None` for a message to this node itself.
     pub(super) ni: Option<Nid>,
     pub(super) peer: Nid,
     pub(super) header: Header,
@@ -118,7 +118,7 @@ pub(super) struct In {
 /// The origin of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct From {
-    /// `None` for this node itself.
+    /// The NI on which the message arrived; `None` for this node itself.
     pub(super) ni: Option<Nid>,
     pub(super) peer: ProcessId,
     pub(super) rx: u64,
@@ -154,7 +154,7 @@ pub(super) struct Due {
     pub(super) status: Result<(), Errno>,
     /// Bytes that are now in the MD.
     pub(super) content: Option<(u64, Arc<[u8]>)>,
-    /// Whether the event belongs to no message, and ends the MD.
+    /// True if the event belongs to no message, and ends the MD.
     pub(super) last: bool,
 }
 
@@ -170,7 +170,7 @@ pub(super) enum Handling {
 #[derive(Debug, Clone)]
 pub(super) struct Ni {
     pub(super) nid: Nid,
-    /// The partitions to which its peers belong.
+    /// The partitions to which the NI's peers belong.
     pub(super) cpts: Vec<usize>,
     pub(super) limits: NiLimits,
     pub(super) stopping: bool,
@@ -179,10 +179,10 @@ pub(super) struct Ni {
 /// A portal's state for one partition.
 #[derive(Default, Clone)]
 pub(super) struct Table {
-    /// Whether messages search this table, and the time at which a buffer was last posted.
+    /// True if messages search this table, and the time at which a buffer was last posted.
     pub(super) active: bool,
     pub(super) posted_ns: u64,
-    /// Whether there are local entries, as far as messages have noticed.
+    /// True if there are local entries, as far as messages have detected.
     pub(super) local: bool,
 }
 
@@ -194,14 +194,14 @@ pub(super) struct PortalEntry {
 }
 
 pub(super) struct Portal {
-    /// Whether the portal is unique, once that is decided.
+    /// True for a unique portal, false for a wildcard one; `None` until that is decided.
     pub(super) unique: Option<bool>,
     /// The entries, including removed ones: later ones may be posted behind their positions.
     /// Entries of a unique portal have no order; here they are all in the first partition.
     pub(super) list: Vec<PortalEntry>,
     /// The tables, by partition.
     pub(super) tables: Vec<Table>,
-    /// The partition at which the next message of a round-robin begins.
+    /// The partition at which the next message of a round-robin begins its search.
     pub(super) turn: usize,
     pub(super) lazy: bool,
 }
@@ -241,7 +241,7 @@ pub(super) struct Node {
     pub(super) mes: BTreeMap<u64, Me>,
     pub(super) mds: BTreeMap<u64, Md>,
     pub(super) outs: BTreeMap<u64, Out>,
-    /// ACKs that waited too long: the engine discards them when their turn comes.
+    /// Number of ACKs that waited too long: the engine discards them when their turn comes.
     pub(super) late_acks: u64,
     pub(super) ins: BTreeMap<u64, In>,
     pub(super) waiting: Vec<Waiting>,

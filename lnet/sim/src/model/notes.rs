@@ -1,4 +1,4 @@
-//! The handling of the network's notes.
+//! How the model handles the notes of the network.
 
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl Model {
             let waits = out.token.is_none() && out.ni == Some(ni) && out.peer == peer.nid;
             waits && out.header == *header
         };
-        // Answers to equal GETs have equal headers.
+        // Answers to equal GETs have equal headers, so the payload decides.
         let same = |out: &Out| node_.payload(out) == *payload && out.deadline_ns == deadline_ns;
         let exact = node_.outs.iter().find(|(_, out)| mine(out) && same(out));
         let next = exact.or_else(|| node_.outs.iter().find(|(_, out)| mine(out)));

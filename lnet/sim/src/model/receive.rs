@@ -184,7 +184,7 @@ impl Model {
         }
         if !sink.is_free((0, mlength), true) {
             self.seen.in_use += 1;
-            // The data is lost; the wait for it ends now.
+            // The data is lost, and the wait for it ends at once.
             sink.consume();
             sink.busy += 1;
             if let Some(lost) = node_.take_response(response) {
@@ -203,7 +203,7 @@ impl Model {
         self.deliver(node, In { md, event, payload, ack: None, from })
     }
 
-    /// Returns the MD and the response that an answer is for.
+    /// Returns the MD and the response to which an answer belongs.
     fn expected(&mut self, node: usize, wmd: WireHandle, kind: EventKind, source: Nid) -> Option<(u64, u64)> {
         let node = &self.nodes[node];
         if wmd.interface_cookie() != node.cookie {

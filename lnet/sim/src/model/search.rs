@@ -47,8 +47,9 @@ impl Wanted {
 }
 
 impl Model {
-    /// Searches the portal's list. Where entries were posted as local: first those of the partition
-    /// where the message begins, then, if allowed, those of other partitions that have buffers.
+    /// Searches the portal's list. If entries were posted as local, searches first the entries of
+    /// the partition where the message begins, then, if allowed, those of other partitions that
+    /// have buffers.
     pub(super) fn search(
         &mut self,
         node: usize,
@@ -68,7 +69,7 @@ impl Model {
         };
         let waits = self.waits(node, index, wanted);
         if waits && matches!(found, Search::Nothing) && self.has_local(node, index) {
-            // It searches everywhere before it waits.
+            // The message searches all partitions before it waits.
             (0..self.partitions).for_each(|partition| self.looked_in_vain(node, index, partition));
         }
         found
@@ -130,8 +131,8 @@ impl Model {
         }
     }
 
-    /// Tries all entries in the order of the portal's list, or those of one partition; where ignore
-    /// bits come first, those that ignore bits, then the others.
+    /// Tries all entries in the order of the portal's list, or those of one partition; if entries
+    /// with ignore bits come first, those are tried before the others.
     fn look(&mut self, node: usize, portal: usize, partition: Option<usize>, wanted: &Wanted) -> Search {
         let node_ = &self.nodes[node];
         let is_tried = |at: usize| partition.is_none_or(|partition| at == partition);
@@ -162,7 +163,7 @@ impl Model {
     }
 
     /// Handles a search without a match in a partition: if it has no buffer and none was posted for
-    /// a second, the partition is no longer searched; and messages notice if there are no local
+    /// a second, the partition is no longer searched; and messages detect whether there are local
     /// entries.
     fn looked_in_vain(&mut self, node: usize, portal: usize, partition: usize) {
         let node = &mut self.nodes[node];

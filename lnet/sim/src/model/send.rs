@@ -53,7 +53,7 @@ impl Model {
     /// Completes a message as [`Model::complete_out`] does, but returns the event that is due.
     pub(super) fn end_out(&mut self, node: usize, out: Out, result: Result<(), Errno>) -> Option<Due> {
         let node = &mut self.nodes[node];
-        // A message to this node itself was counted at its beginning.
+        // A message to this node itself was counted when it was begun.
         node.counts.sent += u64::from(result.is_ok() && out.ni.is_some());
         let md = out.md?;
         if matches!(out.kind, OutKind::Put | OutKind::Get | OutKind::DirectGet) {
@@ -106,7 +106,7 @@ impl Model {
         }
     }
 
-    /// Handles the loss of a delayed message's connection: if the message waits, it is dropped,
+    /// Handles the loss of a delayed message's connection: a message that still waits is dropped,
     /// without a call to an LND.
     pub(super) fn forgotten(&mut self, node: usize, rx: u64, forgotten: bool) {
         let waiting = &mut self.nodes[node].waiting;

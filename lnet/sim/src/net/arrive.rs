@@ -57,7 +57,7 @@ impl SimNet {
         self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();
         let state = &mut *state;
-        // A GET that matches nothing gets no REPLY, but the network still answers it.
+        // A GET that matches no entry gets no REPLY, but the network still answers it.
         if let Verdict::Discard = verdict
             && let Some(get) = state.direct.remove(&rx.0)
         {
@@ -124,8 +124,7 @@ impl SimNet {
             }
             (Some(_), None) => state.go_on(id, end),
             (Some(_), _) | (None, None) => {}
-            // The connection is gone, the payload with it, and the engine did not forget the
-            // message.
+            // The connection and the payload are gone, and the engine did not forget the message.
             (None, Some(Delivery { token, sink })) => {
                 state.schedule(state.now_ns, Event::FailRx { ni, peer, life, token, sink });
             }
@@ -152,14 +151,15 @@ fn parse(bytes: &[u8]) -> Result<Header, ProtoError> {
     Header::parse_large(&large)
 }
 
-/// Writes the received part of a payload; returns how many bytes fitted.
+/// Writes the received part of a payload; returns the number of bytes that fitted.
 fn fill(mut sink: WriteVec, bytes: &[u8]) -> usize {
     let length = sink.len().min(bytes.len());
     sink.copy_from(0, &bytes[..length])
 }
 
 impl State {
-    /// Returns a broken connection that an end notices because the peer uses a new one.
+    /// Returns the old, broken connection of an end whose peer uses a new one: the end detects it
+    /// by that.
     fn superseded(&self, id: u64, end: usize) -> Option<(u64, usize)> {
         let conn = self.conns.get(&id).filter(|conn| conn.attached[end].is_none())?;
         let (ni, peer) = (conn.nids[end], conn.nids[1 - end]);

@@ -34,19 +34,19 @@ pub struct LinkModel {
     pub vanish: u32,
     /// Chance that a message arrives twice, in a network without reliability.
     pub twice: u32,
-    /// Whether messages between two nodes overtake each other.
+    /// True if messages between two nodes overtake each other.
     pub overtaking: bool,
-    /// Whether headers are sent in their large form even where the small one would do.
+    /// True if headers are sent in their large form even where the small one would do.
     pub large_headers: bool,
-    /// Whether the network answers GETs without the engine, as RDMA does.
+    /// True if the network answers GETs without the engine, as RDMA does.
     pub direct_gets: bool,
     /// CPU partitions, each with a shard of the LND.
     pub shards: usize,
-    /// A defect of the LND, to test whether the checks notice it.
+    /// The defect of the LND, to test whether the checks detect it.
     pub defect: Option<Defect>,
 }
 
-/// A fault that an LND must never have. Each strikes about three messages in a hundred.
+/// A fault that an LND must never have. Each occurs for about three messages in a hundred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
     /// The LND does not report that a message has left.
@@ -61,11 +61,12 @@ pub enum Defect {
     LosesSilently,
 }
 
-/// Chances of a [`Defect`], in 10,000.
+/// Chance of a [`Defect`], in 10,000.
 pub(super) const DEFECT_CHANCE: u32 = 300;
 
 impl LinkModel {
-    /// Returns a network without faults: 10 to 50 µs, in order, immediately sent.
+    /// Returns the model of a network without faults: latencies of 10 to 50 µs, messages in order
+    /// and sent at once.
     #[must_use]
     pub fn reliable() -> LinkModel {
         LinkModel {
@@ -91,7 +92,7 @@ impl LinkModel {
         }
     }
 
-    /// Returns the same network without faults and delays.
+    /// Returns the same model without faults and delays.
     #[must_use]
     pub fn calmed(&self) -> LinkModel {
         LinkModel {

@@ -10,13 +10,12 @@ use nlx_sync::Bell;
 use super::SimNet;
 use super::state::Port;
 
-/// The LND of one type of network. Its shards have nothing to poll: [`SimNet::step`] does
-/// everything.
+/// The LND of one type of network. Its shards need no poll: [`SimNet::step`] does all work.
 pub(super) struct SimLnd {
     net: Arc<SimNet>,
     net_type: NetType,
     shards: usize,
-    /// Never readable.
+    /// A descriptor that is never readable.
     fd: Bell,
 }
 

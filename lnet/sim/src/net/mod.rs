@@ -25,7 +25,7 @@ use state::{Event, State};
 /// A network with virtual time: all its events are in one queue, and [`SimNet::step`] runs the next
 /// one. Its behaviour is determined by its seed and by the calls made to it, in their order.
 ///
-/// It is for one thread: it has locks only because an [`Lnd`] must be `Sync`.
+/// The network is for one thread; it has locks only because an [`Lnd`] must be `Sync`.
 pub struct SimNet {
     state: Mutex<State>,
     observer: Arc<dyn Observer>,
@@ -34,9 +34,9 @@ pub struct SimNet {
 /// The result of [`SimNet::step`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// An event on the network.
+    /// An event on the network was run.
     Network,
-    /// A timer of [`SimNet::after`] fired: its number.
+    /// A timer of [`SimNet::after`] fired; its number.
     Timer(u64),
 }
 
@@ -73,7 +73,7 @@ impl SimNet {
         while !done() && self.has_traffic() && self.step().is_some() {}
     }
 
-    /// Sets a timer.
+    /// Sets a timer, which makes [`SimNet::step`] return this number after a delay.
     pub fn after(&self, delay_ns: u64, number: u64) {
         let mut state = self.state.lock();
         let at = state.now_ns.saturating_add(delay_ns);
@@ -145,7 +145,7 @@ impl SimNet {
         state.delayed.retain(|_, delayed| delayed.ni != ni);
         let failing = state.take_failing(ni);
         drop(state);
-        // Memory and the engine are dropped without the lock.
+        // The memory and the engine are dropped without the lock.
         drop((gone, receiving, failing, port));
     }
 
@@ -160,7 +160,7 @@ impl SimNet {
         }
     }
 
-    /// Releases all engines.
+    /// Releases the engines of all NIs.
     pub fn crash_all(&self) {
         let nis: Vec<Nid> = self.state.lock().ports.keys().copied().collect();
         for ni in nis {

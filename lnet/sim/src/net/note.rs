@@ -9,7 +9,7 @@ use lnet_proto::Header;
 /// The connection of a message, and its number on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
-    /// Number of the connection.
+    /// The number of the connection.
     pub connection: u64,
     /// The sending end.
     pub end: usize,
@@ -29,17 +29,17 @@ pub enum Note {
     FinalizeTx { ni: Nid, token: TxToken, result: Result<(), Errno> },
     /// A header is about to be parsed.
     Arriving { ni: Nid, from: ProcessId, header: Header, payload: Arc<[u8]>, rx: RxContext, lane: Lane },
-    /// The engine's verdict on it.
+    /// The engine's verdict on an arrived header.
     Judged { ni: Nid, rx: RxContext, judgement: Judgement },
     /// A payload is in place, or `written` bytes of it.
     FinalizeRx { ni: Nid, token: RxToken, result: Result<(), Errno>, written: usize },
-    /// The engine has been asked for the memory of a GET; `sink` is its length.
+    /// The engine has returned the memory of a GET; `sink` is its length.
     Sink { ni: Nid, token: TxToken, sink: Option<usize> },
     /// The network is about to report that it has answered a GET with these bytes.
     FinalizeGet { ni: Nid, token: TxToken, result: Result<Arc<[u8]>, Errno> },
     /// The engine resumes a delayed message.
     Resumed { ni: Nid, rx: RxContext, delivery: Option<(RxToken, usize)> },
-    /// The connection of a delayed message is gone; `forgotten`: whether the engine has forgotten
+    /// The connection of a delayed message is gone; `forgotten` is true if the engine has forgotten
     /// the message.
     Forgotten { ni: Nid, rx: RxContext, forgotten: bool },
     /// The last connection to a peer is gone.
@@ -55,7 +55,7 @@ pub enum Judgement {
     Done,
     /// Discard the payload.
     Discard,
-    /// Hold it.
+    /// Hold the message.
     Delay(RxToken),
     /// Close the connection.
     Close(Errno),

@@ -9,7 +9,7 @@ counts! {
         connections: "connections",
         /// Connections that broke.
         disconnects: "disconnects",
-        /// Times an end lost its last connection to a peer.
+        /// The number of times that an end lost its last connection to a peer.
         peers_lost: "peers lost",
         /// Messages that failed to be sent at once.
         sends_failed: "sends failed",

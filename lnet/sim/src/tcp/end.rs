@@ -41,14 +41,14 @@ pub(super) struct End {
     pub(super) peer: Option<u64>,
     /// The listener whose queue the connection will enter.
     pub(super) listener: Option<u64>,
-    /// Whether a program has the socket.
+    /// True if a program has the socket.
     pub(super) held: bool,
     /// The error that broke the connection; the program's next call consumes it.
     pub(super) error: Option<Errno>,
     pub(super) broken: bool,
-    /// Whether the program has shut down both directions.
+    /// True if the program has shut down both directions.
     pub(super) shut: bool,
-    /// Whether the program has closed it; data that it has sent still leaves.
+    /// True if the program has closed it; data that it has sent still leaves.
     pub(super) closed: bool,
     /// Bytes to be sent, number of bytes sent and not acknowledged, number of bytes for which the
     /// other end has room.
@@ -56,7 +56,7 @@ pub(super) struct End {
     unacked: usize,
     pub(super) window: usize,
     fin_sent: bool,
-    /// Whether a program found the buffer full, or fuller than the limit of `is_writable`.
+    /// True if a program found the buffer full, or fuller than the limit of `is_writable`.
     nospace: bool,
     send_buffer: usize,
     /// Bytes that have arrived and have not been read.

@@ -43,7 +43,7 @@ pub struct Tcp {
     pub habits: TcpHabits,
     /// The policy for connections between nodes.
     pub policy: TcpPolicy,
-    /// Whether addresses are IPv6.
+    /// True if addresses are IPv6.
     pub large_nids: bool,
     /// The tunables of every node, except `accept`.
     pub config: SockConfig,

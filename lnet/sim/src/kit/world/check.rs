@@ -61,8 +61,8 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Unlinks the buffers of the oldest operations that have ended. Until then their events would
-    /// reveal late messages.
+    /// Unlinks the buffers of the oldest operations that have ended. Until then, events on these
+    /// buffers would reveal late messages.
     fn forget_finished(&mut self, node: usize) {
         const KEPT: usize = 200;
         let excess = self.ledger.operations.len().saturating_sub(KEPT);

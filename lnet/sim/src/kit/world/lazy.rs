@@ -17,10 +17,10 @@ const MS: u64 = 1_000_000;
 /// timeout.
 const COMES_NS: u64 = 1_000 * MS;
 
-/// Chances in 10,000 that the waiting messages are lost with their connections.
+/// Chance in 10,000 that the waiting messages are lost with their connections.
 const CUT: u32 = 3_000;
 
-/// Chances in 10,000 that the waiting messages wait longer than any timeout, with other messages
+/// Chance in 10,000 that the waiting messages wait longer than any timeout, with other messages
 /// behind them.
 const LONG: u32 = 3_000;
 
@@ -134,7 +134,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Posts the buffers of waiting messages, or has the messages dropped.
+    /// Posts the buffers of all waiting messages, or has the messages dropped.
     pub(super) fn nobody_waits_any_more(&mut self) -> Result<(), String> {
         for number in std::mem::take(&mut self.unposted) {
             if self.rng.chance(5_000) {
@@ -165,8 +165,8 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// Runs while a condition holds. A message without an ACK ends for its sender when the sockets
-    /// have it, and may still be in flight.
+    /// Runs the world while a condition holds. Needed because a message without an ACK ends for its
+    /// sender when the sockets have it, and may still be in flight.
     fn run_while(&mut self, is_on_its_way: impl Fn(&Self) -> bool) -> Result<(), String> {
         let until_ns = self.net.now_ns() + self.scenario.transport.timeout_ns();
         while is_on_its_way(self) && self.net.now_ns() < until_ns {
@@ -218,10 +218,10 @@ impl<T: Transport> World<T> {
             met.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
         })?;
         if self.scenario.nis > 1 {
-            // An NI that has not been used may still back off.
+            // An NI that has not been used may still be in a back-off.
             return Ok(());
         }
-        // Messages that came when there was no memory left were dropped at once, each counted.
+        // Messages that arrived when there was no memory left were dropped at once, and counted.
         let (met, beyond): (Vec<u64>, Vec<u64>) = met.into_iter().partition(|number| {
             let operation = &self.ledger.operations[number];
             operation.met || operation.delivered > 0 || !self.drops_beyond(operation.to.node)
@@ -237,7 +237,7 @@ impl<T: Transport> World<T> {
             }
             let expected =
                 dropped.iter().filter(|number| self.ledger.operations[number].to.node == node).count();
-            // Answers to operations that have failed before may arrive only now.
+            // Answers to operations that have failed before may arrive only at this point.
             let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
             let late = self.ledger.operations.values().filter(given_up).count();
             let dropped = |world: &Self| (counts(world, node).0 - before) as usize;
@@ -256,8 +256,8 @@ impl<T: Transport> World<T> {
         })
     }
 
-    /// Checks that sent messages held on connections, or waiting behind such, are lost with these,
-    /// and that those in memory are not.
+    /// Checks that sent messages held on connections, or waiting behind such, are lost with these
+    /// connections, and that messages in memory are not.
     fn what_is_in_memory_outlives_its_connection(&mut self, numbers: Vec<u64>) -> Result<(), String> {
         let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
         let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();

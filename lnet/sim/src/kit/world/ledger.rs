@@ -15,7 +15,7 @@ pub(super) enum Kind {
     Get,
 }
 
-/// The initiator or target of an operation: a node in one of its incarnations.
+/// The initiator or target of an operation: a node in a particular incarnation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Party {
     pub(super) node: usize,
@@ -30,7 +30,7 @@ pub(super) struct Operation {
     /// The source and target NIDs.
     pub(super) nids: (Nid, Nid),
     pub(super) begun_ns: u64,
-    /// The payload's length; the bytes are those of the pattern of its number.
+    /// The length of the payload, whose bytes are the pattern of the operation's number.
     pub(super) size: usize,
     /// Memory at the initiator and at the target.
     pub(super) memory: [IoVec; 2],
@@ -43,16 +43,16 @@ pub(super) struct Operation {
     pub(super) delivered: u32,
     /// The number of failure events at the target.
     pub(super) failed: u32,
-    /// Whether the message was held when its buffer came.
+    /// True if the message was held when its buffer was posted.
     pub(super) met: bool,
-    /// Whether the initiator has unlinked it.
+    /// True if the initiator has unlinked the operation's MD.
     pub(super) unlinked: bool,
-    /// Whether its last event has come, or its node is dead.
+    /// True if the operation's last event has been delivered, or its node is dead.
     pub(super) ended: bool,
 }
 
 impl Operation {
-    /// Returns whether it has ended with success.
+    /// Returns whether the operation has ended with success.
     pub(super) fn succeeded(&self) -> bool {
         let answer = match self.kind {
             Kind::Put { ack: false } => self.sent,
@@ -69,9 +69,10 @@ pub(super) struct Ledger {
     pub(super) last: u64,
     pub(super) seen: NodeSeen,
     pub(super) transaction_timeout_ns: u64,
-    /// Whether a message that could not be sent is never delivered, unless its sender gave it up.
+    /// True if a message that could not be sent is never delivered; messages that the sender gave
+    /// up are excepted.
     pub(super) unsent_is_lost: bool,
-    /// Whether payloads are expected to have a wrong pattern.
+    /// True if payloads are expected to have a wrong pattern.
     pub(super) wrong_pattern: bool,
 }
 
@@ -94,7 +95,7 @@ impl Ledger {
         self.operations.insert(number, operation);
     }
 
-    /// Checks an event of a node in one of its incarnations.
+    /// Checks an event of a node in a particular incarnation.
     pub(super) fn event(
         &mut self,
         party: Party,

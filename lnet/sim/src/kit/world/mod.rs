@@ -22,7 +22,8 @@ use ledger::{Ledger, Party};
 use node::Node;
 pub(crate) use settle::check_credits;
 
-/// The number of all timers of the network: they only cause a check of what is due.
+/// The number of all timers of the network. A timer only causes a check of the actions that are
+/// due.
 pub(crate) const LOOK: u64 = 0;
 
 /// The counts of events in a world of this kind.
@@ -88,7 +89,7 @@ impl<T: Transport> Worlds for NodeScenario<T> {
 pub fn run<T: Transport>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Failure>> {
     search(T::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = || NodeScenario { steps, ..scenario.clone() };
-        // On a new thread, so that the LND's thread-local state does not come from an earlier run.
+        // On a new thread, so that no thread-local state of the LND is left from an earlier run.
         let attempt = || lnet_cpt::with_partition(0, || play(World::new(scenario(), traced), steps));
         std::thread::scope(|scope| match scope.spawn(attempt).join() {
             Ok(result) => result,
@@ -146,7 +147,7 @@ impl<T: Transport> World<T> {
     /// Runs all events until this time.
     pub(crate) fn run_until(&mut self, until_ns: u64) -> Result<(), String> {
         self.net.at(until_ns, LOOK);
-        // Calls from outside wake drivers at once.
+        // Calls from outside wake drivers at once, so the nodes are checked first.
         self.look_at_all();
         while self.net.now_ns() < until_ns || self.net.next_ns().is_some_and(|next_ns| next_ns <= until_ns) {
             self.happen()?;
@@ -204,7 +205,7 @@ impl<T: Transport> World<T> {
         let Node { lnd, engine, .. } = &self.nodes[node];
         let (lnd, engine) = (lnd.clone(), engine.clone());
         let budget = self.scenario.budget;
-        // A thread that has found something may poll again before it prepares to sleep.
+        // A thread that has found work may poll again before it prepares to sleep.
         let arms = self.rng.chance(5_000);
         let (poll, armed) = lnet_cpt::with_partition(lnd.partition(shard), || {
             let poll = lnd.poll(shard, now_ns, budget);
@@ -221,7 +222,8 @@ impl<T: Transport> World<T> {
         let again_ns = match (busy, poll.deadline_ns) {
             (true, _) => Some(now_ns + self.rng.between((0, T::POLL_NS))),
             (false, Some(deadline_ns)) if deadline_ns <= now_ns => {
-                // Nothing was done, and the deadline has passed: it would poll without end.
+                // The poll has done nothing, and its deadline has passed: the shard would be polled
+                // without end.
                 return Err(format!(
                     "node {node} asks to be polled at {deadline_ns}, which is over at {now_ns}, and does nothing"
                 ));
@@ -274,7 +276,7 @@ impl<T: Transport> World<T> {
 impl<T: Transport> Play for World<T> {
     type Seen = SeenOf<T>;
 
-    /// Runs a program's operation, then the time until the next one.
+    /// Runs an operation of a program, then the events until the next operation.
     fn step(&mut self) -> Result<(), String> {
         if self.rng.chance(self.scenario.trouble) {
             self.make_trouble()?;
@@ -305,7 +307,7 @@ impl<T: Transport> Play for World<T> {
 
 impl<T: Transport> Drop for World<T> {
     fn drop(&mut self) {
-        // Engines and LNDs hold references to each other.
+        // The NIs are removed, because engines and LNDs hold references to each other.
         for node in &mut self.nodes {
             for nid in std::mem::take(&mut node.up) {
                 let _ = node.engine.remove_ni(nid);

@@ -27,7 +27,7 @@ pub(super) struct Inbox {
     pub(super) events: Mutex<Vec<Event>>,
     /// Operations to begin when LNet wakes the program, by number.
     pub(super) nested: Mutex<VecDeque<(u64, Call)>>,
-    /// The results of such calls.
+    /// The results of the calls made inside an upcall, by operation.
     pub(super) called: Mutex<Vec<(u64, Called)>>,
     engine: Mutex<Weak<Engine>>,
 }
@@ -45,7 +45,7 @@ impl EventHandler for Inbox {
     }
 }
 
-/// The result of a call: the MD that it has made, unless that has ended.
+/// The result of a call: the MD that the call has created, unless that MD has ended.
 pub(super) type Called = Result<Option<MdHandle>, LNetError>;
 
 pub(super) fn make(engine: &Engine, call: Call) -> Called {
@@ -62,9 +62,9 @@ pub(super) fn make(engine: &Engine, call: Call) -> Called {
 pub(super) struct Shard {
     /// The time of its next poll; `None` while it sleeps without a deadline.
     pub(super) poll_ns: Option<u64>,
-    /// The time until which it does nothing.
+    /// The time until which the driver does nothing.
     pub(super) asleep_until_ns: u64,
-    /// Consecutive polls that found work.
+    /// Number of consecutive polls that found work.
     pub(super) busy_polls: u32,
 }
 
@@ -79,15 +79,16 @@ pub(crate) struct Node<T: Transport> {
     pub(crate) nids: Vec<Nid>,
     pub(crate) up: Vec<Nid>,
     pub(super) shards: Vec<Shard>,
-    /// The number of messages held on its lazy portal at the last check, and of peers lost by then.
+    /// The number of messages held on the node's lazy portal at the last check, and of peers lost
+    /// by then.
     pub(super) held: (u64, u64),
     /// The time at which the engine's clock is advanced.
     pub(super) advance_ns: Option<u64>,
     /// The maximum number of connections per type and peer in this incarnation.
     pub(crate) most_per_peer: u8,
-    /// Whether one of its NIs has been removed during traffic.
+    /// True if one of the node's NIs has been removed during traffic.
     pub(crate) interrupted: bool,
-    /// Whether its host is up and its program runs.
+    /// True while the node's host is up and its program runs.
     pub(super) alive: bool,
 }
 

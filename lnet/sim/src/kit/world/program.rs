@@ -66,7 +66,7 @@ impl<T: Transport> World<T> {
             8 => self.rng.below(20_000) as usize,
             _ => self.rng.pick(T::SIZES),
         };
-        // At the end everything must arrive in time, over any network.
+        // At the end every message must arrive in time, over any network, so payloads are shorter.
         size.min(if self.settling { self.longest_at_end() } else { self.scenario.longest })
     }
 
@@ -167,7 +167,7 @@ impl<T: Transport> World<T> {
             portal,
             match_id: ProcessId::ANY,
             match_bits: MatchBits(number),
-            // Makes the portal a wildcard portal.
+            // The ignore bit makes the portal a wildcard portal.
             ignore_bits: MatchBits(1 << 63),
             unlink: Unlink::Retain,
             position,
@@ -177,7 +177,7 @@ impl<T: Transport> World<T> {
         let target = &self.nodes[operation.to.node];
         let md = Md {
             memory: operation.memory[1].clone(),
-            // No limit, so that a message that comes twice is noticed.
+            // The threshold has no limit, so that a message that arrives twice is detected.
             threshold: Threshold::Infinite,
             max_size: 0,
             options: allows | MdOptions::MANAGE_REMOTE,
@@ -195,7 +195,7 @@ impl<T: Transport> World<T> {
     }
 
     /// Binds the memory from which the initiator sends, or into which it receives; returns the call
-    /// that starts the operation. The calls of every second operation bind it themselves.
+    /// that starts the operation. For every second operation the call itself binds the memory.
     fn bind(&mut self, number: u64, portal: Portal) -> Result<Call, String> {
         let Some(operation) = self.ledger.operations.get_mut(&number) else {
             return Err("no such".to_owned());
@@ -238,8 +238,8 @@ impl<T: Transport> World<T> {
         self.called(number, result)
     }
 
-    /// Plans a poll for work that the LND leaves to the sending thread's next poll: that thread
-    /// polls, or a scheduler thread.
+    /// Plans a poll for messages that the LND leaves to the next poll: of the sending thread, or of
+    /// a scheduler thread.
     fn come_for_what_is_left(&mut self, node: usize) {
         for shard in 0..self.nodes[node].shards.len() {
             if !self.nodes[node].lnd.arm(shard) {
@@ -258,7 +258,7 @@ impl<T: Transport> World<T> {
             Ok(Some(md)) => {
                 operation.md = Some(md);
                 if operation.unlinked && operation.from.life == self.nodes[operation.from.node].life {
-                    // ENOENT: the MD is just being unlinked automatically.
+                    // ENOENT means that the MD is just being unlinked automatically.
                     let _ = self.nodes[operation.from.node].engine.md_unlink(md);
                 }
                 return Ok(());
@@ -267,7 +267,7 @@ impl<T: Transport> World<T> {
         };
         let legal =
             matches!(error, LNetError::NoRoute { .. } | LNetError::NotLocal { .. } | LNetError::ShuttingDown);
-        // It was unlinked before it began.
+        // The MD was unlinked before the operation began.
         let stale = matches!(error, LNetError::NoSuch { .. }) && operation.unlinked;
         if !legal && !stale {
             return Err(format!("operation {number} is refused: {error}"));
@@ -277,7 +277,7 @@ impl<T: Transport> World<T> {
         if let Some(md) = md.filter(|_| operation.from.life == self.nodes[node].life) {
             let _ = self.nodes[node].engine.md_unlink(md);
         } else if md.is_none() && !operation.ended {
-            // There will be no event for it.
+            // There will be no event for the operation.
             operation.ended = true;
             self.ledger.seen.unlinked += 1;
         }
@@ -305,7 +305,7 @@ impl<T: Transport> World<T> {
         operation.unlinked = true;
         let (node, md) = (operation.from.node, operation.md);
         if let Some(md) = md {
-            // ENOENT: the MD is just being unlinked automatically.
+            // ENOENT means that the MD is just being unlinked automatically.
             let _ = self.nodes[node].engine.md_unlink(md);
         }
         Ok(())

@@ -16,10 +16,10 @@ const S: u64 = 1_000_000_000;
 /// Operations of each kind that each NI begins with each node, once operations must succeed.
 const OPERATIONS_AT_END: usize = 4;
 
-/// The length of the idle period.
+/// The length of the idle period, in nanoseconds of virtual time.
 const IDLE_NS: u64 = 200 * S;
 
-/// Checks that no message is in flight: all credits are there, and nothing is queued.
+/// Checks that no message is in flight: all credits are available, and nothing is queued.
 pub(crate) fn check_credits(engine: &Engine, up: &[Nid]) -> Result<(), String> {
     for &nid in up {
         let ni = engine.ni_statistics(nid).ok_or_else(|| format!("there are no statistics of {nid}"))?;
@@ -37,7 +37,7 @@ pub(crate) fn check_credits(engine: &Engine, up: &[Nid]) -> Result<(), String> {
 }
 
 impl<T: Transport> World<T> {
-    /// Ends everything.
+    /// Ends all trouble, checks that operations succeed again, and releases all objects.
     ///
     /// # Errors
     /// The operation that does not end or succeed, or the object that is not released.
@@ -150,7 +150,7 @@ impl<T: Transport> World<T> {
             }
         }
         match failed.and_then(|number| self.ledger.operations.get(&number).map(|it| (number, it))) {
-            // With several NIs, one that has not been used may still back off.
+            // With several NIs, an NI that has not been used may still be in a back-off.
             Some((number, Operation { nids, sent, answered, .. })) if self.scenario.nis == 1 => Err(format!(
                 "operation {number} from {} to {} fails on a healthy network: sent {sent:?}, answered {answered:?}",
                 nids.0, nids.1
@@ -165,7 +165,8 @@ impl<T: Transport> World<T> {
         let mut numbers = Vec::new();
         for (from, to) in self.pairs() {
             for kind in [Kind::Put { ack: true }, Kind::Get, Kind::Put { ack: false }] {
-                // Each NI needs its turn; the back-off of an unused one starts at its minimum.
+                // One round for each NI, so that every NI is used; the back-off of an unused NI
+                // starts at its minimum.
                 for _ in 0..OPERATIONS_AT_END * self.scenario.nis {
                     numbers.extend(self.begin(from, to, kind)?);
                 }
@@ -188,7 +189,7 @@ impl<T: Transport> World<T> {
         }
     }
 
-    /// Checks that all credits are there, and no message, answer or memory is in use.
+    /// Checks that all credits are available, and that no message, answer or memory is in use.
     fn credits_are_home(&mut self) -> Result<(), String> {
         for (index, node) in self.nodes.iter().enumerate() {
             check_credits(&node.engine, &node.up)

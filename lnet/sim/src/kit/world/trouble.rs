@@ -90,7 +90,7 @@ impl<T: Transport> World<T> {
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
         }
-        // Discards the work that the LND has listed for its next poll, as dropping the LND would.
+        // The poll discards the work that the LND has listed for it, as dropping the LND would.
         for shard in 0..self.nodes[node].shards.len() {
             let _ = self.nodes[node].lnd.poll(shard, self.net.now_ns(), self.scenario.budget);
         }
@@ -172,7 +172,7 @@ impl<T: Transport> World<T> {
             self.nodes[node].up.retain(|up| *up != nid);
             let removed = self.nodes[node].engine.remove_ni(nid);
             removed.map_err(|error| format!("node {node}: {nid} cannot be removed: {error}"))?;
-            // Messages that came over the NI are held no longer.
+            // Messages that arrived over the NI are not held any longer.
             self.note_held(node);
             T::ni_removed(self, nid);
             return self.check();
@@ -209,7 +209,7 @@ impl<T: Transport> World<T> {
         Ok(())
     }
 
-    /// Lets a driver sleep for a while.
+    /// Makes a driver sleep for a while.
     fn send_to_sleep(&mut self, node: usize) -> Result<(), String> {
         let duration_ns = self.rng.pick(&[5 * MS, 500 * MS, 9_000 * MS, 80_000 * MS]);
         let until_ns = self.net.now_ns() + duration_ns;
