@@ -1,7 +1,7 @@
-//! A mailbox above LNet, and how it is tested without a network: `cargo run -p lnet-fake --example
+//! A mailbox above LNet, with a test that needs no network: `cargo run -p lnet-fake --example
 //! mailbox`.
 //!
-//! The mailbox posts a buffer for several letters; when that is full it posts another one.
+//! The mailbox posts a buffer for several letters, and another one when that buffer is full.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ const BITS: MatchBits = MatchBits(0x1e77e5);
 /// The program under test.
 struct Mailbox {
     lnet: Arc<dyn LNet>,
-    /// The received letters: their place in the buffer, and whether the buffer is full.
+    /// The events of the received letters: the place of each in its buffer, and whether the buffer
+    /// is now full.
     log: Arc<EventLog>,
     eq: lnet_api::EqHandle,
     portal: Portal,
@@ -55,7 +56,7 @@ impl Mailbox {
         self.lnet.md_attach(me, md, Unlink::Auto).map(drop)
     }
 
-    /// Returns the letters that have come, each with its sender.
+    /// Returns the letters received since the last call, each with its sender.
     fn collect(&self) -> Result<Vec<(ProcessId, String)>, Box<dyn std::error::Error>> {
         let events = self.log.take();
         let mut letters = Vec::new();
@@ -84,7 +85,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let letters = mailbox.collect()?;
         assert_eq!(letters, [(writer, text.to_owned())]);
     }
-    // Two buffers were posted for three letters.
+    // Two buffers were needed for the three letters.
     assert_eq!(lnet.calls_of(CallKind::MdAttach).len(), 2);
     println!("{} calls of LNet, all as they should be", lnet.calls().len());
     Ok(())

@@ -10,20 +10,20 @@ use crate::ScriptedEvent;
 /// The events of the operation are delivered inside the call, SEND first.
 #[derive(Debug, Clone)]
 pub enum Answer<T> {
-    /// It stays in flight until the test injects its events.
+    /// The operation stays in flight until the test injects its events.
     Hold,
-    /// It leaves and is lost on the way: SEND, and no ACK or REPLY.
+    /// The message leaves and is lost on the way: SEND, and no ACK or REPLY.
     Lose,
-    /// It does not leave: SEND with this status.
+    /// The message does not leave: SEND with this status.
     Fail(Errno),
-    /// It arrives: SEND, and the ACK if one was asked for, or the REPLY.
+    /// The message arrives: SEND, and the REPLY, or the ACK if the PUT requests one.
     Done(T),
-    /// These events, in this order.
+    /// The operation has these events, in this order.
     Events(Vec<ScriptedEvent>),
 }
 
 impl<T> Answer<T> {
-    /// Returns the events; `done` makes those of an arrival.
+    /// Returns the events of the result; for an arrival, `done` makes the ACK or REPLY.
     fn events(self, done: impl FnOnce(T) -> Option<ScriptedEvent>) -> Vec<ScriptedEvent> {
         match self {
             Answer::Hold => Vec::new(),

@@ -1,4 +1,4 @@
-//! The calls of LNet as recorded.
+//! The record of a call of LNet.
 
 use lnet_api::{EqHandle, Get, Md, MdHandle, MeHandle, MeSpec, Put, Unlink};
 use lnet_nid::{Nid, Portal};
@@ -39,7 +39,7 @@ pub enum Call {
     EqAllocPolled {
         /// The number of events to be kept.
         count: usize,
-        /// Whether the queue also has a handler.
+        /// True if the queue also has a handler.
         handler: bool,
     },
     /// [`lnet_api::LNet::eq_poll`].
@@ -50,7 +50,7 @@ pub enum Call {
     MeAttach(MeSpec),
     /// [`lnet_api::LNet::me_insert`].
     MeInsert {
-        /// The existing entry.
+        /// The existing entry, before or after which the new one is inserted.
         beside: MeHandle,
         /// The new entry.
         me: MeSpec,
@@ -59,18 +59,18 @@ pub enum Call {
     MeUnlink(MeHandle),
     /// [`lnet_api::LNet::md_attach`].
     MdAttach {
-        /// The entry.
+        /// The entry to which the MD is attached.
         me: MeHandle,
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// Whether the MD is unlinked automatically.
+        /// `Unlink::Auto` if LNet unlinks the MD when it is exhausted.
         unlink: Unlink,
     },
     /// [`lnet_api::LNet::md_bind`].
     MdBind {
         /// The descriptor, whose memory is shared with the program's.
         md: Md,
-        /// Whether the MD is unlinked automatically.
+        /// `Unlink::Auto` if LNet unlinks the MD when it is exhausted.
         unlink: Unlink,
     },
     /// [`lnet_api::LNet::md_unlink`].
@@ -97,9 +97,9 @@ pub enum Call {
     },
     /// [`lnet_api::LNet::set_lazy`].
     SetLazy {
-        /// The portal.
+        /// The portal that is made lazy or not.
         portal: Portal,
-        /// Whether messages wait there from now on.
+        /// True if unmatched messages wait at the portal from now on.
         lazy: bool,
     },
     /// [`lnet_api::LNet::watch_drops`].
@@ -147,7 +147,8 @@ impl Call {
         (Call::BindGet { md: md.clone(), get }, get, md)
     }
 
-    /// Records the MD that the call has made; false if it makes none, or has one already.
+    /// Records the MD that the call has made. Returns false if the call makes none, or its MD is
+    /// recorded already.
     pub(crate) fn set_made(&mut self, made: MdHandle) -> bool {
         let md = match self {
             Call::BindPut { put, .. } => &mut put.md,
@@ -166,8 +167,8 @@ impl Call {
         matches!(self.kind(), CallKind::EqPoll | CallKind::Distance | CallKind::LocalIds)
     }
 
-    /// Returns whether a query repeats the one before: a waiting program asks thousands of times,
-    /// and the record must not depend on its speed.
+    /// Returns whether a query repeats the one before: a waiting program may repeat its query
+    /// thousands of times, and the record must not depend on the program's speed.
     pub(crate) fn repeats(&self, before: &Call) -> bool {
         match (self, before) {
             (Call::EqPoll(now), Call::EqPoll(before)) => now == before,

@@ -1,4 +1,4 @@
-//! The fake LNet as seen by the program above it: the implementation of the trait.
+//! The fake LNet for the program above it: the implementation of the trait.
 
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl LNet for FakeLnet {
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
         let attached = self.enter(Call::MeUnlink(me))?.1.tables.md_of(me)?;
         if let Some(md) = attached {
-            // The MD may have had its last event in the meantime.
+            // The MD may have had its last event already.
             let _ = self.unlink(md);
         }
         self.state.lock().tables.remove_me(me);

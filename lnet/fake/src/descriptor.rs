@@ -27,15 +27,15 @@ pub(crate) struct Descriptor {
     max_size: Option<u32>,
     user_ptr: u64,
     auto_unlink: bool,
-    /// The entry to which it is attached; none if it is bound.
+    /// The entry to which the MD is attached; none if the MD is bound.
     pub(crate) entry: Option<(MeHandle, MeSpec)>,
-    /// Set if it was unlinked while a message was in flight: its handle is invalid, its last event
-    /// is still to come.
+    /// True if the MD was unlinked while a message was in flight: its handle is invalid, its last
+    /// event is still to come.
     pub(crate) aborted: bool,
     progress: Progress,
-    /// Held while an event of it is delivered: they never overlap (S-311).
+    /// Held while an event of the MD is delivered, so that two never overlap (S-311).
     pub(crate) gate: Arc<Mutex<()>>,
-    /// The number of the call that made it.
+    /// The number of the call that made the MD.
     pub(crate) made_by: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Descriptor {
 #[derive(Clone)]
 struct Progress {
     threshold: Threshold,
-    /// The offset of the next message if the MD manages offsets.
+    /// The offset of the next message, if the MD manages offsets.
     offset: u64,
     operations: Vec<Operation>,
 }
@@ -53,11 +53,11 @@ struct Progress {
 struct Operation {
     /// The SEND event of the operation.
     send: Event,
-    /// Whether the SEND has been delivered.
+    /// True if the SEND has been delivered.
     sent: bool,
     /// The ACK or REPLY that is still to come.
     response: Option<EventKind>,
-    /// The sending process.
+    /// The process that sends the PUT or GET.
     from: ProcessId,
     /// The lease of a PUT in flight, so that its memory is not written to.
     lease: Option<Arc<ReadVec>>,
@@ -91,18 +91,18 @@ impl Descriptor {
         self.progress.is_exhausted(self)
     }
 
-    /// Returns whether it takes a message with this option (rows 1 and 2 of lnet-semantics 9;
+    /// Returns whether the MD takes a message with this option (rows 1 and 2 of lnet-semantics 9;
     /// [`matches`] checks its entry).
     pub(crate) fn takes(&self, allows: MdOptions) -> bool {
         !self.aborted && self.options.contains(allows) && !self.is_exhausted()
     }
 
-    /// Returns whether a PUT or GET of it has not left yet.
+    /// Returns whether a PUT or GET of the MD has not left yet.
     pub(crate) fn is_sending(&self) -> bool {
         self.progress.is_sending()
     }
 
-    /// Returns an empty event of this kind.
+    /// Returns an event of this kind without content.
     fn blank(&self, kind: EventKind) -> Event {
         Event { md: self.handle, user_ptr: self.user_ptr, ..Event::blank(kind, ProcessId::ANY) }
     }
@@ -148,12 +148,18 @@ impl Descriptor {
         }
     }
 
-    /// Returns the event that would be delivered, or why LNet would not give it.
+    /// Returns the event that would be delivered.
+    ///
+    /// # Errors
+    /// The reason why LNet would not give the event.
     pub(crate) fn preview(&self, scripted_event: &ScriptedEvent, own: &[ProcessId]) -> Result<Event, String> {
         self.event(&mut self.progress.clone(), scripted_event, own)
     }
 
-    /// Applies an event to the MD and returns it, or why LNet would not give it.
+    /// Applies an event to the MD and returns the event.
+    ///
+    /// # Errors
+    /// The reason why LNet would not give the event.
     pub(crate) fn happen(
         &mut self,
         scripted_event: &ScriptedEvent,
@@ -208,7 +214,8 @@ impl Descriptor {
         if operation.response.is_none() {
             progress.operations.remove(index);
         }
-        // A response that will never come counts as delivered, unless the test says otherwise.
+        // The failed SEND also uses up the ACK or REPLY, which will never come, unless the test
+        // sets otherwise.
         if lost && scripted_event.unlinked != Some(false) {
             progress.consume();
         }
@@ -295,7 +302,8 @@ impl Descriptor {
         (offset, (self.memory.len() as u64).saturating_sub(offset).min(limit) as u32)
     }
 
-    /// Checks that LNet has a choice whether this event is the last.
+    /// Checks that LNet may give this event as the last one, or not as the last one, as the test
+    /// has set.
     fn check_end(&self, progress: &Progress, event: &Event, last: bool) -> Result<(), String> {
         let response = matches!(event.kind, EventKind::Ack | EventKind::Reply);
         if last && response && event.status == Err(Errno::ETIMEDOUT) && !progress.is_sending() {

@@ -21,7 +21,7 @@ impl FakeClock {
     /// Sets the time.
     ///
     /// # Panics
-    /// If it is in the past: a [`Clock`] never runs backwards.
+    /// If `now_ns` is in the past: a [`Clock`] never runs backwards.
     pub fn set_now_ns(&self, now_ns: u64) {
         let before_ns = self.now_ns.fetch_max(now_ns, Ordering::Relaxed);
         assert!(now_ns >= before_ns, "the clock would run backwards from {before_ns} ns to {now_ns} ns");
@@ -83,7 +83,7 @@ impl FakeDrive {
         Arc::new(FakeDrive { clock, tokens: Tokens::new(0) })
     }
 
-    /// Returns its clock.
+    /// Returns the clock that the drive uses.
     pub fn clock(&self) -> &FakeClock {
         &self.clock
     }
@@ -100,8 +100,8 @@ impl Drive for FakeDrive {
         &self.tokens
     }
 
-    /// Advances the clock to this time, if it has not passed already; no other thread does during
-    /// the sleep.
+    /// Advances the clock to `until_ns`, unless it is later already: no other thread moves the
+    /// clock during the sleep.
     fn sleep_ns(&self, until_ns: u64) -> u64 {
         self.clock.now_ns.fetch_max(until_ns, Ordering::Relaxed);
         0

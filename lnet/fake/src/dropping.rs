@@ -8,7 +8,7 @@ use crate::{FakeLnet, ScriptedEvent};
 
 impl FakeLnet {
     /// Delivers a PUT that is lost because no buffer takes it: the watcher is called, on the thread
-    /// on which the peer's events are delivered. It has no other effect.
+    /// on which the peer's events are delivered. There is no other effect.
     ///
     /// ```
     /// use std::sync::Arc;

@@ -12,7 +12,7 @@ pub struct EventLog {
     events: Mutex<Vec<Event>>,
     wakes: AtomicUsize,
     sleeper: Option<Arc<Sleeper>>,
-    /// Whether an event after an MD's last event is a panic.
+    /// True if the log panics at an event after an MD's last event.
     strict: bool,
 }
 
@@ -54,7 +54,7 @@ impl EventLog {
         events.iter().position(is_such).map(|place| events.remove(place))
     }
 
-    /// Exchanges the events for this list, whose capacity is then used.
+    /// Exchanges the log's events for this list; the log then uses the list's capacity.
     pub fn swap(&self, events: &mut Vec<Event>) {
         std::mem::swap(&mut *self.events.lock(), events);
     }
@@ -112,12 +112,12 @@ pub fn on_both(
     Arc::new(ClosureHandler { event, wake })
 }
 
-/// Makes a handler that calls this for each event.
+/// Makes a handler that calls `event` for each event.
 pub fn on_event(event: impl Fn(&Event) + Send + Sync + 'static) -> Arc<dyn EventHandler> {
     on_both(event, || {})
 }
 
-/// Makes a handler that calls this for each wake-up.
+/// Makes a handler that calls `wake` for each wake-up.
 pub fn on_wake(wake: impl Fn() + Send + Sync + 'static) -> Arc<dyn EventHandler> {
     on_both(|_| {}, wake)
 }

@@ -1,4 +1,4 @@
-//! The fake LNet as seen by its test.
+//! The fake LNet for its test: the script, the injected events and the record.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -20,7 +20,7 @@ type OnPut = Box<dyn FnMut(&Put, &[u8]) -> Answer<()> + Send>;
 type OnGet = Box<dyn FnMut(&Get) -> Answer<Vec<u8>> + Send>;
 
 thread_local! {
-    /// Set while an event callback runs on this thread.
+    /// True while an event callback runs on this thread.
     static IN_EVENT: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -143,8 +143,8 @@ impl FakeLnet {
         self.calls().into_iter().filter_map(get).collect()
     }
 
-    /// Refuses the next call of this kind with an errno, as a driver would. A second use refuses
-    /// the call after it as well.
+    /// Refuses the next call of this kind with an errno, as if a driver failed. If a refusal is
+    /// planned already, this one is for the call after that.
     pub fn fail(&self, kind: CallKind, errno: Errno) {
         self.fail_with(kind, as_scripted(errno));
     }
@@ -162,8 +162,9 @@ impl FakeLnet {
     }
 
     /// Delivers these events inside the next successful `MdAttach`, `Put`, `Get`, `BindPut` or
-    /// `BindGet`, before it returns, as the loopback does. A second use is for the call after it.
-    /// Takes precedence over [`FakeLnet::on_put`] and [`FakeLnet::on_get`].
+    /// `BindGet`, before it returns, as the loopback does. If events are planned for that call
+    /// already, these are for the next one. Takes precedence over [`FakeLnet::on_put`] and
+    /// [`FakeLnet::on_get`].
     ///
     /// # Panics
     /// For other kinds of calls, in which no event can come.
@@ -231,8 +232,8 @@ impl FakeLnet {
         tables.mds.get(&md).ok_or_else(|| gone(tables, md))?.preview(scripted_event.borrow(), &self.own)
     }
 
-    /// Delivers an event without an MD; LNet gives none. Only the fields set in `scripted_event`
-    /// are filled in.
+    /// Delivers an event without an MD, which the real LNet never does. Only the fields set in
+    /// `scripted_event` are filled in.
     ///
     /// # Panics
     /// If there is no such event queue.
@@ -348,7 +349,10 @@ impl FakeLnet {
         assert!(left.is_empty(), "the program left this behind:\n  {}", left.join("\n  "));
     }
 
-    /// Delivers an event to an MD; the error says why LNet would not give it.
+    /// Delivers an event to an MD.
+    ///
+    /// # Errors
+    /// The reason why LNet would not give the event.
     pub(crate) fn happen(&self, md: MdHandle, scripted_event: &ScriptedEvent) -> Result<Event, String> {
         let gate = {
             let tables = &self.state.lock().tables;
@@ -377,7 +381,7 @@ impl FakeLnet {
         Ok(event)
     }
 
-    /// Unlinks an MD explicitly: with an UNLINK at once if the MD is idle.
+    /// Unlinks an MD explicitly; an idle MD gets its UNLINK at once.
     pub(crate) fn unlink(&self, md: MdHandle) -> Result<(), LNetError> {
         let gate = self.state.lock().tables.live(md)?.gate.clone();
         let one_at_a_time = gate.lock();
@@ -396,7 +400,7 @@ impl FakeLnet {
     }
 }
 
-/// Panics inside an event callback, which runs under one of LNet's locks.
+/// Panics if called inside an event callback: the real LNet would hold one of its locks there.
 #[track_caller]
 pub(crate) fn assert_outside() {
     assert!(!IN_EVENT.get(), "LNet was called from inside an event callback");
@@ -427,7 +431,7 @@ fn gone(tables: &Tables, md: MdHandle) -> String {
 
 /// Runs a callback of the program, which must not call LNet.
 pub(crate) fn inside(callback: impl FnOnce()) {
-    /// Clears the flag, also when the handler panics.
+    /// Clears the flag when dropped, also if the handler panics.
     struct Mark;
     impl Drop for Mark {
         fn drop(&mut self) {

@@ -1,12 +1,12 @@
 //! A scripted LNet for unit tests of the layers above LNet.
 //!
 //! [`FakeLnet`] implements the trait [`lnet_api::LNet`] without a network. It records every call
-//! with its arguments; the test decides which calls fail, and which events come, when and in which
-//! order. It refuses what the real LNet refuses, so a program that misuses LNet fails here too
-//! (S-7, S-417).
+//! with its arguments. The test decides which calls fail, which events are delivered, and at which
+//! time and in which order. It refuses what the real LNet refuses, so a program that misuses LNet
+//! fails here too (S-7, S-417).
 //!
 //! Use it to test *your* code: the calls that it makes, and how it handles every order of events.
-//! Orders that a network shows once a year (a REPLY before its SEND, an ACK that never comes, an
+//! Cases that are very rare on a network (a REPLY before its SEND, an ACK that never comes, an
 //! unlink that races with a message) take one line. Use a real node over `0@lo` or two nodes over
 //! TCP to test that messages arrive: the fake transfers none, and does not model credits, peers,
 //! health or response timeouts.

@@ -9,7 +9,7 @@ use lnet_nid::Nid;
 pub(crate) enum Partitions {
     /// No partitions: events are delivered on the thread that injects them.
     Unknown,
-    /// This number of partitions, each with its own threads.
+    /// This number of partitions; each event is delivered on a new thread in one of them.
     Threads(usize),
 }
 
@@ -23,7 +23,7 @@ impl Partitions {
     }
 }
 
-/// Returns the peer of the message that an event is about.
+/// Returns the peer that sent or receives the message of an event.
 pub(crate) fn peer_of(event: &Event) -> Nid {
     match event.kind {
         EventKind::Send => event.target.nid,

@@ -8,7 +8,7 @@ use lnet_api::{EQ_COUNT_MAX, EqHandle, Event, Handler, LNetError, Polled};
 pub(crate) struct Queue {
     pub(crate) handler: Option<Handler>,
     ring: Option<EventRing>,
-    /// The number of the call that made it.
+    /// The number of the call that made the queue.
     pub(crate) made_by: u64,
 }
 
@@ -43,7 +43,10 @@ impl Queue {
         ring.events.push_back(*event);
     }
 
-    /// Removes and returns the oldest event; an error if the queue is not a polled one.
+    /// Removes and returns the oldest event.
+    ///
+    /// # Errors
+    /// If the queue is not a polled one.
     pub(crate) fn poll(&mut self, eq: EqHandle) -> Result<Option<Polled>, LNetError> {
         let rule = "events of this queue are handed to its handler only";
         let ring = self.ring.as_mut().ok_or(LNetError::Invalid { field: "EQ", value: eq.0, rule })?;

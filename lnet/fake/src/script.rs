@@ -13,7 +13,7 @@ pub const CALLS_MAX: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Script {
     calls: Vec<Call>,
-    /// The number of all calls.
+    /// The number of calls made so far.
     made: u64,
     /// The number of calls of each kind.
     made_of: BTreeMap<CallKind, u64>,

@@ -160,16 +160,16 @@ impl ScriptedEvent {
         self
     }
 
-    /// Sets success, although the MD was unlinked while the message was in flight (LNet gives
-    /// ETIMEDOUT then; older versions did not).
+    /// Sets success, although the MD was unlinked while the message was in flight. LNet gives
+    /// ETIMEDOUT in this case; older versions did not.
     #[must_use]
     pub fn succeeded(mut self) -> ScriptedEvent {
         self.status = Some(Ok(()));
         self
     }
 
-    /// Sets `unlinked`. LNet decides that itself; use it where LNet has a choice (a response that
-    /// is late, ETIMEDOUT), for [impossible](ScriptedEvent::impossible) events, and as an
+    /// Sets `unlinked`, which LNet normally decides. Use this where LNet may do either (a response
+    /// that is late, ETIMEDOUT), for [impossible](ScriptedEvent::impossible) events, and as an
     /// assertion.
     #[must_use]
     pub fn last(mut self) -> ScriptedEvent {
@@ -177,9 +177,9 @@ impl ScriptedEvent {
         self
     }
 
-    /// Clears `unlinked`. LNet decides that itself; use it where LNet has a choice (more messages
-    /// are in flight on an MD that was unlinked; a SEND that failed does not count as the GET's
-    /// REPLY), for [impossible](ScriptedEvent::impossible) events, and as an assertion.
+    /// Clears `unlinked`, which LNet normally decides. Use this where LNet may do either (more
+    /// messages are in flight on an MD that was unlinked; a SEND that failed does not count as the
+    /// GET's REPLY), for [impossible](ScriptedEvent::impossible) events, and as an assertion.
     #[must_use]
     pub fn not_last(mut self) -> ScriptedEvent {
         self.unlinked = Some(false);

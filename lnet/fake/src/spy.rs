@@ -13,9 +13,9 @@ use crate::fake::{as_scripted, assert_fallible};
 use crate::script::{CALLS_MAX, Script};
 use crate::{Call, CallKind};
 
-/// An LNet that records calls and events, and lets a test refuse some calls; the LNet below does
-/// everything else: a node, an engine or a [`crate::FakeLnet`]. So one test can check a program's
-/// calls to LNet, or its handling of a refusal, with and without a network.
+/// An LNet that records calls and events, and lets a test refuse some calls. Everything else is
+/// left to the LNet below: a node, an engine or a [`crate::FakeLnet`]. So one test can check a
+/// program's calls to LNet, or its handling of a refusal, with and without a network.
 ///
 /// ```
 /// use lnet_api::{Errno, LNet};

@@ -20,7 +20,7 @@ pub(crate) struct Tables {
     pub(crate) mds: BTreeMap<MdHandle, Descriptor>,
     portals: [PortalState; Portal::COUNT],
     pub(crate) lenient: bool,
-    /// Whether every unlink finds a message in flight.
+    /// True if every unlink finds a message in flight.
     pub(crate) busy: bool,
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn measure(peers: u32, mds: u32) -> Result<Cost, LNetError> {
     let centre = Engine::new(EngineConfig::new(Pid::LNET, 1));
     let here = ProcessId::lnet(address(0));
     centre.add_ni(here, lnd.clone())?;
-    // The events are not polled.
+    // This queue is never polled.
     let eq = centre.eq_alloc_polled(1, None)?;
     let portal = Portal::new(10).unwrap_or(Portal::RESERVED);
     let memory = IoVec::whole(Region::heap(64).map_err(|_| LNetError::ShuttingDown)?);

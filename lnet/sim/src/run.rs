@@ -10,15 +10,16 @@ use crate::{Counts, Scenario};
 /// A run that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Failure {
-    /// The subcommand for such worlds, with a blank behind it; empty for the first kind.
+    /// The program's subcommand for worlds of this kind, with a blank behind it; empty for the
+    /// first kind.
     pub(crate) command: &'static str,
-    /// The seed that reproduces it.
+    /// The seed that reproduces the failure.
     pub seed: u64,
-    /// The number of steps after which it fails.
+    /// The number of steps after which the run fails.
     pub steps: u64,
     /// The error.
     pub what: String,
-    /// The last events before it.
+    /// The last events before the failure.
     pub trace: Vec<String>,
 }
 
@@ -41,7 +42,8 @@ pub trait Worlds: Sized {
     /// The counts of events in a run.
     type Seen: Counts + fmt::Debug + PartialEq;
 
-    /// The program's subcommand for such worlds, with a blank behind it; empty for the first kind.
+    /// The program's subcommand for worlds of this kind, with a blank behind it; empty for the
+    /// first kind.
     const COMMAND: &str;
     /// The default number of steps of a run.
     const STEPS: u64;
@@ -79,12 +81,12 @@ impl Worlds for Scenario {
 pub fn run(scenario: &Scenario) -> Result<Seen, Box<Failure>> {
     search(Scenario::COMMAND, scenario.seed, scenario.steps, |steps, traced| {
         let scenario = Scenario { steps, ..scenario.clone() };
-        // In a partition that is independent of the thread's CPU.
+        // The partition is fixed, so that the run does not depend on the thread's CPU.
         lnet_cpt::with_partition(0, || play(World::new(scenario, traced), steps))
     })
 }
 
-/// A run that failed after `steps` steps; with a trace, if one was requested.
+/// A run that failed after `steps` steps, with a trace if one was requested.
 pub(crate) struct Attempt {
     pub(crate) steps: u64,
     pub(crate) what: String,
@@ -103,7 +105,7 @@ pub(crate) fn search<T>(
         Ok(seen) => return Ok(seen),
         Err(failed) => failed,
     };
-    // Finds the fewest steps after which it fails, by halving.
+    // Finds by halving the fewest steps after which the run fails.
     let (mut low, mut high) = (0, steps);
     while low < high {
         let middle = low + (high - low) / 2;
@@ -118,7 +120,7 @@ pub(crate) fn search<T>(
 
 /// A world that runs step by step, and then ends.
 pub(crate) trait Play {
-    /// The counts of events in it.
+    /// The counts of events in the world.
     type Seen;
     fn step(&mut self) -> Result<(), String>;
     fn settle(&mut self) -> Result<(), String>;

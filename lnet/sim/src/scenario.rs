@@ -23,7 +23,8 @@ pub struct Scenario {
     pub partitions: usize,
     /// The behaviour of the network `tcp`.
     pub tcp: LinkModel,
-    /// The behaviour of the network `o2ib`, if there is one; it answers GETs without the engine.
+    /// The behaviour of the network `o2ib`, if there is one; this network answers GETs without the
+    /// engine.
     pub o2ib: Option<LinkModel>,
     /// True if addresses are IPv6.
     pub large_nids: bool,
@@ -31,9 +32,9 @@ pub struct Scenario {
     pub transaction_timeout_ns: u64,
     /// The maximum time between two calls of `advance`, in nanoseconds.
     pub advance_ns: u64,
-    /// Chances in 10,000 that a step is a program's operation.
+    /// Chance in 10,000 that a step is a program's operation.
     pub activity: u32,
-    /// Chances in 10,000 that a program's operation is trouble: a cut, a restart, an NI that is
+    /// Chance in 10,000 that a program's operation is trouble: a cut, a restart, an NI that is
     /// added or removed.
     pub trouble: u32,
     /// True if entries with ignore bits come before those without, as in today's LNet.
@@ -42,11 +43,11 @@ pub struct Scenario {
     pub portal_rotor: Rotor,
     /// The messages for which other partitions are searched too.
     pub stealing: Stealing,
-    /// Chances in 10,000 that an NI's peers belong to some of the partitions only.
+    /// Chance in 10,000 that an NI's peers belong to some of the partitions only.
     pub bound_nis: u32,
-    /// Chances in 10,000 that an event queue with a callback is polled, too.
+    /// Chance in 10,000 that an event queue with a callback is polled, too.
     pub polled: u32,
-    /// A wrong model, for testing the checks.
+    /// An error to be put into the model, to test that the checks find it.
     pub mutant: Option<Mutant>,
 }
 
@@ -58,7 +59,7 @@ impl Scenario {
         let partitions = rng.pick(&[1, 1, 2, 4]);
         let tcp = link(&mut rng, partitions);
         let o2ib = link(&mut rng, partitions);
-        // RDMA networks are reliable or broken, never in between.
+        // An RDMA network loses, repeats and reorders nothing; a connection works or is broken.
         let o2ib = LinkModel { direct_gets: true, vanish: 0, twice: 0, overtaking: false, ..o2ib };
         Scenario {
             seed,

@@ -19,17 +19,17 @@ counts! {
         payloads_lost: "payloads lost",
         /// Payloads that came later than their header.
         payloads_late: "payloads late",
-        /// Messages that vanished without a sign.
+        /// Messages lost without an error.
         vanished: "vanished",
         /// Messages that arrived twice.
         doubled: "doubled",
-        /// Messages that overtook another one of the same connection.
+        /// Messages that arrived before an earlier one of the same connection.
         overtook: "overtook",
         /// Messages that found no route, or no node.
         unreachable: "unreachable",
-        /// Times a pair of nodes was cut off.
+        /// Times that two nodes were disconnected.
         cuts: "cuts",
-        /// Messages of an earlier incarnation of their sender, parsed.
+        /// Messages parsed after their sender was restarted.
         late_lives: "late lives",
         /// Messages that waited behind another one on their connection.
         blocked: "blocked",
@@ -63,7 +63,7 @@ counts! {
         replies: "REPLYs",
         /// ACKs and REPLYs that were not expected.
         stale_answers: "stale answers",
-        /// ACKs and REPLYs that did not come in time.
+        /// ACKs and REPLYs that exceeded their timeout.
         timeouts: "answers late",
         /// ACKs and REPLYs that were lost with their peer.
         answers_lost: "answers lost",

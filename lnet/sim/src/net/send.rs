@@ -35,7 +35,7 @@ impl SimNet {
         answer
     }
 
-    /// Returns the error if `send` fails at once.
+    /// Returns the error with which `send` fails at once, if it does.
     fn refuse(&self, tx: &Tx) -> Option<Errno> {
         let mut state = self.state.lock();
         state.seen.messages += 1;
@@ -56,8 +56,8 @@ impl SimNet {
             (is_get && state.link(tx.ni).direct_gets, state.ports.get(&tx.ni).cloned())
         };
         let Some(port) = port else { return Sent::Now(Err(Errno::ESHUTDOWN)) };
-        // A network that writes the REPLY's data directly needs the memory before it asks for the
-        // data.
+        // If the network writes the REPLY's data directly, the memory for the data must be known
+        // before the GET leaves.
         let sink = if direct { self.sink(&port, tx.ni, tx.token) } else { None };
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -132,7 +132,7 @@ impl State {
         }
         let forgotten = link.defect == Some(Defect::ForgetsFinalisation) && self.rng.chance(DEFECT_CHANCE);
         if held.is_direct_get {
-            // A response may never come, for reasons of the far end.
+            // A response may never come, whatever the reason at the far end, so it has a timeout.
             let at = self.now_ns.saturating_add(link.limits.timeout_ns);
             self.schedule(at, Event::Fail { tx: id, errno: Errno::ETIMEDOUT });
         } else if !forgotten {
@@ -150,8 +150,8 @@ impl State {
         Sent::Later
     }
 
-    /// Puts a message on its connection; on a broken one it is lost, and its sender gets an error
-    /// later.
+    /// Puts a message on its connection. If the connection is broken, the message is lost, and the
+    /// sender gets an error later.
     fn fly(&mut self, link: &LinkModel, id: u64, end: usize, packet: Packet) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let pipe = &mut conn.pipes[end];

@@ -31,22 +31,22 @@ pub(super) enum Event {
     FailRx { ni: Nid, peer: Nid, life: u64, token: RxToken, sink: Option<WriteVec> },
     /// A connection breaks.
     Break { conn: u64 },
-    /// An end notices that its connection is broken.
+    /// An end detects that its connection is broken.
     Notice { conn: u64, end: usize, reason: Errno },
     /// A timer of the user.
     Timer(u64),
 }
 
-/// An NI that has been started.
+/// A started NI.
 #[derive(Clone)]
 pub(super) struct Port {
     pub(super) upcalls: Arc<dyn Upcalls>,
-    /// Differs for each start.
+    /// A number that differs for each start of the NI.
     pub(super) life: u64,
 }
 
 impl Port {
-    /// Calls the engine in the partition of a peer's shard, independent of the CPU.
+    /// Calls the engine in the partition of the shard of `peer`, whatever CPU the thread runs on.
     pub(super) fn on_shard<R>(&self, ni: Nid, peer: Nid, call: impl FnOnce(&dyn Upcalls) -> R) -> R {
         let shard = self.upcalls.partition_of(ni, peer);
         lnet_cpt::with_partition(shard, || call(&*self.upcalls))
@@ -70,7 +70,7 @@ pub(super) enum Receiving {
     Delayed { rx: RxContext, token: RxToken, payload: Arc<[u8]> },
 }
 
-/// The pipe and NI of a delayed message.
+/// A delayed message's pipe and NI.
 pub(super) struct Delayed {
     pub(super) conn: u64,
     pub(super) end: usize,
@@ -83,7 +83,7 @@ pub(super) struct Delayed {
 #[derive(Default)]
 pub(super) struct Pipe {
     pub(super) sent: u64,
-    /// Set when a message was lost: none after it arrives.
+    /// True after a message was lost: no message arrives after the gap.
     pub(super) cut: bool,
     pub(super) flying: VecDeque<Packet>,
     pub(super) last_arrival_ns: u64,
@@ -108,7 +108,7 @@ pub(super) struct PendingTx {
     pub(super) life: u64,
     pub(super) token: TxToken,
     pub(super) conn: Option<(u64, usize)>,
-    /// For a direct GET, the memory for its data.
+    /// The memory for the data of a direct GET.
     pub(super) sink: Option<WriteVec>,
     pub(super) is_direct_get: bool,
     /// The payload's lease.
@@ -128,7 +128,7 @@ pub(super) struct State {
     pub(super) delayed: BTreeMap<u64, Delayed>,
     /// GETs that have arrived and wait for their answer, with their senders' ids.
     pub(super) direct: BTreeMap<u64, u64>,
-    /// Pairs of nodes that cannot reach each other, and until when.
+    /// The pairs of nodes that cannot reach each other, and the times at which they can again.
     pub(super) cut: BTreeMap<(Nid, Nid), u64>,
     next_id: u64,
     pub(super) seen: Seen,

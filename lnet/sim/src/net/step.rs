@@ -43,7 +43,7 @@ impl SimNet {
     fn finalize_tx(&self, held: PendingTx, result: Result<(), Errno>) {
         let PendingTx { ni, peer, life, token, payload, .. } = held;
         let Some(port) = self.state.lock().port(ni, life) else { return };
-        // The lease first: the engine may notify the memory's owner.
+        // The lease is dropped first, because the engine may notify the memory's owner.
         drop(payload);
         self.tell(Note::FinalizeTx { ni, token, result });
         port.on_shard(ni, peer, |engine| engine.finalize_tx(token, result));
@@ -86,8 +86,8 @@ impl SimNet {
         port.on_shard(ni, peer, |engine| engine.finalize_rx(token, result));
     }
 
-    /// Handles the notice of an end that its connection is gone: the messages that it was sending
-    /// and receiving are lost.
+    /// Handles an end's discovery that its connection is gone: the messages that the end was
+    /// sending and receiving are lost.
     pub(super) fn notice(&self, id: u64, end: usize, reason: Errno) {
         let mut state = self.state.lock();
         let Some(conn) = state.conns.get(&id) else { return };

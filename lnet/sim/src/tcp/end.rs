@@ -48,15 +48,15 @@ pub(super) struct End {
     pub(super) broken: bool,
     /// True if the program has shut down both directions.
     pub(super) shut: bool,
-    /// True if the program has closed it; data that it has sent still leaves.
+    /// True if the program has closed the end; data sent before still leaves.
     pub(super) closed: bool,
-    /// Bytes to be sent, number of bytes sent and not acknowledged, number of bytes for which the
-    /// other end has room.
+    /// The bytes to be sent, the number of bytes sent and not acknowledged, and the number of bytes
+    /// for which the other end has room.
     tx: VecDeque<u8>,
     unacked: usize,
     pub(super) window: usize,
     fin_sent: bool,
-    /// True if a program found the buffer full, or fuller than the limit of `is_writable`.
+    /// True if a program found the send buffer full, or fuller than the limit of `is_writable`.
     nospace: bool,
     send_buffer: usize,
     /// Bytes that have arrived and have not been read.
@@ -245,7 +245,7 @@ impl State {
         let now_ns = self.now_ns;
         let deaf = self.own.ends.get(&to).is_none_or(|end| end.shut || end.closed || end.broken);
         if deaf {
-            // No program will read it.
+            // The receiving program has closed its socket and will not read the data.
             self.launch(back, 0, from, Packet::Reset(Errno::ECONNRESET));
             return self.reset(to, Errno::ECONNRESET);
         }

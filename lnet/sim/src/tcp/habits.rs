@@ -1,6 +1,6 @@
 use crate::Rng;
 
-/// Ports 512 to 1023.
+/// The number of ports from 512 to 1023.
 const PRIVILEGED_PORTS: u16 = 512;
 
 /// The behaviour of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual
@@ -12,7 +12,7 @@ pub struct TcpHabits {
     pub latency_ns: (u64, u64),
     /// Addition to the latency for each segment. Segments of one connection keep their order.
     pub jitter_ns: (u64, u64),
-    /// Length of one segment: as small as 1.
+    /// Length of one segment; the least is 1.
     pub segment: (u64, u64),
     /// Size of a send buffer.
     pub send_buffer: usize,
@@ -20,13 +20,13 @@ pub struct TcpHabits {
     pub receive_buffer: usize,
     /// Chance that a segment causes a reset of its connection instead of arriving.
     pub resets: u32,
-    /// Chance, for each call, that a poller reports an event though nothing has changed.
+    /// Chance for each call that a poller reports an event though nothing has changed.
     pub spurious: u32,
     /// The number of source ports below 1024 that a host may use, from 1023 downwards.
     pub privileged_ports: u16,
     /// Chance that a connection is gone when it is accepted.
     pub gone: u32,
-    /// A fault, for testing the checks.
+    /// A fault of the network, to test that the checks find it.
     pub fault: Option<TcpFault>,
 }
 
@@ -66,7 +66,7 @@ impl TcpHabits {
         }
     }
 
-    /// Returns the network of a seed.
+    /// Draws the behaviour of a network.
     pub(super) fn from_rng(rng: &mut Rng) -> TcpHabits {
         let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
         TcpHabits {

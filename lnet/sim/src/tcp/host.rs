@@ -35,7 +35,10 @@ impl Drop for Claimed {
 }
 
 impl SimHost {
-    /// Takes a descriptor, if one is left.
+    /// Takes one of the host's descriptors.
+    ///
+    /// # Errors
+    /// `EMFILE` if none is left.
     fn descriptor(&self, state: &mut State) -> Result<(), Errno> {
         let host = &mut state.hosts[self.host].own;
         if host.descriptors >= host.descriptors_max {
@@ -46,7 +49,7 @@ impl SimHost {
         Ok(())
     }
 
-    /// Returns the source port of a new connection, and whether it is privileged.
+    /// Returns a free source port for a new connection, and true if the port is privileged.
     fn port(&self, state: &mut State, from: IpAddr, to: SocketAddr) -> Option<(u16, bool)> {
         let now_ns = state.now_ns;
         let taken = |state: &State, port| {
@@ -149,7 +152,8 @@ impl Net for SimHost {
     }
 
     fn descriptors_max(&self) -> usize {
-        // A temporary limit is not the limit that the program is promised.
+        // The permanent limit: `limit_descriptors` sets a temporary one, on which a program cannot
+        // rely.
         65_536
     }
 }

@@ -73,7 +73,7 @@ impl State {
         (from, to): (SocketAddr, SocketAddr),
         retry_ns: u64,
     ) {
-        // The end was closed in the meantime.
+        // The end was closed while the segment was in flight.
         if !self.own.ends.get(&active).is_some_and(|end| end.phase == Phase::Connecting) {
             return;
         }
@@ -98,14 +98,14 @@ impl State {
         if let Some(end) = self.own.ends.get_mut(&active) {
             end.peer = Some(passive);
         }
-        // The third segment names the listener.
+        // The third segment finds the listener by the passive end.
         self.own.tap.opened(active, passive, (from, to), hosts);
         self.own.ends.get_mut(&passive).into_iter().for_each(|end| end.listener = Some(listener));
         self.launch((hosts.1, hosts.0), passive, active, Packet::SynAck { passive });
         self.schedule(self.now_ns + HALF_OPEN_NS, Event::HalfOpen { end: passive });
     }
 
-    /// Ends a handshake whose third segment does not come.
+    /// Ends a handshake whose third segment has not come in time.
     pub(super) fn give_up_half_open(&mut self, passive: u64) {
         let listener = self.own.ends.get(&passive).and_then(|end| end.listener);
         let listening = listener.and_then(|listener| self.own.listeners.get_mut(&listener));
@@ -131,7 +131,7 @@ impl State {
 
     pub(super) fn established(&mut self, passive: u64, listener: u64) {
         let Some(listening) = self.own.listeners.get_mut(&listener) else {
-            // The listener was closed: the connecting end gets a reset.
+            // If the listener was closed, the connecting end gets a reset.
             return self.kill_end(passive, true);
         };
         if listening.half_open.remove(&passive) {

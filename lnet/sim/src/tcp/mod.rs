@@ -40,10 +40,10 @@
 //!   with the last NI all sockets, leases and engines are freed.
 //!
 //! A [`TcpFault`] makes the network behave as TCP never does, a [`TcpMutant`] makes an expectation
-//! wrong: the tests check that both are noticed.
+//! wrong: the tests check that the checks find both.
 //!
-//! It does not cover data races (one thread drives all), the system calls themselves, and the
-//! behaviour of a kernel's LNet.
+//! The simulation does not cover data races (one thread drives all), the system calls themselves,
+//! and the behaviour of a kernel's LNet.
 //!
 //! ```
 //! use lnet_sim::tcp::{TcpFault, TcpScenario, run};

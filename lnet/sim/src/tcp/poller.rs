@@ -13,11 +13,11 @@ use lnet_socklnd::sys::{Events, Handle, Poller, Readiness};
 use super::host::SimHost;
 use super::state::{State, TcpWire};
 
-/// The objects that one poller watches.
+/// The ends and listeners that one poller watches.
 #[derive(Default)]
 pub(super) struct Watching {
     watched: BTreeMap<u64, Watched>,
-    /// The objects that have changed, in order.
+    /// The ends and listeners that have changed, in order.
     changed: VecDeque<u64>,
     woken: bool,
 }
@@ -105,7 +105,8 @@ impl Watching {
         }
     }
 
-    /// Returns whether a thread that sleeps on this poller would be woken.
+    /// Returns whether this poller has a report, so that a thread that sleeps on the poller would
+    /// be woken.
     pub(super) fn has_reports(&self, reports: impl Fn(u64) -> bool) -> bool {
         self.woken || self.changed.iter().any(|id| reports(*id))
     }
@@ -122,14 +123,15 @@ impl State {
         self.own.pollers.values_mut().for_each(|watching| watching.list(id));
     }
 
-    /// Stops watching an object that is gone.
+    /// Stops watching an end or listener that no longer exists.
     pub(super) fn forget_watch(&mut self, id: u64) {
         self.own.pollers.values_mut().for_each(|watching| watching.forget(id));
     }
 }
 
 impl TcpWire {
-    /// Returns whether an object is readable, writable, ending, broken; `None` if it is gone.
+    /// Returns four flags of an object: readable, writable, ending, broken; `None` if the object no
+    /// longer exists.
     pub(super) fn readiness(&self, id: u64) -> Option<[bool; 4]> {
         if let Some(listening) = self.listeners.get(&id) {
             return Some([!listening.waiting.is_empty(), false, false, false]);

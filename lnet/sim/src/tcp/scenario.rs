@@ -24,12 +24,12 @@ const SMALL_BUFFER: usize = 64 << 10;
 /// The ports that nodes use, and the connections that they accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpPolicy {
-    /// Port 988, privileged ports only, as with kernel nodes.
+    /// Port 988, and privileged source ports only, as with kernel nodes.
     Secure,
-    /// Port 988; nodes that may listen there accept connections from any port, the others accept
+    /// Port 988. Nodes that may listen on it accept connections from any port; the others accept
     /// none.
     Mixed,
-    /// A port that needs no privileges; identities in hellos are accepted.
+    /// A port that needs no privileges; the identities in hellos are accepted.
     Hello,
 }
 
@@ -47,11 +47,11 @@ pub struct Tcp {
     pub large_nids: bool,
     /// The tunables of every node, except `accept`.
     pub config: SockConfig,
-    /// A wrong expectation, to test that expectations are checked.
+    /// An expectation to be made wrong, to test that it is checked.
     pub mutant: Option<TcpMutant>,
 }
 
-/// A wrong expectation.
+/// An expectation that is made wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpMutant {
     /// The limit for connections of a type is lower.
@@ -99,12 +99,12 @@ impl Transport for Tcp {
     /// and LNet's maximum.
     const SIZES: &[usize] = &[0, 1, 95, 903, 904, 927, 928, 4_096, 8_191, 65_537, 300_000, 1 << 20];
     const USUAL_SIZES: usize = 8;
-    /// So that it fills a small buffer of TCP.
+    /// One message of this length fills a small TCP buffer.
     const FILLING: u32 = 2_500;
     const BURST_MAX: u32 = 10;
     const ERRNOS: &[Errno] =
         &[Errno::EPIPE, Errno::EPROTO, Errno::EMFILE, Errno::EADDRNOTAVAIL, Errno::EALREADY];
-    /// There may be no descriptor for a listener.
+    /// A listener may fail because no descriptor is left.
     const NI_ERRNOS: &[Errno] = &[Errno::EMFILE];
     const REST_NS: u64 = 0;
     const POLL_NS: u64 = 20_000;
@@ -154,7 +154,8 @@ impl Transport for Tcp {
     }
 
     fn nid(&self, node: usize, ni: usize) -> Nid {
-        // Not in the order of the nodes: the higher NID wins a race.
+        // The order of the nodes' NIDs differs from that of their indexes, because the higher NID
+        // wins a race.
         let last = [7, 3, 9, 5][node % 4];
         let net = Net::new(NetType::TCP, ni as u16);
         match self.large_nids {

@@ -19,7 +19,7 @@ counts! {
         exhausted: "calls without a descriptor left",
         /// Attempts for which no privileged port was free.
         ports_exhausted: "privileged ports exhausted",
-        /// Segments.
+        /// Segments sent.
         segments: "segments",
         /// Segments of one byte.
         single_bytes: "segments of one byte",

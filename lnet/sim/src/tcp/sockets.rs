@@ -117,7 +117,7 @@ impl Listener for SimListener {
         }
         let Some(listening) = state.own.listeners.get_mut(&self.id) else { return Accepted::Nobody };
         let host = &mut state.hosts[self.host.host].own;
-        // As Linux: the descriptor is allocated first.
+        // Linux, too, allocates the descriptor first.
         if host.descriptors >= host.descriptors_max {
             state.seen.exhausted += 1;
             return Accepted::Exhausted(Errno::EMFILE);

@@ -21,10 +21,10 @@ pub(super) const SYN_RETRY_NS: u64 = 1_000_000_000;
 /// that was shorter.
 const RETRANSMIT_MAX_NS: u64 = 20_000_000_000;
 
-/// A packet of a connection.
+/// A packet between the two ends of a connection.
 #[derive(Debug, Clone)]
 pub enum Packet {
-    /// The three-way handshake's first segment.
+    /// The first segment of the three-way handshake.
     Syn {
         from: SocketAddr,
         to: SocketAddr,
@@ -39,9 +39,9 @@ pub enum Packet {
         listener: u64,
     },
     Data(Vec<u8>),
-    /// This number of bytes has arrived.
+    /// Acknowledges this number of bytes.
     Ack(usize),
-    /// There is room for this number of further bytes.
+    /// Announces room for this number of further bytes.
     Window(usize),
     Fin,
     Reset(Errno),
@@ -59,7 +59,7 @@ impl Packet {
 pub enum Event {
     /// A packet arrives.
     Packet { hosts: (usize, usize), from: u64, to: u64, packet: Packet },
-    /// Checks whether bytes have been acknowledged since.
+    /// Checks whether bytes have been acknowledged since the timer was started.
     UserTimeout { end: u64, acked: u64 },
     /// Ends a handshake that its initiator has not completed.
     HalfOpen { end: u64 },
@@ -79,7 +79,8 @@ pub struct Sockets {
 #[derive(Default)]
 pub struct TcpWire {
     pub(super) ends: BTreeMap<u64, End>,
-    /// Blocked address pairs, and until when.
+    /// The address pairs that are blocked after a connection, with the time at which each is free
+    /// again.
     pub(super) resting: BTreeMap<(SocketAddr, SocketAddr), u64>,
     pub(super) listeners: BTreeMap<u64, Listening>,
     pub(super) pollers: BTreeMap<u64, Watching>,
@@ -208,7 +209,7 @@ impl State {
     fn arrive(&mut self, hosts: (usize, usize), from: u64, to: u64, packet: Packet) {
         if self.direction(hosts).cut.is_some() {
             match packet {
-                // TCP repeats it at its own intervals, independent of the end of the outage.
+                // TCP repeats the first segment at its own intervals, whenever the outage ends.
                 Packet::Syn { .. } => self.syn_lost(hosts, from, packet),
                 packet => {
                     let held = Event::Packet { hosts, from, to, packet };
@@ -218,7 +219,7 @@ impl State {
             return;
         }
         if !self.hosts[hosts.1].up {
-            // The sender retransmits, or gives up.
+            // The packet is lost: its sender retransmits it, or gives up.
             if let Packet::Syn { .. } = packet {
                 self.syn_lost(hosts, from, packet);
             }

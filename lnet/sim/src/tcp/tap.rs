@@ -1,7 +1,9 @@
-//! An observer of the simulated wire. It decodes the handshakes (lnet-wire 20 to 24) from the bytes
-//! that the nodes send, without code of the LND, and knows from them the connections that each host
-//! should have. It checks that a node that failed to connect waits for its back-off, and counts
-//! handshakes, refusals, races and each program's traffic.
+//! An observer of the simulated wire.
+//!
+//! The observer decodes the handshakes (lnet-wire 20 to 24) from the bytes that the nodes send,
+//! without code of the LND, and so finds the connections that each host should have. It checks that
+//! a node that failed to connect waits for its back-off, and counts handshakes, refusals, races and
+//! each program's traffic.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -62,7 +64,7 @@ struct Wire {
 pub(super) struct HeldConn {
     /// This side's and the peer's address.
     pub(super) pair: (IpAddr, IpAddr),
-    /// 0, or the port by which the peer is identified, if it is not privileged.
+    /// The port by which the peer is identified; 0 if that port is privileged.
     pub(super) port: u16,
     /// The connection's type in the view of this side.
     pub(super) conn_type: i32,
@@ -87,7 +89,7 @@ pub(super) struct Tap {
     /// The active end of each passive end.
     passive: BTreeMap<u64, u64>,
     attempts: BTreeMap<(IpAddr, IpAddr), Attempts>,
-    /// The first and the longest back-off; nothing is checked while it is not known.
+    /// The first and the longest back-off. While unset, no back-off is checked.
     pub(super) backoff_ns: Option<(u64, u64)>,
     pub(super) handshakes: u64,
     pub(super) refusals: u64,
@@ -185,7 +187,8 @@ impl Tap {
             self.handshakes += 1;
             self.traffic.entry(host).or_default().welcomed += 1;
             self.attempts.remove(&pair);
-            // The other side may forget its state with its connections.
+            // When a node loses its connections to a peer, it may also forget its failures to
+            // connect.
             if let Some(other) = self.attempts.get_mut(&(pair.1, pair.0)) {
                 other.failures = other.failures.min(1);
             }
@@ -278,8 +281,8 @@ impl Wire {
         !self.sides[place].closed && (place == 1 || self.sides[0].received >= reply.length as u64)
     }
 
-    /// Returns the version of an accepted connection, and how many of `count` bytes, sent by this
-    /// side after `before` others, belong to the handshake.
+    /// Returns the version of an accepted connection, and the number of handshake bytes among
+    /// `count` bytes that this side has sent after `before` others.
     fn behind(&self, place: usize, before: u64, count: usize) -> Option<(u32, usize)> {
         let reply = self.reply.filter(|reply| reply.conn_type != NONE)?;
         let greeting = if place == 0 { self.greeting } else { reply.length };
@@ -306,7 +309,7 @@ impl Wire {
     }
 }
 
-/// Returns the connection of an end, and which of its sides that is.
+/// Returns the connection of an end, and the index of this end's side.
 fn wire_of<'a>(
     wires: &'a mut BTreeMap<u64, Wire>,
     passive: &BTreeMap<u64, u64>,

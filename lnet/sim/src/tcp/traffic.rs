@@ -21,30 +21,30 @@ pub(super) struct Traffic {
     pub(super) welcomed: u64,
 }
 
-/// One direction.
+/// The traffic of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Flow {
-    /// All bytes.
+    /// The number of all bytes.
     pub(super) bytes: u64,
-    /// Messages with a whole header, and messages with a whole payload.
+    /// The number of messages with a complete header, and of those with a complete payload.
     pub(super) begun: u64,
     pub(super) messages: u64,
-    /// NOOPs.
+    /// The number of NOOPs.
     pub(super) noops: u64,
-    /// Payload bytes.
+    /// The number of payload bytes.
     pub(super) payload: u64,
 }
 
 /// Finds the messages in a stream that begins after the handshake.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    /// Prefix and header, as far as they have arrived.
+    /// The prefix and header, as far as they have arrived.
     head: Vec<u8>,
     payload_left: usize,
 }
 
 impl Meter {
-    /// Processes bytes of a connection of this version.
+    /// Processes bytes of a connection of the protocol version `version`.
     pub(super) fn feed(&mut self, version: u32, mut bytes: &[u8], flow: &mut Flow) {
         let (header_len, length_at) = if version == 4 { (96, 52) } else { (72, 28) };
         flow.bytes += bytes.len() as u64;

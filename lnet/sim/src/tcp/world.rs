@@ -18,16 +18,17 @@ const S: u64 = 1_000 * MS;
 /// The address of misbehaving peers.
 pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
 
-/// The number of attempts of a connection that the other side refuses (lnet-wire 24), plus one.
+/// The number of attempts that the other side may refuse (lnet-wire 24), plus one.
 const REFUSALS: u32 = 4;
 
-/// The time after which TCP's keepalive has found a dead peer: 30 s, and five probes of 5 s.
+/// A time in which TCP's keepalive surely finds a dead peer: it needs 30 s, and five probes 5 s
+/// apart.
 const SILENCE_NS: u64 = 100 * S;
 
-/// The number of checks, one second apart, one of which finds no keepalive in flight.
+/// The number of checks, one second apart; at one of them at least no keepalive is in flight.
 const KEEPALIVES: u32 = 5;
 
-/// The socket options of the system.
+/// Options that leave every setting of a socket to the system.
 pub const PLAIN_OPTIONS: Options = Options {
     nagle: false,
     tx_buffer_size: 0,
@@ -53,7 +54,7 @@ pub struct Strangers {
 }
 
 impl World<Tcp> {
-    /// Leaves a node without descriptors for a while.
+    /// Limits a node's descriptors for a while: it can open two more at most.
     pub(super) fn squeeze(&mut self, node: usize) -> Result<(), String> {
         let host = self.nodes[node].host;
         let spare = self.rng.below(3) as usize;
@@ -65,14 +66,14 @@ impl World<Tcp> {
         Ok(())
     }
 
-    /// Opens a connection on which nothing, or garbage, is sent.
+    /// Opens a connection of a misbehaving peer, which sends nothing or garbage.
     pub(super) fn visit(&mut self, node: usize) -> Result<(), String> {
         let config: &SockConfig = &self.scenario.transport.config;
         let Some(to) = self.nodes[node].nids[0].ip().filter(|ip| ip.is_ipv4()) else { return Ok(()) };
         let to = std::net::SocketAddr::new(to, config.accept_port);
         let from = STRANGER;
         self.trace(|| format!("a stranger visits node {node}"));
-        // Such peers need not back off.
+        // A misbehaving peer need not back off.
         self.net.forget(from);
         let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &PLAIN_OPTIONS) else {
             return Ok(());
@@ -93,10 +94,11 @@ impl World<Tcp> {
     /// Checks that no node has more connections to a peer than it may, and that all are of one
     /// incarnation.
     ///
-    /// Where each of two nodes opens a connection of one type, the node with the lower NID may have
-    /// accepted the other's before it learns that its own is accepted. It then has one more, and
-    /// keeps it, because a peer that loses one connection drops all. The other one may even be
-    /// dead, if an outage delays its end.
+    /// One connection more is allowed at the node with the lower NID. Where both nodes open a
+    /// connection of one type, this node may accept the peer's connection before its own attempt is
+    /// answered. If its own is accepted too, it keeps both, because a peer that loses one
+    /// connection drops all. One of the two may be dead at the peer, if an outage delays the news
+    /// of its end.
     pub(super) fn check_bounds(&self, node: usize) -> Result<(), String> {
         let most = usize::from(self.nodes[node].most_per_peer);
         let mutant = self.scenario.transport.mutant == Some(TcpMutant::FewerConnections);
@@ -132,8 +134,8 @@ impl World<Tcp> {
     }
 
     /// Compares the counters of an ended incarnation with the bytes on the wire in it. The sent
-    /// traffic is known exactly. Received bytes may have been discarded with their connection; none
-    /// are if the node has lost no peer and no NI and was not `killed`.
+    /// traffic is known exactly. Received bytes may have been discarded with their connection, but
+    /// not if the node has lost no peer and no NI and was not `killed`.
     pub(super) fn check_counters(&mut self, node: usize, killed: bool) -> Result<(), String> {
         let wire = self.net.take_traffic(self.nodes[node].host);
         let counters = self.nodes[node].lnd.counters();
@@ -141,18 +143,19 @@ impl World<Tcp> {
         let whole = !killed && !self.nodes[node].interrupted && rx.peers_lost == 0;
         let payload = rx.bytes_copied + rx.bytes_direct + rx.bytes_discarded;
         let turned_away = rx.refusals + rx.handshake_timeouts;
-        // An attempt still in progress when its NI ends is not counted.
+        // The program counts no attempt that is still in progress when its NI ends.
         let engine = self.nodes[node].engine.counters();
         let taken_or_dropped = engine.recv_count + engine.drop_count;
         let settled = !killed && !self.nodes[node].interrupted;
         let table = [
             ("tx.bytes", tx.bytes, wire.sent.bytes, true),
             ("tx.messages", tx.messages, wire.sent.messages, true),
-            // They are counted when they are made: their connection may break before they leave.
+            // The program counts these messages when it makes them; their connection may break
+            // before they leave.
             ("NOOPs on the wire", wire.sent.noops, tx.zc_acks + tx.keepalives, whole),
             ("rx.accepts", rx.accepts, wire.welcomes, true),
             ("rx.messages", rx.messages, wire.received.begun, whole),
-            // However long they were held: none is held at the end.
+            // The length of the delay does not matter: no message is delayed at the end.
             ("messages received or dropped", taken_or_dropped, rx.messages, whole),
             ("messages that ended", rx.messages, taken_or_dropped + engine.errors, false),
             ("rx.noops", rx.noops, wire.received.noops, whole),
@@ -172,10 +175,11 @@ impl World<Tcp> {
 
     /// Checks that both sides have the same connections of the same incarnations.
     pub(super) fn both_sides_agree(&mut self) -> Result<(), String> {
-        // Time for the last attempts, which may have been refused and wait, and to notice that old
-        // connections are dead.
+        // This is enough for the last attempts, which may have been refused and wait, and for
+        // finding that old connections are dead.
         self.run_until(self.net.now_ns() + SILENCE_NS)?;
-        // A node that just opens a connection first finishes that, and may be refused some times.
+        // A node that is just opening a connection may be refused some times before the attempt
+        // ends.
         for _ in 0..REFUSALS {
             if self.compare_sides().is_ok() {
                 break;
@@ -183,7 +187,7 @@ impl World<Tcp> {
             self.run_until(self.net.now_ns() + S)?;
         }
         self.compare_sides()?;
-        // A keepalive may be in flight at any moment.
+        // At any one moment a keepalive may be in flight.
         for _ in 0..KEEPALIVES {
             if self.net.on_their_way().is_none() {
                 return Ok(());

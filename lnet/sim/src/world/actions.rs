@@ -25,7 +25,7 @@ pub(super) struct ProgramLease {
     _lease: Slice,
 }
 
-/// The lease, which keeps messages out.
+/// A lease of bytes, which no message can use for writing while it lasts.
 #[allow(dead_code, reason = "held, and dropped")]
 enum Slice {
     Read(ReadVec),
@@ -69,7 +69,7 @@ impl World {
     fn spec(&mut self) -> MeSpec {
         let portal = self.portal();
         let unique = portal.get() == PORTALS[2];
-        // Sometimes an entry that does not fit its portal.
+        // Some entries do not fit their portal.
         let unique = unique != self.rng.chance(200);
         let one = self.some_nid();
         let ignore = if unique { 0 } else { self.rng.pick(&[0, 0, 0, 1, 1 << 52, u64::MAX]) };
@@ -105,7 +105,7 @@ impl World {
         let mut fragments = Vec::new();
         for cut in 0..=cuts {
             let length = if cut == cuts { bytes - piece * cuts } else { piece };
-            // A gap of one byte between the pieces.
+            // Between the pieces there is a gap of one byte.
             fragments.push(Fragment::new(region.clone(), cut * (piece + 1), length.max(1)).ok()?);
         }
         let memory = IoVec::new(fragments).ok()?.trimmed(bytes).ok()?;
@@ -232,7 +232,7 @@ impl World {
     fn target(&mut self, node: usize) -> ProcessId {
         let nid = match self.rng.below(40) {
             0 => Nid::LOOPBACK,
-            // No node has this NID.
+            // A NID that no node has.
             1 => Nid::new_v4(lnet_nid::Net::TCP, std::net::Ipv4Addr::new(10, 77, 9, 9)),
             2 => self.nodes[node].nids[0],
             _ => {

@@ -43,7 +43,7 @@ pub(crate) struct World {
     leases: Vec<actions::ProgramLease>,
     /// Number of the last PUT.
     puts: u64,
-    /// Time that has passed in addition to the network's.
+    /// The time that has passed in addition to the network's time.
     extra_ns: u64,
     settling: bool,
     /// The node that was audited last.
@@ -83,7 +83,7 @@ impl World {
         Ok(world)
     }
 
-    /// Runs the network's next event.
+    /// Runs the network's next event, if there is one.
     fn let_happen(&mut self) -> bool {
         match self.net.step() {
             Some(Step::Timer(node)) => self.tick(node as usize),
@@ -160,7 +160,7 @@ impl World {
         let all: Vec<usize> = (0..self.scenario.partitions).collect();
         let mut cpts = all.clone();
         if all.len() > 1 && self.rng.chance(self.scenario.bound_nis) {
-            // Some of the partitions, in any order.
+            // The NI is bound to some of the partitions, in any order.
             cpts.rotate_left(self.rng.index(all.len()));
             cpts.truncate(1 + self.rng.index(all.len() - 1));
             self.seen.nis_bound += 1;
@@ -179,7 +179,7 @@ impl Play for World {
     /// Runs the next event: a program's operation, or one of the network.
     fn step(&mut self) -> Result<(), String> {
         if self.rng.chance(self.scenario.activity) {
-            // Programs run in any partition.
+            // A program runs in any of the partitions.
             let here = self.rng.index(self.scenario.partitions);
             self.watch.model.lock().here = here;
             lnet_cpt::with_partition(here, || self.act());
@@ -207,7 +207,7 @@ impl Play for World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // Engines and networks hold references to each other.
+        // Engines and networks hold references to each other, which would leak.
         self.net.crash_all();
     }
 }

@@ -31,7 +31,7 @@ pub fn engine_config(scenario: &Scenario, interface_cookie: u64) -> EngineConfig
 
 pub(super) struct WorldNode {
     pub(super) engine: Arc<Engine>,
-    /// All NIDs of the node, and those of them that are up; the others may be added.
+    /// All NIDs of the node, and those that are up; the others may be added.
     pub(super) nids: Vec<Nid>,
     pub(super) up: Vec<Nid>,
     pub(super) eqs: Vec<EqHandle>,
@@ -48,7 +48,7 @@ pub(super) struct PolledQueue {
 /// The number of events that a polled queue keeps: few, so that some are overwritten.
 const POLLED_COUNT: usize = 2;
 
-/// Passes events to the model.
+/// A queue's handler, which passes events to the model.
 struct Handler {
     node: usize,
     watch: Weak<Watch>,

@@ -10,7 +10,7 @@ use crate::kit::world::check_credits;
 const MOST_STEPS: u64 = 1_000_000;
 
 impl World {
-    /// Ends everything.
+    /// Ends all operations and releases all objects.
     ///
     /// # Errors
     /// The operation that does not end, or the object that is not released.
@@ -25,7 +25,7 @@ impl World {
             }
         }
         self.drain()?;
-        // Answers that have not come are late now.
+        // After this time the answers that have not come are late.
         self.extra_ns += self.scenario.transaction_timeout_ns + 1;
         for node in 0..self.nodes.len() {
             self.advance(node);
