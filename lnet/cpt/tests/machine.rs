@@ -3,7 +3,7 @@
 use lnet_cpt::{CptError, CptTable, CpuSet, Estimate, Placement, Topology, alloc_in, bind_thread};
 use nix::errno::Errno;
 
-/// Runs on a separate thread, whose affinity may be changed.
+/// Runs a test on a separate thread, so that the test may change the thread's affinity.
 fn on_a_thread(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"));
 }
@@ -44,7 +44,8 @@ fn a_bound_thread_is_in_its_partition() {
     });
 }
 
-/// The error has the CPUs that the system forbids, and the thread stays unchanged.
+/// A refused binding: the error has the CPUs that the system forbids, and the thread stays
+/// unchanged.
 // Covers: S-306
 #[test]
 fn forbidden_cpus_are_named() {

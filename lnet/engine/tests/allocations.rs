@@ -118,7 +118,7 @@ impl End {
     }
 }
 
-/// Bits whose home, of two partitions, is not that of the portal.
+/// Match bits whose home partition, if there are two, differs from the portal's.
 const BITS: u64 = 1 << 52 | 1;
 
 fn spec(bits: u64) -> MeSpec {
@@ -134,7 +134,7 @@ fn assert_steady(partitions: usize, polled: bool) {
     assert_steady_beside(partitions, polled, &[]);
 }
 
-/// The same on a portal on which each node also has these entries.
+/// Checks as [`assert_steady`] does, with these entries on the portal of each node.
 fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
     let events = Arc::new(AtomicUsize::new(0));
     let counter = events.clone();
@@ -155,7 +155,7 @@ fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
         a.put(b.id, AckRequest::Ack);
         b.expect(MdOptions::OP_GET);
         a.get(b.id);
-        // To itself.
+        // A message of the node to itself.
         b.expect(MdOptions::OP_PUT);
         own.put(b.id, AckRequest::Ack);
         b.expect(MdOptions::OP_GET);
@@ -165,7 +165,7 @@ fn assert_steady_beside(partitions: usize, polled: bool, entries: &[MeSpec]) {
         [&a, &b].map(End::poll)
     };
     let rounds = || (0..1000).map(round).fold(0, |sum, [of_a, of_b]| sum + of_a + of_b);
-    // From each partition, and so within it and out of it.
+    // Each partition sends, so messages stay in a partition or go to another one.
     for here in 0..partitions {
         with_partition(here, || {
             let polled = rounds();
@@ -184,8 +184,8 @@ fn rounds_of_puts_acks_and_gets_allocate_nothing() {
     }
 }
 
-/// With messages that search all partitions at once, and with messages that search one after the
-/// other.
+/// The steady state holds for messages that search all partitions at once, and for those that
+/// search one after the other.
 // Covers: S-308
 #[test]
 fn rounds_among_entries_of_all_kinds_allocate_nothing() {

@@ -23,18 +23,18 @@ use lnet_region::IoVec;
 use nlx_testkit::events::{EventLog, on_event};
 use nlx_testkit::heap::WatchedHeap;
 
-/// Each partition has its own tables, so two reveal errors that one hides.
+/// The number of partitions: each has its own tables, so two reveal errors that one hides.
 const PARTITIONS: usize = 2;
 
 /// The allocations of this thread that fail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Failing {
     None,
-    /// The one after this number.
+    /// The allocation after this number of others.
     One(usize),
-    /// All after this number.
+    /// All allocations after this number.
     All(usize),
-    /// All of this size.
+    /// All allocations of this size.
     Sized(usize),
 }
 
@@ -101,7 +101,7 @@ impl Lnd for Calm {
     }
 }
 
-/// The same for a log.
+/// Returns a handler for a log, whose allocations succeed.
 fn calm(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
     let log = log.clone();
     on_event(move |event| calmly(|| log.event(event)))
@@ -110,7 +110,7 @@ fn calm(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
 /// The only message of a test that is received in two steps.
 const HELD: RxContext = RxContext(u64::MAX);
 
-/// A node with failing allocations, and a peer without.
+/// A node whose allocations fail, and a peer whose allocations succeed.
 struct World {
     network: Arc<Network>,
     poor: Node,
@@ -177,7 +177,7 @@ impl World {
             now_ns += 1;
         }
         for &md in &mds {
-            // It may have ended.
+            // The MD may have ended.
             let _ = poor.engine.md_unlink(md);
         }
         network.run();
@@ -227,7 +227,7 @@ fn each_failure(case: &str, prepare: impl Fn(&mut World), act: impl Fn(&mut Worl
     }
 }
 
-/// As [`each_failure`], for the first few allocations alone.
+/// Does what [`each_failure`] does, for the first `count` allocations only.
 fn each_first_failure(case: &str, count: usize, act: impl Fn(&mut World, Failing)) {
     for number in 0..count {
         let mut world = World::new();
@@ -249,8 +249,8 @@ fn calls_about_objects_are_refused() {
             }
         },
     );
-    // The allocation of its events is refused; the few bytes of its head come from an allocation
-    // that Rust does not let fail.
+    // The allocation of the queue's events is refused; the few bytes of its head come from an
+    // allocation that Rust does not let fail.
     each_first_failure("eq_alloc_polled", 1, |world, failing| {
         if let Some(eq) = refused(starving(failing, || world.poor.engine.eq_alloc_polled(100, None))) {
             starving(failing, || world.poor.engine.eq_free(eq)).unwrap();
@@ -329,7 +329,7 @@ fn messages_are_refused_or_fail_in_their_event() {
             },
         );
     }
-    // More than there are credits.
+    // More PUTs than there are credits.
     each_failure(
         "queued put",
         |_| {},
@@ -437,8 +437,8 @@ fn lazy_portals_are_cleared() {
     );
 }
 
-/// Answers expected from a node, or by it, end when the connection or the NI ends, however little
-/// memory there is.
+/// Operations that wait for answers end with their connection or NI, however little memory there
+/// is.
 #[test]
 fn answers_that_will_not_come_fail() {
     let expect = |world: &mut World| {
@@ -464,14 +464,14 @@ fn answers_that_will_not_come_fail() {
     });
 }
 
-/// A region with more leases than it has preallocated room for.
+/// A region without memory for another lease refuses it.
 #[test]
 fn leases_are_refused() {
     let lease_some = |world: &World| {
         let ranges = (32..48).step_by(2);
         ranges.map(|at| world.buffer.outgoing(at..at + 1).unwrap()).collect::<Vec<_>>()
     };
-    // The allocations are those of other PUTs, and the lease's.
+    // The allocations are those of other PUTs, and that of the lease.
     each_failure(
         "a lease to send",
         |world| _ = world.bind(1),

@@ -108,7 +108,7 @@ impl Spy {
         record.mds_made.saturating_sub(record.mds_ended)
     }
 
-    /// Returns the newest MD of those that have not ended inside the call that made them.
+    /// Returns the newest MD, not counting those that ended inside the call that made them.
     ///
     /// # Panics
     /// If there was none.
@@ -124,7 +124,7 @@ impl Spy {
         self.record.lock().last_eq.expect("an event queue was made")
     }
 
-    /// Records a call, and refuses it if the test has planned that.
+    /// Records a call; refuses it if the test has planned a refusal.
     fn enter(&self, call: Call) -> Result<(), LNetError> {
         self.script.lock().enter(call).map(drop)
     }
@@ -143,7 +143,7 @@ impl Spy {
         md
     }
 
-    /// Records an MD that was made; without a handle it has ended already.
+    /// Records an MD that was made; `None` stands for one that ended inside the call.
     fn made_sender(&self, md: Option<MdHandle>) {
         if let Some(md) = md {
             self.script.lock().set_made(md);
@@ -201,7 +201,7 @@ impl LNet for Spy {
 
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         if let Err(error) = self.enter(Call::MdAttach { me, md: md.clone(), unlink }) {
-            // The entry is unlinked with the failed attach, as in LNet.
+            // As in LNet, the entry is unlinked when the attach fails.
             let _ = self.lnet.me_unlink(me);
             return Err(error);
         }
@@ -241,7 +241,7 @@ impl LNet for Spy {
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
-        // This call cannot be refused.
+        // `set_lazy` cannot fail, so no refusal can be planned for it.
         let _ = self.enter(Call::SetLazy { portal, lazy });
         self.lnet.set_lazy(portal, lazy);
     }
@@ -261,7 +261,7 @@ impl LNet for Spy {
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {
-        // This call cannot be refused.
+        // `local_ids` cannot fail, so no refusal can be planned for it.
         let _ = self.enter(Call::LocalIds);
         self.lnet.local_ids()
     }

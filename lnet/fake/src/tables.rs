@@ -132,7 +132,7 @@ impl Tables {
         md.eq.map_or(Ok(()), |eq| self.eq(eq).map(drop))
     }
 
-    /// Attaches an MD. If that fails the entry is removed, unless it has another MD.
+    /// Attaches an MD. On an error the entry is removed, unless it has another MD.
     pub(crate) fn attach(
         &mut self,
         me: MeHandle,
@@ -267,7 +267,7 @@ impl Tables {
         self.mes.len()
     }
 
-    /// Returns whether a handle was ever used.
+    /// Returns whether a handle with this value was ever returned.
     pub(crate) fn was_given(&self, handle: u64) -> bool {
         (1..=self.handles).contains(&handle)
     }

@@ -19,7 +19,7 @@ macro_rules! forward {
         #[doc = concat!("`", stringify!($name), "` of the library.")]
         ///
         /// # Safety
-        /// As the library's manual says.
+        /// The requirements are those of the library's manual.
         #[inline]
         pub unsafe fn $name($($argument: $type),*) $(-> $result)? {
             match functions() {

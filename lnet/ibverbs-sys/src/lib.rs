@@ -2,7 +2,7 @@
 //!
 //! The registry's crate `ibverbs-sys` needs cmake, clang and RDMA packages to build, and a program
 //! that links it does not start without libibverbs. With this crate, every machine builds the same
-//! program, which looks for the libraries when it needs RDMA:
+//! program, which loads the libraries when it needs RDMA:
 //!
 //! ```
 //! match nlx_ibverbs_sys::load() {

@@ -1,4 +1,4 @@
-//! Loads the libraries.
+//! The loading of the libraries.
 
 use std::error::Error;
 use std::sync::OnceLock;

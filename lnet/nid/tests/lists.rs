@@ -93,7 +93,7 @@ proptest! {
         prop_assert_eq!(members.len(), model.len(), "each once");
         prop_assert_eq!(members.iter().copied().collect::<BTreeSet<_>>(), model.clone());
 
-        // Members, their neighbours, and similar NIDs on other networks.
+        // The members, their neighbours, and similar NIDs on other networks.
         let near = model.iter().step_by(7).flat_map(|nid| {
             let Some(nid4) = nid.to_nid4() else { return vec![*nid] };
             [0, 1, 2, 1 << 8, 1 << 16, 1 << 32, 1 << 48].map(|bit| Nid::from_nid4(nid4 ^ bit)).to_vec()

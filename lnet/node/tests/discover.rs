@@ -17,7 +17,7 @@ use raw::Manners;
 
 const PORT: u16 = 21_947;
 
-/// A limit that only a hang reaches.
+/// A time that passes only if the program hangs.
 const LONG: Duration = Duration::from_secs(60);
 
 fn node(address: Ipv4Addr) -> Node {
@@ -50,11 +50,11 @@ fn a_peer_that_asks_back_first_is_answered_and_then_answers() {
         found.nis.iter().map(|ni| (ni.nid, ni.status)).collect::<Vec<_>>(),
         [(nid(there), NiStatus::UP)]
     );
-    // The loopback entry and this node's own, of 16 bytes each behind a head of 16.
+    // The list has the loopback entry and this node's own, of 16 bytes each behind a head of 16.
     assert_eq!(found.pushed, Pushed::Acknowledged { bytes: 48 });
     let counts = [&seen.pings, &seen.answers, &seen.pushes].map(|count| count.load(Ordering::SeqCst));
     assert_eq!(counts, [1, 1, 1]);
-    // The peer holds a plain ping in the same way.
+    // The peer delays the answer to a plain ping in the same way.
     assert_eq!(node.ping(nid(there), None, LONG).unwrap().nids, [nid(there)]);
 }
 
@@ -71,8 +71,8 @@ fn an_answer_that_does_not_fit_is_asked_for_again() {
     assert_eq!((found.asked_bytes, found.pushed), (vec![272, 16 + 101 * 16], Pushed::NotAsked));
 }
 
-/// A ping first requests 3960 bytes, enough for 246 interfaces including the loopback; then the
-/// length in the answer.
+/// A ping first requests 3960 bytes, enough for 246 interfaces including the loopback, and then the
+/// length that the answer has.
 #[test]
 fn a_ping_asks_again_for_a_list_that_does_not_fit() {
     for (net, count, asked) in [(8, 245, 1), (9, 246, 2), (10, 250, 2)] {
@@ -88,7 +88,7 @@ fn a_ping_asks_again_for_a_list_that_does_not_fit() {
 #[test]
 fn a_list_that_never_ends_is_given_up() {
     let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, 3, last));
-    // The peer claims a longer list than it sends, for every requested length.
+    // Whatever length is requested, the peer claims a longer list than it sends.
     raw::start(PORT, Manners { claims_more: 1, ..Manners::of(there) });
     let failure = node(here).discover(nid(there), &long_options(false)).unwrap_err();
     assert_eq!((failure.step, failure.errno), (PingStep::Content, Errno::EPROTO), "{failure}");
@@ -107,7 +107,7 @@ fn a_node_without_discovery_gets_no_push() {
     assert_eq!(seen.pushes.load(Ordering::SeqCst), 0);
 }
 
-/// The failure has the step without an answer, at the end of the total time limit.
+/// When the total time has passed, the failure has the step without an answer.
 #[test]
 fn a_step_without_an_answer_is_named() {
     let here = Ipv4Addr::new(127, 47, 5, 1);

@@ -22,7 +22,7 @@ use nlx_testkit::{PATIENCE, until};
 use raw::Manners;
 
 const PORT: u16 = 21_948;
-/// More than the buffers of a connection hold.
+/// A length greater than the buffers of a connection hold.
 const LONG: usize = 1 << 20;
 
 fn config(address: Ipv4Addr) -> NodeConfig {
@@ -60,7 +60,7 @@ struct Trouble {
     _deaf: Deaf,
 }
 
-/// The numbers of the station's operations.
+/// The numbers by which the test identifies the station's operations.
 const STUCK: u64 = 1;
 const CONNECTING: u64 = 2;
 
@@ -102,7 +102,7 @@ impl Trouble {
             assert_eq!(errors, [Errno::ESHUTDOWN], "{of:?}");
             assert_eq!(of.iter().filter(|event| event.unlinked).count(), 1, "{of:?}");
         }
-        // Its peer gets the error; the node can start again.
+        // The peer gets the error, and the node can start again.
         sender.wait_for("the sender's error", |event| event.status.is_err());
         let again = Station::start(&config(own.nid.ip().and_then(ipv4).unwrap()));
         let from = sender.id().nid;
@@ -117,14 +117,14 @@ fn ipv4(address: std::net::IpAddr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A message that waits for a buffer, one that is partly sent, and one whose connection is never
-/// answered: a shutdown with a short drain ends them all.
+/// A shutdown with a short drain ends three messages: one that waits for a buffer, one that is
+/// partly sent, and one whose connection is never answered.
 #[test]
 fn a_shutdown_ends_what_cannot_be_finished() {
     Trouble::begin(1).end(|station| station.node.shutdown(Duration::from_millis(20)));
 }
 
-/// So does dropping the node.
+/// Dropping a node also ends all its operations.
 #[test]
 fn a_node_that_is_dropped_leaves_nothing_behind() {
     Trouble::begin(2).end(|_| ());
@@ -178,7 +178,8 @@ fn a_node_that_has_pushed_acknowledges_what_is_pushed_back_before_it_ends() {
     assert_eq!(seen.acks.load(Ordering::SeqCst), 1);
 }
 
-/// A peer that knows the node does not push: the node waits for it, and ends.
+/// If the peer has this node's list already, it does not push back: the node waits for the push,
+/// and then ends.
 #[test]
 fn a_push_that_is_not_answered_by_another_is_waited_for_and_the_node_ends() {
     let (_, took_ns) = push_and_end(6, None, |node| node.shutdown(Duration::ZERO));

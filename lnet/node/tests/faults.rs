@@ -16,7 +16,7 @@ use nlx_testkit::station::Station;
 use nlx_testkit::until;
 
 const PORT: u16 = 21_986;
-/// Nothing, a little, a size that is read in one piece, and one that is not.
+/// Payloads of no bytes, of few, of a size that is read in one piece, and of one that is not.
 const SIZES: [usize; 4] = [0, 8, 4096, 1 << 20];
 
 /// Starts a node with these fault rules.
@@ -45,7 +45,7 @@ fn net(partitions: usize) -> [String; 2] {
     [1, 2].map(|host| format!("127.45.{partitions}.{host}"))
 }
 
-/// Requests and answers of all kinds and sizes are late, and all arrive.
+/// Requests and answers of all kinds and sizes arrive after their delay.
 #[test]
 fn late_messages_of_all_kinds_arrive_over_tcp() {
     for partitions in [1, 2, 4] {
@@ -58,7 +58,8 @@ fn late_messages_of_all_kinds_arrive_over_tcp() {
             put(&a, &b, number, &filled(whole(length), number), AckRequest::Ack);
             post(&b, number + 100, &filled(whole(length), number + 100), MdOptions::OP_GET);
             a.get(&sink, b.id(), portal(), MatchBits(number + 100));
-            // The answers end both; no thread waits at `b`, whose scheduler threads drive it.
+            // Both operations end with their answers. No thread waits at `b`, whose scheduler
+            // threads drive it.
             a.expect(EventKind::Ack);
             a.expect(EventKind::Reply);
             assert_eq!(bytes(&received), pattern(number, length));
@@ -71,7 +72,8 @@ fn late_messages_of_all_kinds_arrive_over_tcp() {
     }
 }
 
-/// The other messages arrive, in order; the statistics have the number of losses.
+/// Exactly the messages of the rule are lost: the others arrive, in order, and the statistics have
+/// the number of losses.
 #[test]
 fn exactly_the_losses_that_were_asked_for() {
     let [a, b] = net(9);
@@ -85,7 +87,7 @@ fn exactly_the_losses_that_were_asked_for() {
     }
     let arrived: Vec<_> = buffers.iter().map(bytes).collect();
     assert_eq!(arrived, [1, 2, 3, 5, 6, 7, 9, 10, 11].map(|number| pattern(number, 8)));
-    // The last one arrives after those.
+    // The last message arrives after the others.
     until("the last one", || b.node.faults()[0].matched == 12);
     let found = b.node.remove_fault(rule).unwrap();
     assert_eq!((found.matched, found.dropped), (12, 3));
@@ -95,8 +97,8 @@ fn exactly_the_losses_that_were_asked_for() {
     }
 }
 
-/// The connection of a late message is closed, because its node goes; the operations of both sides
-/// end.
+/// A node ends while it delays a message: the message's connection is closed, and the operations of
+/// both sides end.
 #[test]
 fn a_node_ends_while_messages_are_late() {
     let [a, b] = net(10);

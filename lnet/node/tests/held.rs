@@ -18,20 +18,21 @@ use lnet_socklnd::HeldLimits;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A longer time means a hang.
+/// The time after which a test counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PORT: u16 = 21_979;
 const TIMEOUT_S: u32 = 1;
-/// The words that the other program sends and receives.
+/// The lines by which the other program and this one take turns.
 const READY: &str = "holds everything";
 const HAS_IT: &str = "has it";
 
-/// The first goes into the sockets, and the others only in part.
+/// The length of the first message, which fits into the sockets; the others fit only in part.
 const FIRST: usize = 5000;
 const BEHIND: usize = 8;
 const LENGTH: usize = 1 << 20;
 
-/// The other program gives a sign of life sixteen times in a timeout: this takes eight timeouts.
+/// The number of signs of life to wait for: the other program sends sixteen in a timeout, so this
+/// takes eight timeouts.
 const SIGNS: u64 = 128;
 
 struct Side {
@@ -44,7 +45,7 @@ impl Side {
     fn start(address: &str) -> Side {
         let mut config = NodeConfig::new().net(&format!("tcp({address})")).unwrap().accept_port(PORT);
         config.tcp().timeout_s = TIMEOUT_S;
-        // Held messages stay on their connection.
+        // Without memory for them, held messages stay on their connection.
         config.tcp().held = HeldLimits { peer_kb: 0, ..HeldLimits::default() };
         let node = Node::start(&config).unwrap();
         let lnet = node.lnet();
@@ -95,7 +96,7 @@ fn portal() -> Portal {
     Portal::new(42).unwrap()
 }
 
-/// The other program. Killed when dropped.
+/// The other program, which is killed when this is dropped.
 struct Holder {
     child: Child,
     stdin: ChildStdin,
@@ -118,8 +119,8 @@ impl Holder {
         holder
     }
 
-    /// Waits for a line with the word: the test harness prints its own output, perhaps on the same
-    /// line.
+    /// Waits for a line that contains the word: the test harness prints its own output, perhaps on
+    /// the same line.
     fn await_word(&mut self, word: &str) {
         let mut line = String::new();
         while !line.contains(word) {
@@ -194,8 +195,8 @@ fn holder() {
     let side = Side::start(&address);
     side.lnet.set_lazy(portal(), true);
     println!("{READY}");
-    // Runs until it gets a line, or the starting program is gone: the scheduler threads drive the
-    // node.
+    // The program runs until it gets a line or the starting program is gone; the scheduler threads
+    // drive the node.
     if lines.next().is_some() {
         side.post(FIRST, 1);
         assert_eq!(side.result(EventKind::Put), Ok(()));

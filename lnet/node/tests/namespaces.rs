@@ -29,7 +29,7 @@ fn add_address(address: &str) {
 #[test]
 #[ignore = "needs root: ./test namespaces"]
 fn two_nodes_exchange_messages_over_ipv6() {
-    // For this thread, and for the threads and programs that it starts.
+    // The new namespace is that of this thread, and of the threads and programs that it starts.
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
     let [one, other] = ["fd00::1", "fd00::2"].map(|address| {

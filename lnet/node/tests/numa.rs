@@ -17,7 +17,7 @@ use nlx_testkit::station::{Station, exchange};
 /// The length of the longest message.
 const LNET_MTU: usize = 1 << 20;
 
-/// Held by each test: the tests share the threads and pages of the process.
+/// A lock that each test holds, because the tests share the threads and pages of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Returns the CPUs of the kernel's NUMA node, in the kernel's notation.
@@ -25,8 +25,8 @@ fn cpus_of_node(node: usize) -> String {
     fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).unwrap().trim().to_string()
 }
 
-/// Returns the CPUs of this process's scheduler threads, as the kernel reports them: the different
-/// lists.
+/// Returns the different lists of CPUs of this process's scheduler threads, as the kernel reports
+/// them.
 fn bindings() -> BTreeSet<String> {
     let allowed = |task: fs::DirEntry| {
         let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
@@ -37,8 +37,8 @@ fn bindings() -> BTreeSet<String> {
     fs::read_dir("/proc/self/task").unwrap().filter_map(|task| allowed(task.unwrap())).collect()
 }
 
-/// Scheduler threads are bound to the CPUs of the NUMA nodes in the pattern, and to those of one
-/// node each if every NUMA node is a partition; such nodes exchange messages.
+/// Scheduler threads are bound to the CPUs of the NUMA nodes in the pattern, or to those of one
+/// NUMA node each if every NUMA node is a partition. With either setting, nodes exchange messages.
 // Covers: S-306, S-312, S-315
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -58,14 +58,14 @@ fn scheduler_threads_are_bound_to_numa_nodes() {
     exchange(&both, &second, LNET_MTU);
 }
 
-/// The engine's tables of a partition lie on its NUMA node, independently of the thread that fills
+/// A partition's tables of the engine lie on the partition's NUMA node, whichever thread fills
 /// them, while the node answers over TCP.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn tables_lie_on_the_node_of_their_partition() {
     const ENTRIES: u64 = 20_000;
-    /// A lower bound: an entry and its MD take more, in whole pages.
+    /// The least memory of an entry and its MD; both take more, in whole pages.
     const ENTRY_BYTES: usize = 256;
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let start = |net: &str| {

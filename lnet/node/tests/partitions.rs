@@ -11,7 +11,7 @@ use lnet_node::NodeConfig;
 use nlx_testkit::PATIENCE;
 use nlx_testkit::station::{self, Station};
 
-/// The length of most operations.
+/// The length of most operations in bytes.
 const BYTES: usize = 200_000;
 
 fn exchange(one: &Station, other: &Station) {
@@ -38,8 +38,8 @@ fn two_nodes(
     (one, other)
 }
 
-/// Traffic with 1, 2 and 4 partitions, on networks of all of them, of the last, and of two that are
-/// not neighbours.
+/// Traffic with 1, 2 and 4 partitions, on three kinds of networks: of all partitions, of the last,
+/// and of two that are not neighbours.
 // Covers: S-307, S-315
 #[test]
 fn nodes_of_any_number_of_partitions_exchange_messages() {
@@ -55,7 +55,7 @@ fn nodes_of_any_number_of_partitions_exchange_messages() {
     }
 }
 
-/// The number of partitions of this machine's CPUs is that of the tunable.
+/// The number of partitions of this machine's CPUs is the tunable's.
 // Covers: S-301, S-303, S-315
 #[test]
 fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
@@ -68,7 +68,8 @@ fn nodes_with_a_partition_for_each_cpu_exchange_messages() {
     exchange(&one, &other);
 }
 
-/// Nodes with different numbers of partitions exchange messages: the number is local to a node.
+/// Nodes with different numbers of partitions exchange messages: each node's number is its own
+/// matter.
 // Covers: S-301, S-315
 #[test]
 fn nodes_of_different_partitions_exchange_messages() {

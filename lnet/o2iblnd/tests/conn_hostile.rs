@@ -1,5 +1,5 @@
-//! A [`Conn`] with a peer that breaks the rules, and with one that is late (lnet-wire 35.5, 36 and
-//! 38).
+//! A [`Conn`] with a peer that violates the rules, and with one that is late (lnet-wire 35.5, 36
+//! and 38).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -61,7 +61,7 @@ fn done(cookie: Cookie, status: i32) -> Completion {
     Completion { cookie, status }
 }
 
-/// Returns the error, which must be a violation by the peer.
+/// Returns the error of an answer, which must be a violation by the peer.
 fn breach(answer: Answer) -> ConnError {
     let error = answer.map(|_| ()).unwrap_err();
     assert_eq!(error.errno(), Errno::EPROTO, "{error}");
@@ -114,7 +114,7 @@ fn a_peer_without_credits_may_not_send() {
         let (receipt, Received::Immediate) = receive(&mut conn, 0, immediate()).unwrap() else {
             panic!("IMMEDIATE")
         };
-        // The credit is owed, and not yet returned.
+        // The credit is now owed, but not yet returned.
         conn.reposted(receipt);
     }
     let overrun = ConnError::Overrun { kind: MessageKind::Immediate, limit: 4 };
@@ -162,8 +162,7 @@ fn cookies_that_name_nothing_are_a_breach() {
     }
 }
 
-/// A message on the right connection in the wrong state: each kind of answer to each kind of
-/// operation.
+/// An answer of each kind to an operation of each kind that does not wait for it is a violation.
 #[test]
 fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     let pieces = [Fragment { length: 100, address: 0 }];
@@ -223,7 +222,7 @@ fn a_status_is_at_most_what_was_asked_for() {
         (MessageKind::GetDone, -100_000, Some(Err(Errno::EIO))),
         (MessageKind::GetDone, i32::MIN, Some(Err(Errno::EIO))),
         (MessageKind::PutDone, 100, Some(Ok(100))),
-        // All bytes that were asked for, as in the table of lnet-wire 32.
+        // The status is the number of all requested bytes, as in the table of lnet-wire 32.
         (MessageKind::PutDone, 0, Some(Ok(100))),
         (MessageKind::PutDone, 99, None),
         (MessageKind::PutDone, 101, None),
@@ -251,7 +250,8 @@ fn a_status_is_at_most_what_was_asked_for() {
     }
 }
 
-/// lnet-wire 35.2: the source then reports an error, and writes nothing.
+/// lnet-wire 35.2: if the peer's descriptor has more bytes than the payload, the source reports an
+/// error and writes nothing.
 #[test]
 fn a_descriptor_of_more_than_there_is_gets_nothing() {
     let mut conn = conn();
@@ -318,20 +318,20 @@ fn a_silent_peer_gets_credits_after_a_sign_of_life() {
 
 #[test]
 fn what_is_late_is_told_by_how_far_it_is() {
-    // Never posted.
+    // First state: the request was never posted.
     let mut conn = Conn::new(&Limits { sends: 1, ..LIMITS }, 0);
     conn.queue(Own::Put { length: 100 }, 9, 1).unwrap();
     conn.queue(Own::Immediate, 5, 2).unwrap();
     assert_eq!((conn.deadline_ns(), conn.late(4), conn.late(5)), (5, None, Some(Late::Queued)));
     assert_eq!(conn.withdraw(|item| *item == 2), Some(2));
     assert_eq!((conn.late(8), conn.deadline_ns()), (None, 9));
-    // Posted; then complete, and not answered.
+    // Second state: the request is posted; then its send is complete, and it is not answered.
     let emit = conn.next(0).unwrap();
     let (id, What::PutReq { cookie }) = (emit.id, emit.what) else { panic!("it is a PUT") };
     assert_eq!(conn.late(9), Some(Late::Posted));
     conn.completed(id.bits()).unwrap();
     assert_eq!(conn.late(9), Some(Late::Unanswered));
-    // The peer wants the payload, and the writes are not prepared.
+    // Third state: the peer requests the payload, and the writes are not prepared.
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
@@ -379,7 +379,7 @@ fn chains_wait_for_room_and_are_never_split() {
     assert_eq!(send_next(&mut conn).0, What::Immediate);
 }
 
-/// Keys of ended operations name nothing, even when their slot is in use again.
+/// The keys of ended operations are invalid, even when their slot is in use again.
 #[test]
 fn a_key_is_never_valid_twice() {
     let mut conn = conn();

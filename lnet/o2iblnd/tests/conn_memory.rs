@@ -56,7 +56,7 @@ fn a_connection_allocates_nothing_after_it_is_made() {
     let links = [link(0), link(1)];
     let mut ended = 0;
     let mut round = |round: u64| {
-        // All queues at their limits, and messages to withdraw.
+        // All queues are at their limits; one message of each round is withdrawn.
         for item in 0..u64::from(LIMITS.messages) {
             let own = [Own::Immediate, Own::Put { length: LENGTH }, Own::Get { length: LENGTH }];
             conns[0].queue(own[item as usize % 3], NEVER, item).unwrap();
@@ -67,6 +67,6 @@ fn a_connection_allocates_nothing_after_it_is_made() {
         assert_eq!(conns[0].late(0), None);
     };
     assert_eq!(allocations(|| (0..100).for_each(&mut round)).1, 0);
-    // All own messages but the withdrawn ones, and the sinks of the PUTs.
+    // All messages ended but the withdrawn ones, and also the sinks of the PUTs.
     assert_eq!(ended, 100 * 255 + 85 * 100 - (0..100).filter(|round| round % 3 == 1).count());
 }

@@ -55,7 +55,7 @@ fn held_messages_do_not_stop_the_others() {
                     && world.process(1)
             );
         }
-        // Their receipts are kept.
+        // Messages are held here by keeping their receipts.
         for _ in 0..100 {
             assert!(world.nodes[0].queue(Own::Immediate));
         }
@@ -96,8 +96,8 @@ fn noops_are_as_many_as_the_high_water_mark_makes_them() {
     }
 }
 
-/// The maximum number of messages that a peer which processes nothing may get: credit messages and
-/// answers to the connection's depth each, and two NOOPs, even if more credits could be returned.
+/// A peer that processes nothing has enough buffers. It gets at most: credit messages and answers
+/// to the connection's depth each, and two NOOPs, even if more credits could be returned.
 #[test]
 fn a_peer_that_looks_at_nothing_has_buffers_enough() {
     for depth in 1..=16 {
@@ -108,7 +108,7 @@ fn a_peer_that_looks_at_nothing_has_buffers_enough() {
             while world.deliver(at) {}
             while world.nodes[at].complete() {}
         };
-        // The peer asks for data, gets its credits back, and uses them again.
+        // The peer requests data, gets its credits back, and uses them again.
         for own in [get, Own::Immediate] {
             for _ in 0..depth {
                 assert!(world.nodes[1].queue(own));
@@ -117,14 +117,14 @@ fn a_peer_that_looks_at_nothing_has_buffers_enough() {
             while world.process(0) {
                 assert!(world.repost_at(0, 0));
                 all(&mut world, 0);
-                // It processes no message after this.
+                // After this message the peer processes none.
                 while own == get && world.process(1) {
                     assert!(world.repost_at(1, 0));
                     all(&mut world, 1);
                 }
             }
         }
-        // The answers, and all other messages that may be sent.
+        // The node sends its answers, and all other messages that it may send.
         while !world.nodes[0].requests.is_empty() {
             assert!(world.act(0, 7));
             assert!(world.nodes[0].queue(Own::Immediate));

@@ -32,7 +32,7 @@ fn hex(digits: &str) -> Vec<u8> {
 /// One side of a recording.
 struct Player {
     conn: Conn<MessageKind>,
-    /// The recorded node's own cookies, and the player's in their place.
+    /// The cookies of the recorded node, and those of the player in their place.
     cookies: HashMap<Cookie, Cookie>,
     /// The requests to be answered, by kind.
     open: Vec<(MessageKind, Key, u32)>,
@@ -115,7 +115,7 @@ impl Player {
                 let (key, length) = answered(self, MessageKind::PutAck);
                 assert_eq!(done.outcome(), Ok(length));
                 self.conn.done(key, Ok(length), 1, NEVER).unwrap();
-                // The PUT continues: it is not a new one.
+                // This message continues the PUT; no operation begins.
                 self.begun -= 1;
             }
             Body::GetDone(done) => {
@@ -162,7 +162,7 @@ fn either_side_of_the_recordings_can_be_played() {
             }
             assert_eq!((player.ended.len(), player.open.len()), (player.begun, 0), "{file} {side}");
             assert_eq!((player.conn.counts().operations, player.conn.counts().reserved), (0, 8));
-            // S-501: 1 MiB each.
+            // S-501: each bulk transfer has 1 MiB.
             let bulk = player.ended.iter().filter(|(kind, _)| *kind != MessageKind::Immediate);
             for (kind, bytes) in bulk {
                 assert_eq!(*bytes, 1 << 20, "{kind}");

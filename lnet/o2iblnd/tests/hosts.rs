@@ -38,7 +38,7 @@ fn as_ordinary_user() {
     assert_eq!(error.errno, Errno::ENOMEM, "{error}");
     assert!(error.what.contains(&format!("may lock {MEMLOCK} bytes (RLIMIT_MEMLOCK)")), "{error}");
     drop(registered);
-    // Memory whose registration has ended may be locked again.
+    // Memory whose registration has ended counts no longer, so other memory may be locked.
     device.register(&half, true).expect("half of what may be locked");
 
     let channel = host.channel().expect("a channel");

@@ -27,7 +27,7 @@ fn links(conns: u8) -> Links {
     Links::new(own(), peer(0).nid, DEEP, Bounds::new(conns, 50 * S))
 }
 
-/// Begins all attempts that may begin now.
+/// Begins all attempts that may begin now; returns them.
 fn begin(links: &mut Links, now_ns: u64) -> Vec<LinkId> {
     let mut begun = Vec::new();
     while links.next(now_ns, true) == Next::Connect {
@@ -50,7 +50,7 @@ fn record(reason: RejectReason, stamp: u64, params: ConnParams) -> Vec<u8> {
     bytes
 }
 
-/// Rejects the attempt in the peer's name, while a message waits.
+/// Rejects an attempt in the peer's name, while a message waits.
 fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnParams) -> Outcome {
     request(links, id);
     let record = record(reason, LIFE.stamp, offered);
@@ -84,7 +84,8 @@ fn accept(links: &mut Links, stamp: u64) -> LinkId {
     }
 }
 
-/// lnet-wire 34: with the first message, all at once; the passive side opens none.
+/// lnet-wire 34: all connections are begun at once, with the first message; the passive side opens
+/// none.
 #[test]
 fn all_connections_are_begun_at_once_on_first_use() {
     let mut active = links(4);
@@ -104,7 +105,7 @@ fn all_connections_are_begun_at_once_on_first_use() {
     assert_eq!(passive.next(0, true), Next::Nothing);
 }
 
-/// The table of lnet-wire 33.
+/// Each rejection has the effect that the table of lnet-wire 33 gives.
 #[test]
 fn each_rejection_has_its_reaction() {
     let less = ConnParams { queue_depth: 8, max_fragments: 256, ..ConnParams::DEFAULT };
@@ -123,14 +124,14 @@ fn each_rejection_has_its_reaction() {
         let mut links = links(1);
         let id = begin(&mut links, 0)[0];
         assert_eq!(reject(&mut links, id, reason, less), outcome, "{reason}");
-        // The parameters are remembered, also by the next attempt.
+        // The parameters are kept, and used by the next attempt.
         assert_eq!(links.params(), params, "{reason}");
         if outcome == again() {
             let stamp = if reason == RejectReason::ConnStale { LIFE.stamp } else { 0 };
             assert_eq!(request(&mut links, id), (peer(stamp), params), "{reason}");
             assert_eq!(links.next(0, true), Next::Nothing, "it is still the same attempt");
         }
-        // The second offer is not smaller.
+        // The second offer is rejected, because it is not smaller.
         if [RejectReason::RdmaFrags, RejectReason::MsgQueueSize].contains(&reason) {
             assert_eq!(reject(&mut links, id, reason, DEEP), Outcome::Failed, "{reason}");
         }
@@ -157,7 +158,7 @@ fn an_attempt_is_not_repeated_for_nothing() {
         let theirs = incoming.then(|| accept(&mut links, 2));
         assert_eq!(links.rejected(id, Rejection::Record(&deep), incoming, 0), Ok(Outcome::GoOn));
         assert_eq!(links.next(0, incoming), Next::Nothing);
-        // If the peer's attempt fails, the next attempt has the new parameters.
+        // If the attempt of the peer fails, this side's next attempt has the new parameters.
         if let Some(theirs) = theirs {
             assert_eq!(links.failed(theirs, 0), Outcome::GoOn);
         }
@@ -165,7 +166,7 @@ fn an_attempt_is_not_repeated_for_nothing() {
     }
 }
 
-/// Both nodes connect; the peer rejects this side's attempt.
+/// If both nodes connect and the peer rejects this side's attempt, the peer's connection is used.
 #[test]
 fn after_a_lost_race_the_peers_connection_is_used() {
     let mut links = links(1);
@@ -176,7 +177,7 @@ fn after_a_lost_race_the_peers_connection_is_used() {
     assert!(!links.established(theirs, LIFE, 0));
     assert_eq!((links.pick(|_| true), links.next(0, true)), (Some(theirs), Next::Nothing));
 
-    // If none is made, the attempt is repeated after a while, but not forever.
+    // If the peer makes no connection, the attempt is repeated after a while, but not forever.
     let mut links = self::links(1);
     for race in 0..=RETRIES_MAX {
         let now_ns = u64::from(race) * S;
@@ -209,7 +210,8 @@ fn a_peer_cannot_send_an_attempt_back_for_ever() {
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Failed);
 }
 
-/// The node does not ask for what the device cannot make; it may make more for the next attempt.
+/// A node requests only what its device can make; for the next attempt the device may be able to
+/// make more.
 // Covers: S-503
 #[test]
 fn a_small_device_asks_for_what_it_can() {
@@ -221,7 +223,8 @@ fn a_small_device_asks_for_what_it_can() {
     assert_eq!(links.params(), DEEP);
 }
 
-/// A restart shows in an offer, in a rejection, or in the answer to an attempt.
+/// A restart of the peer shows in an offer, in a rejection, or in the answer to an attempt: all
+/// connections to the old incarnation end.
 #[test]
 fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
     let connected = |conns| {
@@ -256,7 +259,7 @@ fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
     assert_eq!((links.is_connected(), links.life()), (true, Some(OTHER)));
 }
 
-/// lnet-wire 34 and 38.
+/// Attempts end at their deadlines (lnet-wire 34 and 38).
 #[test]
 fn attempts_end_in_time() {
     assert_eq!(Bounds::new(1, 50 * S).attempt_ns, 12_500_000_000);
@@ -265,12 +268,12 @@ fn attempts_end_in_time() {
     let mut links = links(1);
     let (id, deadline_ns) = links.begin(S);
     assert_eq!((deadline_ns, links.deadline_ns()), (13_500_000_000, Some(13_500_000_000)));
-    // Tries do not extend the deadline.
+    // A repeated try does not extend the deadline.
     assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Again { close_all: false });
     assert_eq!((links.overdue(deadline_ns - 1), links.overdue(deadline_ns)), (None, Some(id)));
     assert_eq!(links.failed(id, deadline_ns), Outcome::Failed);
     assert_eq!(links.failed(id, deadline_ns), Outcome::GoOn, "it is over");
-    // A peer's attempt has a deadline as well.
+    // An attempt of the peer has a deadline as well.
     let theirs = accept(&mut links, 2);
     assert_eq!(links.overdue(100 * S), Some(theirs));
 }
@@ -282,7 +285,7 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     for expected_s in [1, 2, 4, 8, 16, 32, 60, 60] {
         let begun = begin(&mut links, now_ns);
         assert_eq!(begun.len(), 2);
-        // Both fail: it counts as one failure, and the first leaves the messages to the second.
+        // The failure of both counts as one, and the messages stay until the second.
         assert_eq!(links.failed(begun[0], now_ns), Outcome::GoOn);
         assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + expected_s * S });
         assert_eq!(links.failed(begun[1], now_ns), Outcome::Failed);
@@ -298,7 +301,7 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     assert_eq!(begin(&mut links, now_ns + 2 * S).len(), 2, "the success has made up for the failures");
 }
 
-/// The peer does not accept the whole set of connections.
+/// A peer that does not accept the whole set of connections: the node uses those it has.
 #[test]
 fn a_set_that_cannot_be_completed_is_taken_as_it_is() {
     let mut links = links(2);
@@ -315,7 +318,7 @@ fn a_set_that_cannot_be_completed_is_taken_as_it_is() {
     }
     assert_eq!(links.failed(id, now_ns), Outcome::GoOn);
     assert_eq!(links.next(1000 * S, true), Next::Nothing);
-    // Setting the number again makes the node ask again.
+    // When the number is set again, the node requests the missing connections again.
     links.set_conns(3);
     assert_eq!(begin(&mut links, 1000 * S).len(), 2);
 }
@@ -332,7 +335,7 @@ fn a_lost_connection_is_opened_again_by_the_side_that_opened_it() {
     theirs.iter().for_each(|id| assert!(!passive.established(*id, LIFE, 0)));
     passive.lost(theirs[1], 10 * S);
     assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, Next::Nothing));
-    // The second call finds it gone.
+    // The second call has no effect: the connection is gone.
     for _ in 0..2 {
         passive.lost(theirs[0], 10 * S);
         assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, Next::Nothing));
@@ -362,13 +365,13 @@ fn messages_take_turns() {
     let mut sorted = picked[..3].to_vec();
     sorted.sort_unstable();
     assert_eq!((&sorted, &picked[3..]), (&begun, &picked[..3]));
-    // A full connection is skipped.
+    // A connection with a full queue is skipped.
     let full = picked[0];
     assert!((0..6).all(|_| links.pick(|id| id != full).unwrap() != full));
     assert_eq!(links.pick(|_| false), None);
 }
 
-/// An answer without an attempt, and a wrong one.
+/// An acceptance without an attempt, or with wrong parameters, is refused.
 #[test]
 fn an_acceptance_is_checked() {
     let mut links = links(1);

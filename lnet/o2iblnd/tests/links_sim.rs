@@ -83,7 +83,7 @@ fn nodes_find_each_other_again_after_any_trouble() {
         }
         world.settle(&mut rng);
         world.check();
-        // No pause is longer than a minute.
+        // A pause takes at most a minute.
         world.now_ns += 60 * S;
         for at in 0..2 {
             let before = world.nodes[at].sent;
@@ -119,8 +119,8 @@ fn nobody_is_kept_busy() {
             }
             world.now_ns += S / 2;
         }
-        // 1, 2, 4 … 60 s: some 20 pauses; with each, all connections, and a few without a pause
-        // before.
+        // The pauses are 1, 2, 4 … 60 s: some 20 in all. With each come all connections, and a few
+        // attempts without a pause before.
         assert!(world.nodes[0].attempts <= 40 * u32::from(conns), "{} attempts", world.nodes[0].attempts);
     });
 }

@@ -5,7 +5,7 @@ use lnet_api::Errno;
 use lnet_o2iblnd::fabric::Fabric;
 use lnet_o2iblnd::verbs::{Host, devices};
 
-/// The program starts, and reports what to install as soon as it uses RDMA.
+/// The program starts without the libraries, and reports what to install as soon as it uses RDMA.
 #[test]
 #[ignore = "needs a guest without RDMA libraries: ./test verbs"]
 fn without_libraries_everything_says_so() {

@@ -1,6 +1,6 @@
-//! A device is removed while it is used (S-4). It runs in a guest (`./test verbs`) as a process of
-//! its own: soft-RoCE's devices are removed only when every process that has them open has ended,
-//! and so this process opens none.
+//! A device is removed while it is used (S-4). The test runs in a guest (`./test verbs`) as a
+//! separate process: soft-RoCE's devices are removed only when every process that has them open has
+//! ended, and so this process opens none.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -90,6 +90,6 @@ fn a_device_is_removed_and_comes_back() {
     let netdevs = std::env::var("NLX_GUEST_NETDEVS").expect("the guest's netdevs (tests/guest/run)");
     rdma(&["link", "add", "rxe0", "type", "rxe", "netdev", &netdevs]);
     let opened = new_host().open(ADDRESS);
-    // Its port may take a moment to come up.
+    // The device's port may take a moment to come up.
     assert!(opened.is_ok() || opened.is_err_and(|error| error.errno == Errno::ENETDOWN));
 }

@@ -106,7 +106,8 @@ fn tcp_messages_cost_no_memory() {
     assert_eq!(allocations, 0);
 }
 
-/// No memory after the first use, in which the queue allocates the little it needs.
+/// Zero-copy acks take no memory after the first use, in which the queue allocates the little it
+/// needs.
 #[test]
 fn zero_copy_acks_cost_no_memory() {
     let mut queue = AckQueue::new();
@@ -129,7 +130,7 @@ fn a_handshake_costs_no_memory() {
             let mut acceptor = sock::Acceptor::new(|_| Some(interface));
             let (mut rest, mut hello) = (&bytes[..], None);
             while !rest.is_empty() {
-                // Byte by byte: the machine keeps what it needs.
+                // The request arrives byte by byte, so the machine must keep the bytes it needs.
                 let (taken, progress) = acceptor.feed(&rest[..1]);
                 rest = &rest[taken..];
                 if let sock::AcceptProgress::Hello(offer) = progress {
@@ -153,7 +154,7 @@ fn a_ping_info_earns_its_memory() {
     let mut bytes = vec![0; info.encoded_len()];
     info.emit(&mut bytes).unwrap();
 
-    // Many entries are claimed, few are sent.
+    // The head claims many entries, but only few are sent.
     for length in [16, 32, 48, 1000, bytes.len() - 1] {
         let (parsed, held) = peak_bytes(|| PingInfo::parse(&bytes[..length]));
         assert!(matches!(parsed, Err(ProtoError::Truncated { .. })), "{parsed:?}");

@@ -19,7 +19,7 @@ fn messages(stream: &Stream) -> Vec<u8> {
     pieces.collect::<Vec<_>>().concat()
 }
 
-/// The state of a reader between two pieces of a stream.
+/// The state of a stream's reader between two pieces.
 struct Reader {
     decoder: Decoder,
     unread: Vec<u8>,

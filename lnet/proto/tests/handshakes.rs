@@ -189,7 +189,7 @@ fn large_nids_shake_hands_in_version_four_only() {
     let error = Connector::new(Attempt { version: Version::V3, ..large }).unwrap_err();
     assert_eq!(error, ProtoError::LargeNid { field: "hello src_nid", nid: local.nid });
 
-    // A version 3 hello after a request for a large NID is answered with the version that is
+    // The answer to a version 3 hello after a request for a large NID has the version that is
     // needed.
     let mut request = [0; AcceptorRequest::LARGE_LEN];
     AcceptorRequest::new(peer.nid).emit(&mut request).unwrap();
@@ -201,7 +201,8 @@ fn large_nids_shake_hands_in_version_four_only() {
     assert_eq!((refusal.version, refusal.conn_type), (Version::V4, ConnType::None));
 }
 
-/// lnet-wire 27, lnet-measured "Connection set-up".
+/// A peer from an unprivileged port gets its identity in the answer (lnet-wire 27, lnet-measured
+/// "Connection set-up").
 #[test]
 fn a_peer_from_an_unprivileged_port_learns_its_identity() {
     let given = ProcessId::new(nid("192.168.1.9@tcp"), Pid::of_unprivileged_port(40000));
@@ -213,7 +214,7 @@ fn a_peer_from_an_unprivileged_port_learns_its_identity() {
     }
 }
 
-/// lnet-wire 24, the active side's table.
+/// The active side's results for refusals are those of the table in lnet-wire 24.
 #[test]
 fn the_active_side_reads_refusals_as_the_table_says() {
     let refused = shake(attempt(), Offer::refuse);
@@ -449,15 +450,15 @@ fn a_connection_closed_early_says_how_far_it_came() {
     assert_eq!(connector.closed(), ProtoError::Closed { object: "hello", length: 1 });
 }
 
-/// lnet-wire 24, row 1: both nodes connect at once. The one with the higher NID refuses, so its own
-/// connection is the one that stays.
+/// lnet-wire 24, row 1: both nodes connect at once. The node with the higher NID refuses the
+/// other's connection, so its own one stays.
 #[test]
 fn a_race_leaves_one_connection() {
     let low = ProcessId::lnet(nid("10.0.0.1@tcp"));
     let high = ProcessId::lnet(nid("10.0.0.2@tcp"));
     let attempt_of = |local, peer| Attempt { local, peer, conn_type: ConnType::Control, ..attempt() };
     let attempts = [attempt_of(low, high), attempt_of(high, low)];
-    // Both are under way before either is answered.
+    // Both attempts begin before either is answered.
     let mut connectors = attempts.map(|attempt| Connector::new(attempt).unwrap());
     let answers = [0, 1].map(|index| {
         let mut acceptor = Acceptor::new(only(attempts[index].peer.nid, SERVER));

@@ -76,8 +76,8 @@ fn params(queue_depth: u16, max_fragments: u16) -> ConnParams {
 }
 
 proptest! {
-    /// lnet-wire 34, negotiation result: the smaller value of both sides, after one more attempt
-    /// for each that differs.
+    /// lnet-wire 34, negotiation result: the sides agree on the smaller value of both, after one
+    /// more attempt for each value that differs.
     #[test]
     fn both_sides_settle_for_the_smaller(
         mine in (1..=u16::MAX, 1..=257_u16), theirs in (1..=u16::MAX, 1..=257_u16)
@@ -155,8 +155,8 @@ fn emit(head: &Head, asked: ConnParams) -> Vec<u8> {
     bytes
 }
 
-/// lnet-wire 34, the passive side's checks in their order: each row violates its rule and all that
-/// come later.
+/// The passive side's checks have the order of lnet-wire 34: each row violates its rule and all
+/// that come later.
 #[test]
 fn the_passive_side_follows_its_table() {
     let strict = Listener { require_privileged: true, ..listener(ConnParams::DEFAULT, Version::V2) };
@@ -245,7 +245,7 @@ fn only_what_was_asked_for_is_granted() {
     }
 }
 
-/// lnet-wire 34, the active side's checks of the CONNACK.
+/// The active side makes the checks of the CONNACK of lnet-wire 34.
 #[test]
 fn the_active_side_checks_every_field_of_the_answer() {
     let connector = Connector::new(Attempt { params: params(8, 100), ..attempt() }).unwrap();
@@ -274,7 +274,7 @@ fn the_active_side_checks_every_field_of_the_answer() {
     }
 }
 
-/// lnet-wire 33, the active side's reactions.
+/// The active side's reactions to rejections are those of lnet-wire 33.
 #[test]
 fn the_active_side_follows_its_table() {
     let first = Attempt { params: params(64, 257), ..attempt() };

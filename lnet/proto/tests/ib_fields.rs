@@ -177,7 +177,7 @@ fn a_status_is_a_length_or_an_errno() {
     assert_eq!([outcome(-61), outcome(i32::MIN)], [Err(61), Err(1 << 31)]);
 }
 
-/// lnet-wire 32: the sums of both kinds of kernels are accepted, and a wrong sum is reported.
+/// lnet-wire 32: the checksums of both kinds of kernels are accepted, and a wrong one is reported.
 #[test]
 fn checksums_are_those_of_either_kernel() {
     let mut sample = sample(MessageKind::Immediate);
@@ -192,7 +192,7 @@ fn checksums_are_those_of_either_kernel() {
         let wrong = ProtoError::Checksum { object: "o2iblnd message", value, expected: sums[1] };
         assert_eq!(verify_checksum(&bytes), if good { Ok(()) } else { Err(wrong) });
         assert_eq!(Message::parse(&bytes).unwrap().head.checksum, value, "parsing accepts without a check");
-        // Bytes behind the message are not summed.
+        // Bytes behind the message are not part of the checksum.
         bytes.push(1);
         assert_eq!(verify_checksum(&bytes).is_ok(), good);
         assert_eq!(verify_checksum(&bytes[..60]).unwrap_err().errno(), 71);

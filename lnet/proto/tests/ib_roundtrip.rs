@@ -76,7 +76,7 @@ proptest! {
     #[test]
     fn bytes_of_any_kind_are_parsed_or_refused(bytes in vec(any::<u8>(), 0..300), kind in any::<u8>(), nob in any::<u16>()) {
         let _ = (Message::parse(&bytes), Reject::parse(&bytes), verify_checksum(&bytes));
-        // The same bytes behind a valid start.
+        // The bytes are also parsed behind a valid start.
         let mut bytes = [&[0x91, 0x1b, 0xe9, 0x0b, 0x12, 0, kind, 0][..], &bytes].concat();
         let _ = (Message::parse(&bytes), Reject::parse(&bytes), verify_checksum(&bytes));
         if bytes.len() > 12 {

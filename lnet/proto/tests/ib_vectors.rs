@@ -19,7 +19,7 @@ fn every_message_is_read_and_written_back() {
     let mut seen = BTreeMap::new();
     for RdmaItem { file, kind, bytes } in rdma_items() {
         let message = Message::parse(&bytes).unwrap();
-        // Nothing borrowed from the recording is written: the fragments are copied as values.
+        // The message is built from copied values alone: the fragments, too.
         let fragments: Vec<Fragment> = match message.body {
             Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
                 descriptor.fragments().collect()

@@ -168,7 +168,7 @@ proptest! {
         prop_assert_eq!(PingInfo::parse(&bytes), Ok(info));
     }
 
-    /// Compared with a plain model: the set of cookies.
+    /// The queue of acknowledgements agrees with a plain model, the set of cookies.
     #[test]
     fn every_cookie_is_acknowledged_once_and_in_the_fewest_noops(cookies in vec(0..60_u64, 0..60)) {
         let mut queue = AckQueue::new();
@@ -226,7 +226,7 @@ fn patched<const N: usize>(mut bytes: [u8; N], offset: usize, patch: &[u8]) -> [
     bytes
 }
 
-/// lnet-wire 9, rows 1 to 3.
+/// The rules for headers (lnet-wire 9, rows 1 to 3).
 #[test]
 fn headers_keep_to_the_rules_of_their_type() {
     let types = [MessageType::Ack, MessageType::Put, MessageType::Get, MessageType::Reply];
@@ -286,7 +286,7 @@ fn only_two_prefix_types_exist() {
     }
 }
 
-/// lnet-wire 25.3.
+/// A NOOP has the checksum of no bytes, or none (lnet-wire 25.3).
 #[test]
 fn a_noop_has_the_checksum_of_no_bytes_or_none() {
     let decoder = Decoder::new(Version::V3, ByteOrder::Little);
@@ -313,7 +313,7 @@ fn sample_ping() -> [u8; 72] {
     emit_ping(&info).try_into().unwrap()
 }
 
-/// lnet-wire 16, the receiver's checks.
+/// Ping infos that fail one of the receiver's checks of lnet-wire 16 are refused.
 #[test]
 fn malformed_ping_infos_are_refused() {
     let sample = sample_ping();

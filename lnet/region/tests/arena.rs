@@ -40,7 +40,7 @@ fn a_region_is_private_memory_that_the_other_process_sees() {
     assert_eq!(seen(place(&first), 101), [&[1; 100][..], &[0]].concat());
     assert_eq!(seen(place(&second), 5001), [&[2; 5000][..], &[0]].concat());
 
-    // Received bytes can be lent.
+    // Received bytes of the arena can be lent.
     let incoming = one.incoming(10..20).unwrap();
     theirs.write(place(&first) + 10..place(&first) + 20).unwrap().fill(7);
     drop(incoming);
@@ -89,7 +89,7 @@ fn what_is_not_there_is_refused() {
     assert!(arena.is_unused());
     assert!(arena.allocate(ARENA_BYTES).is_ok());
     let null = std::fs::File::open("/dev/null").unwrap();
-    // SAFETY: it is never written.
+    // SAFETY: the object is never written.
     assert!(matches!(unsafe { Arena::trusted(vec![null.into()]) }, Err(RegionError::NotRegion { .. })));
 }
 
@@ -112,7 +112,7 @@ fn memory_of_several_descriptors_is_one_piece() {
 fn an_arena_has_no_holes() {
     let fd =
         |bytes| Region::memfd(bytes, Pages::Normal).unwrap().share().unwrap().try_clone_to_owned().unwrap();
-    // SAFETY: none of it is ever written.
+    // SAFETY: the objects are never written.
     let trusted = |fds| unsafe { Arena::trusted(fds) };
     assert!(matches!(trusted(Vec::new()), Err(RegionError::Length { bytes: 0, .. })));
     let broken = trusted(vec![fd(100), fd(4096)]).unwrap_err();
@@ -131,7 +131,7 @@ fn huge_pages_or_ordinary_ones_are_the_same_arena() {
     assert_eq!(theirs.read(end - 1..end + 1).unwrap().to_vec(), [4, 0]);
 }
 
-/// A device registers the memory of many buffers once.
+/// Buffers in one arena share the registration of its memory with a device.
 // Covers: S-401
 #[test]
 fn the_regions_of_an_arena_have_one_registration() {
@@ -163,7 +163,7 @@ fn the_regions_of_an_arena_have_one_registration() {
 }
 
 proptest! {
-    /// No two regions have a byte in common, all begin as zeros whatever their memory held before,
+    /// No two regions have a byte in common. All begin as zeros, whatever their memory had before,
     /// and all are returned.
     #[test]
     fn regions_are_zeros_and_nobody_elses(

@@ -71,7 +71,8 @@ proptest! {
         prop_assert!(to.read(moved..to.len()).unwrap().to_vec().iter().all(|&byte| byte == 0));
     }
 
-    /// One lease is split into many: each byte is in one of them, and free when that is dropped.
+    /// One lease is split into many: each byte is in one of them, and free when this one is
+    /// dropped.
     #[test]
     fn a_lease_that_is_split_covers_each_byte_as_before(
         shape in shapes(), kind in kinds(), cuts in prop::collection::vec(0usize..9000, 0..8), reads in any::<bool>()
@@ -88,7 +89,7 @@ proptest! {
                 parts.push((at, rest.len()));
                 prop_assert_eq!(&rest.to_vec(), &bytes[at..at + rest.len()]);
                 at += rest.len();
-                // A lease to send permits reads, but no writes.
+                // A lease for sending permits reads, but no writes.
                 prop_assert!(rest.is_empty() || vec.check_write(at - 1..at).is_err());
                 rest = behind;
                 prop_assert!(vec.check_write(0..at).is_ok());
@@ -106,7 +107,7 @@ proptest! {
                 prop_assert_eq!(message.to_vec(), &bytes[at..at + length]);
                 parts.push((at, length));
                 at += length;
-                // Received bytes can be read, pending ones cannot.
+                // Received bytes can be read; bytes that are still to come cannot.
                 prop_assert!(vec.check_read(0..at).is_ok());
                 prop_assert!(behind.is_empty() || vec.check_read(at..at + 1).is_err());
                 rest = behind;
@@ -238,7 +239,7 @@ fn a_buffer_that_names_a_byte_twice_can_be_read_but_not_written() {
     assert!(vec.read(0..16).is_ok());
     assert!(vec.write(0..16).is_err());
     assert!(region.is_idle());
-    // The received content is the application's responsibility.
+    // The application is responsible for received content.
     let mut incoming = vec.incoming(0..16).unwrap();
     incoming.copy_from(0, b"0123456789abcdef");
     drop(incoming);
@@ -259,8 +260,8 @@ fn transports_share_what_a_program_has_alone() {
     assert_eq!(second.copy_from(0, &[2; 15]), 15);
     assert_eq!(sent.to_vec(), [[1; 5].as_slice(), &[2; 15]].concat());
     assert_eq!(copy(&sent, &mut first), 15);
-    // Received bytes can be sent on while others receive them, and read after those leases have
-    // ended.
+    // Received bytes can be sent on while other leases receive into them, and read when those
+    // leases have ended.
     let (first, second) = (first.into_read(), second.into_read());
     assert_eq!(first.as_slice(), None);
     let looked = vec.read(0..10).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lnet_region::{Pages, Region, closer};
 
-/// A hang is a failure.
+/// The time after which a test counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
 
 /// A value whose drop reports its start, and waits until the other end of its channel is gone.
@@ -41,7 +41,7 @@ fn whoever_drops_memory_does_not_unmap_it() {
     let clone = regions[0].clone();
     assert_eq!(mappings(), 20);
     drop(regions);
-    // No regions are left but the clone, and all are still mapped: so they are not gone.
+    // All regions but the clone are dropped, and all are still mapped, so none counts as gone.
     assert_eq!((mappings(), closer::pending()), (20, 20));
     assert!(weak.iter().all(|weak| !weak.is_gone()));
 

@@ -25,11 +25,11 @@ fn holds_in_a_child(check: impl FnOnce() -> bool) -> bool {
         }
         ForkResult::Child => {
             if check() {
-                // Not by an exit: a leak checker would report all objects that the child has not
-                // dropped.
+                // Not by an exit, because a leak checker would then report all objects that the
+                // child has not dropped.
                 let _ = raise(Signal::SIGKILL);
             }
-            // SAFETY: it does not return, and runs no code of the parent.
+            // SAFETY: the call does not return, and runs no code of the parent.
             unsafe { libc::_exit(1) }
         }
     }
@@ -57,7 +57,7 @@ fn a_child_has_another_origin() {
     let fork_guard = ForkGuard::here();
     assert!(holds_in_a_child(|| {
         let forked = !fork_guard.in_owner_process();
-        // Nor is a child of a child the owner.
+        // A child of a child is not the owner either.
         let own = ForkGuard::here();
         forked
             && own.in_owner_process()

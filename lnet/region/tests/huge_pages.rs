@@ -14,7 +14,7 @@ const HUGE: usize = 2 << 20;
 
 const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
-/// Sets the number of huge pages of the machine, until this is dropped.
+/// Sets the number of huge pages of the machine, and restores it when dropped.
 struct Pool(String);
 
 impl Pool {
@@ -46,7 +46,7 @@ fn robbed(bytes: usize, pool: &Pool, left: usize) -> Region {
     IoVec::whole(region.clone()).write(0..bytes).unwrap().fill(7);
     let hole = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     fallocate(fd, hole, 0, HUGE as i64).unwrap();
-    // The page that is free again returns to the system.
+    // The free page goes back to the system.
     pool.set(left);
     region
 }
@@ -57,7 +57,7 @@ fn huge_pages_that_run_out_harm_nobody() {
     guard::install().unwrap();
     let pool = Pool::of(4);
 
-    // Accessed by this process.
+    // First case: this process accesses the missing page.
     let neighbour = Region::memfd(HUGE, Pages::Huge).unwrap();
     neighbour.share().unwrap();
     neighbour.watch().unwrap();
@@ -70,7 +70,8 @@ fn huge_pages_that_run_out_harm_nobody() {
     assert_eq!(IoVec::whole(neighbour.clone()).read(0..2).unwrap().to_vec(), [9, 9]);
     drop((vec, region));
 
-    // Accessed by the system, in both directions; the end of the memory lies within a page.
+    // Second case: the system accesses it, in both directions; the end of the memory lies within a
+    // page.
     let (ours, theirs) = UnixStream::pair().unwrap();
     pool.set(3);
     let region = robbed(HUGE + 10, &pool, 2);
@@ -100,8 +101,7 @@ fn huge_pages_that_run_out_harm_nobody() {
     assert!(!neighbour.has_faulted());
     drop(neighbour);
 
-    // The length of an arena is that of its pages, and it uses ordinary ones if there are no
-    // others.
+    // The length of an arena is that of its pages. Without huge pages the arena uses ordinary ones.
     for pages in [2, 0] {
         pool.set(pages);
         let memory = Region::memfd(HUGE + 4096, Pages::Huge).unwrap();

@@ -5,10 +5,11 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nlx_testkit::heap::WatchedHeap;
 
-/// Longest allocation: the allocator refuses longer ones, as a system without overcommit does.
+/// The length of the longest allocation: the allocator refuses longer ones, as a system without
+/// overcommit does.
 const MOST_BYTES: usize = 1 << 18;
 
-/// Limit of the address space.
+/// The limit of the address space.
 const SPACE_BYTES: u64 = 1 << 34;
 
 #[global_allocator]
@@ -27,8 +28,8 @@ fn a_region_that_does_not_fit_is_an_error() {
     }
 }
 
-/// The largest region is not from the allocator. (The errno depends on the system: valgrind has
-/// another.)
+/// The largest region does not come from the allocator. (The errno depends on the system: valgrind
+/// has another.)
 #[test]
 fn address_space_that_is_not_there_is_an_error() {
     let (before, most) = getrlimit(Resource::RLIMIT_AS).unwrap();

@@ -60,7 +60,7 @@ fn memory_becomes_shared_only_while_nobody_can_have_a_slice_of_it() {
         drop((reader, writer));
     }
     region.share().unwrap();
-    // Once it is shared, leases do not prevent sharing.
+    // A region that is shared already can be shared again while leases exist.
     let held = vec.write(5..6).unwrap();
     assert!(region.share().is_ok());
     assert_eq!(held.as_slice(), None);
@@ -75,7 +75,7 @@ fn nobody_can_change_the_size() {
         assert_eq!(ftruncate(fd, bytes), Err(Errno::EPERM));
     }
     assert_eq!(fcntl(fd, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)), Err(Errno::EBUSY));
-    // Holes can be punched: they read as zeroes.
+    // Another process can punch holes into the memory: they read as zeros.
     let vec = IoVec::whole(region.clone());
     vec.write(0..8192).unwrap().fill(1);
     fallocate(fd, FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, 4096)
@@ -111,7 +111,7 @@ fn huge_pages_or_ordinary_ones_are_the_same_memory() {
     assert_eq!(vec.read(9_989..10_000).unwrap().to_vec(), [&[0][..], &[3; 10]].concat());
 }
 
-/// Memory with a descriptor, and short memory in separate pages.
+/// A child inherits neither memory with a descriptor nor short memory in separate pages.
 #[test]
 fn forked_children_do_not_inherit_the_mapping() {
     for region in [Region::memfd(4096, Pages::Normal).unwrap(), Region::pages(100).unwrap()] {
@@ -127,7 +127,8 @@ fn forked_children_do_not_inherit_the_mapping() {
     }
 }
 
-/// A writer without leases: the reader gets bytes that one of both wrote, and nothing else happens.
+/// While another process writes without leases, a copy has only bytes that one of both wrote, and
+/// nothing else happens.
 #[test]
 fn copies_from_under_a_hostile_writer_give_bytes_that_stood_there() {
     let (ours, theirs) = shared(4099);

@@ -10,7 +10,7 @@ use lnet_region::closer::{self, Unsealed};
 use lnet_region::{Pages, Region, WeakRegion, is_sealed};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 
-/// A hang is a failure.
+/// The time after which a test counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
 
 fn all_is_done() {
@@ -28,7 +28,7 @@ fn shared() -> (Region, OwnedFd) {
     (region, theirs)
 }
 
-/// A value with memory, whose drop reports whether that is sealed by then.
+/// A value with memory, whose drop reports whether the memory is sealed by then.
 struct Value(OwnedFd, std::sync::mpsc::Sender<bool>);
 
 impl Unsealed for Value {

@@ -1,11 +1,11 @@
-//! Faulty drivers and models are noticed: the comparison can fail.
+//! Faulty drivers and models are detected: the comparison can fail.
 
 mod harness;
 
 use harness::check_noticed;
 use lnet_sim::{Defect, Mutant, Scenario, Worlds};
 
-/// The number of seeds among which each defect must show, and their steps.
+/// The number of seeds, of which one must show each defect, and their steps.
 const RUNS: (u64, u64) = (300, Scenario::STEPS);
 
 #[test]

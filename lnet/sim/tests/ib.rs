@@ -97,8 +97,8 @@ fn without_memory_transfers_fail_and_small_messages_go_on() {
     bed.end(nodes);
 }
 
-/// Worlds of many seeds: each message ends once with the sent bytes under all trouble; then all is
-/// idle, and released.
+/// Worlds of many seeds: each message ends once with the sent bytes under all trouble; then
+/// everything is idle and released.
 // Covers: S-109
 #[test]
 fn seeds() {

@@ -1,11 +1,11 @@
-//! Faulty networks are noticed: the simulation of RDMA nodes can fail.
+//! Faulty networks are detected: the simulation of RDMA nodes can fail.
 
 mod harness;
 
 use harness::check_noticed;
 use lnet_sim::ib::{IbFault, IbScenario};
 
-/// The number of seeds among which each fault must show, and their steps.
+/// The number of seeds, of which one must show each fault, and their steps.
 const RUNS: (u64, u64) = (100, 30);
 
 fn check_fault(fault: IbFault) {

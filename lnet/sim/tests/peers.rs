@@ -8,7 +8,7 @@ mod peers;
 #[global_allocator]
 static HEAP: heap::CountingHeap = heap::CountingHeap;
 
-/// Measures what `lnet-sim peers` prints.
+/// The costs that `lnet-sim peers` prints are within their limits.
 #[test]
 fn peers_and_buffers_cost_little() {
     let cost = peers::measure(100_000, 100_000).unwrap();

@@ -1,11 +1,11 @@
-//! Faulty networks and wrong expectations are noticed: the simulation of TCP nodes can fail.
+//! Faulty networks and wrong expectations are detected: the simulation of TCP nodes can fail.
 
 mod harness;
 
 use harness::check_noticed;
 use lnet_sim::tcp::{TcpFault, TcpMutant, TcpScenario};
 
-/// The number of seeds among which each of them must show, and their steps.
+/// The number of seeds, of which one must show each fault or wrong expectation, and their steps.
 const RUNS: (u64, u64) = (100, 60);
 
 #[test]

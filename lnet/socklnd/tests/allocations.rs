@@ -128,7 +128,7 @@ fn a_message_allocates_nothing() {
             }
         }
     };
-    // Opens the connections, and lets queues grow to their final size.
+    // The first rounds open the connections, and let queues grow to their final size.
     for _ in 0..5 {
         round();
     }

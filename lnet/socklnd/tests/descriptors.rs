@@ -1,10 +1,10 @@
-//! A separate process, because it runs out of descriptors.
+//! Tests in a separate process, because they use up its descriptors.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
-/// CPU partitions of each node.
+/// The number of CPU partitions of each node.
 static PARTITIONS: usize = 2;
 
 use common::raw::{CONTROL, Wire};
@@ -24,7 +24,7 @@ fn accepting_pauses_when_descriptors_run_out() {
     let peer = address();
     let mut wire = Wire::connect(peer, 0, &b);
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // Fewer than are open already: no new descriptor at all.
+    // The limit is lower than the number of open descriptors, so no new one is possible.
     setrlimit(Resource::RLIMIT_NOFILE, 3, hard).unwrap();
     wire.send(&common::raw::request(b.nid.ipv4().unwrap()));
     settle(&[&a, &b]);

@@ -1,4 +1,4 @@
-//! The kernel's reports.
+//! What the kernel reports about NUMA nodes and pages.
 
 use std::fs;
 use std::path::PathBuf;

@@ -11,11 +11,11 @@ use lnet_cpt::{
 
 const PAGE: usize = 4096;
 
-/// Longer than a huge page of x86-64 plus part of another one, for any alignment that the kernel
-/// chooses.
+/// Longer than a huge page of x86-64 and a part of another one, wherever the kernel aligns the
+/// memory.
 const LONG: usize = 5 << 20;
 
-/// Runs on a separate thread, whose affinity may be changed.
+/// Runs a test on a separate thread, so that the test may change the thread's affinity.
 fn on_a_thread<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(test).join().expect("the test passes"))
 }
@@ -41,7 +41,8 @@ fn partitions_are_the_kernels_nodes() {
     let by_estimate = [Estimate::Seed, Estimate::Current, Estimate::Classic, Estimate::PerNode]
         .map(|estimate| CptTable::create_default(Topology::machine().unwrap(), estimate).unwrap());
     for table in by_estimate.into_iter().chain([per_node(), table("cpu_npartitions=2")]) {
-        // Some estimates split nodes into more partitions; no partition crosses a node.
+        // Under some estimates a node has more than one partition; no partition has CPUs of two
+        // nodes.
         assert_eq!(table.partitions() % nodes.len(), 0, "{table}");
         let share = table.partitions() / nodes.len();
         for cpt in 0..table.partitions() {
@@ -101,7 +102,7 @@ fn pages_lie_on_the_node_of_their_partition() {
     }
 }
 
-/// A memory policy under which the operator starts a program determines its memory.
+/// Memory follows the policy under which the operator starts the program.
 // Covers: S-305
 #[test]
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
@@ -144,8 +145,8 @@ fn pages_without_placement_lie_where_they_are_touched() {
 #[ignore = "needs 2 NUMA nodes: ./test verbs"]
 fn memory_of_several_nodes_is_spread_evenly() {
     const TRIES: usize = 5;
-    // One partition of both nodes, without one CPU so that it has affinity; and the whole of a
-    // table.
+    // Two cases: a partition of both nodes, without one CPU so that its threads have an affinity;
+    // and memory of the whole table.
     for (table, cpt) in [(table(r#"cpu_pattern="X[7]""#), Some(0)), (per_node(), None)] {
         let filled = |pages: usize| {
             let mut block = alloc_in(&table, cpt, pages * PAGE).unwrap();

@@ -179,7 +179,7 @@ impl World {
             self.nodes[owner].finalize(tx);
         }
         self.network.run();
-        // Answers that never came are late now.
+        // After this time the answers that never came are late.
         self.now_ns += 1_000_000_000_000;
         for node in &self.nodes {
             node.engine.advance(self.now_ns);
@@ -201,7 +201,7 @@ proptest! {
         world.settle();
         for (owner, node) in world.nodes.iter().enumerate() {
             for &md in &world.made[owner] {
-                // Only a buffer that waits for messages still exists.
+                // The only MDs left are buffers that wait for messages.
                 let posted = node.engine.md_unlink(md).is_ok();
                 prop_assert!(posted != world.ended[owner].contains(&md));
             }

@@ -32,7 +32,8 @@ fn endless(node: &Node) -> lnet_api::MdHandle {
 fn no_peer_gets_more_than_its_credits_and_all_messages_leave_in_order() {
     let network = limited(256, 3);
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
-    // A region can be read by some thousand messages at a time: these use several.
+    // The messages use several regions, because some thousand are the limit for those that read one
+    // region at a time.
     let mds = [(); 10].map(|()| endless(&a));
     for number in 0..MANY as u64 {
         a.put(mds[number as usize % mds.len()], b.id(), number, AckRequest::NoAck).unwrap();
@@ -129,8 +130,8 @@ fn messages_that_waited_too_long_end_with_etimedout_when_their_turn_comes() {
 
 #[test]
 fn both_queues_let_go_what_is_cancelled() {
-    // One credit for the NI: messages wait for it with their peers' credits, and others wait for
-    // those.
+    // The NI has one credit: one message waits for it with its peer's credit, and others wait for
+    // that peer's credits.
     let network = limited(1, 1);
     let a = Node::new(&network, 2);
     let peers = [0, 1, 2].map(|number| ProcessId::lnet(nid(neighbour(10, number))));
@@ -138,7 +139,8 @@ fn both_queues_let_go_what_is_cancelled() {
     for (number, &md) in mds.iter().enumerate() {
         a.put(md, peers[number % 3], number as u64, AckRequest::NoAck).unwrap();
     }
-    // All but the first and the last are cancelled, from the middle of each queue outwards.
+    // All messages but the first and the last are cancelled, from the middle of each queue
+    // outwards.
     let order = [4, 1, 7, 2, 5, 3, 6];
     for &number in &order {
         a.engine.md_unlink(mds[number]).unwrap();
@@ -148,7 +150,7 @@ fn both_queues_let_go_what_is_cancelled() {
     assert_eq!(brief(&events), [(Send, Err(Errno::ECANCELED), true); 7]);
     assert_eq!(events.iter().map(|event| event.md).collect::<Vec<_>>(), order.map(|number| mds[number]));
     assert_eq!(network.queue.lock().len(), 1);
-    // The others are sent.
+    // The remaining messages are sent.
     for md in [mds[0], mds[8]] {
         network.lose(0);
         let events = a.events();
@@ -188,7 +190,7 @@ fn idle_peers_make_room_for_new_ones() {
     for number in 0..4 {
         put(number).unwrap();
     }
-    // All four are busy.
+    // All four MDs have messages in flight.
     assert_eq!(put(4), Err(Errno::ENOMEM));
     network.lose(2);
     put(4).unwrap();
@@ -238,8 +240,9 @@ fn share_of(credits: u32, peer_credits: u32) -> u32 {
     if partitions == 1 { credits } else { (credits / partitions).max(peer_credits * 8).min(credits) }
 }
 
-/// 40 NIDs of one address send requests and do not take the answers: other peers still get theirs
-/// at once, and the waiting messages of the address are sent when its credits are returned.
+/// The share of one address: 40 NIDs of the address send requests and do not take the answers.
+/// Other peers still get theirs at once, and the waiting messages of the address are sent when its
+/// credits are returned.
 #[test]
 fn one_address_with_many_nids_leaves_credits_to_others() {
     const NIDS: u8 = 40;
@@ -256,7 +259,7 @@ fn one_address_with_many_nids_leaves_credits_to_others() {
     assert!(held <= most && held < all, "{held} of at most {most}");
     assert!(node.engine.is_short(node.nid));
     assert_eq!(node.engine.ni_statistics(node.nid).unwrap().held_back, all - held);
-    // Each honest peer, with a separate address, has its full number of credits.
+    // Each honest peer has its own address, and therefore its full number of credits.
     for number in 1..=4 {
         for _ in 0..8 {
             ask(&node, claimed(7, number), format!("10.7.0.{number}").parse().unwrap());
@@ -274,8 +277,8 @@ fn one_address_with_many_nids_leaves_credits_to_others() {
     assert!(node.is_quiet() && !node.engine.is_short(node.nid));
 }
 
-/// A NID that another address has used belongs to the address in it as soon as this node sends to
-/// it.
+/// A NID that another address has used belongs to its own address as soon as this node sends to the
+/// NID.
 #[test]
 fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
     let network = limited(16, 8);
@@ -283,8 +286,8 @@ fn a_nid_that_was_claimed_elsewhere_is_not_held_back_with_the_thief() {
     let victim = claimed(7, 1);
     ask(&node, victim, address(9));
     network.lose(0);
-    // The thief's other NIDs use up the share of its address; in each partition, as the victim's is
-    // any.
+    // The other NIDs of the thief use up the share of its address in each partition, as the victim
+    // may be in any.
     let thieves: Vec<Nid> = (1..=200).map(|number| claimed(9, number)).collect();
     for &thief in &thieves {
         ask(&node, thief, address(9));

@@ -95,10 +95,10 @@ fn what_a_lazy_portal_keeps_is_not_told_before_it_is_lost() {
     b.engine.set_lazy(portal(), true);
     (1..=4).for_each(|bytes| send(&a, b.id(), 1, bytes));
     network.run();
-    // There is room for three.
+    // The buffer has room for three bytes.
     assert_eq!(watcher.lengths(), [4]);
     b.expect(1, &memory(0), MdOptions::OP_PUT);
-    // None of the three fits: the first is tried, and each behind it.
+    // None of the three buffers is large enough: each is tried in turn.
     assert_eq!(watcher.lengths(), [1, 2, 3]);
     send(&a, b.id(), 2, 5);
     send(&b, b.id(), 2, 6);
@@ -174,7 +174,8 @@ fn there_is_one_watcher() {
     assert_eq!(watcher.lengths(), [5]);
 }
 
-/// Returns the drops that a node remembers: kind, match bits, reason and count, the newest first.
+/// Returns the drops that a node has recorded: kind, match bits, reason and count, the newest
+/// first.
 fn remembered(node: &Node) -> Vec<(MessageType, Option<u64>, DropReason, u64)> {
     let drops = node.engine.recent_drops().into_iter();
     drops.map(|drop| (drop.kind, drop.match_bits.map(|bits| bits.0), drop.reason, drop.count)).collect()

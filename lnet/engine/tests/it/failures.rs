@@ -93,7 +93,7 @@ fn finalising_twice_or_with_a_wrong_token_does_nothing() {
     a.engine.finalize_get(token, Ok(3));
     a.engine.finalize_tx(lnet_api::TxToken(u64::MAX), Ok(()));
     assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
-    // The peer has no more credits than before.
+    // The failures do not give the peer additional credits.
     for _ in 0..20 {
         a.put(a.bind(&memory(8), 1), b.id(), 1, AckRequest::NoAck).unwrap();
     }
@@ -167,7 +167,7 @@ fn the_next_deadline_is_told() {
     a.get(a.bind(&memory(8), 2), ProcessId::lnet(nid(3)), 1).unwrap();
     let near = 7 + TIMEOUT_NS - 5;
     assert_eq!(a.engine.advance(near), Some(7 + TIMEOUT_NS));
-    // Time never goes backwards.
+    // A clock that goes backwards has no effect.
     assert_eq!(a.engine.advance(8), Some(7 + TIMEOUT_NS));
     assert_eq!(a.engine.advance(near + 5), Some(near + 5 + interval));
 }
@@ -212,7 +212,7 @@ fn losing_a_peer_ends_what_it_still_owed() {
     let reset = Err(Errno::ECONNRESET);
     assert_eq!(brief(&events), [(Reply, reset, true), (Ack, reset, true)]);
     assert_eq!(events.iter().map(|event| event.md).collect::<Vec<_>>(), [get, put]);
-    // Requests that have not left are not lost; the network reports them.
+    // Requests that have not left do not count as lost: the network reports their failure.
     assert_eq!(a.engine.counters().rst_alloc, 2);
     network.fail(0, Errno::ECONNRESET);
     assert_eq!(brief(&a.events()), [(Send, reset, true)]);
@@ -224,7 +224,8 @@ fn losing_a_peer_ends_what_it_still_owed() {
     assert!(a.is_quiet());
 }
 
-/// More than are ended under one hold of a lock, behind some that stay.
+/// A lost peer or NI ends more operations than the engine ends while it holds a lock once, and
+/// others remain before them.
 #[test]
 fn losing_a_peer_or_an_ni_ends_thousands() {
     const MANY: usize = 2500;

@@ -34,7 +34,8 @@ fn send(from: &Node, to: ProcessId, value: u8, ack: AckRequest) {
     from.put(from.bind(&memory, 2), to, 1, ack).unwrap();
 }
 
-/// Posts a buffer for any number of messages; returns a function that returns their first bytes.
+/// Posts a buffer for any number of messages; returns a function that returns the first bytes of
+/// the received messages.
 fn inbox(node: &Node) -> impl Fn() -> Vec<u8> {
     let memory = memory(4000);
     let md = lnet_api::Md { threshold: Threshold::Infinite, ..node.md(&memory, MdOptions::OP_PUT, 0) };
@@ -92,8 +93,8 @@ fn only_what_a_rule_is_for_is_touched() {
     }
 }
 
-/// The first rule that acts on a message is the last one applied; a rule that does not leaves it to
-/// the next.
+/// The rule that was applied last is the first to act on a message; a message on which it does not
+/// act goes to the rule before.
 #[test]
 fn rules_are_asked_in_order() {
     let (network, a, b) = pair();
@@ -104,7 +105,8 @@ fn rules_are_asked_in_order() {
     assert_eq!(found.map(|found| (found.matched, found.dropped)), [(4, 2), (2, 1), (1, 1)]);
 }
 
-/// Answers are lost as well as requests: the initiator's operation ends at its deadline.
+/// A lost answer has the same effect as a lost request: the initiator's operation ends at its
+/// deadline.
 #[test]
 fn lost_answers_end_at_the_deadline_of_who_waits() {
     let (network, a, b) = pair();
@@ -135,7 +137,7 @@ fn a_late_message_arrives_when_its_time_has_come() {
     network.run();
     assert_eq!((b.engine.held(), network.verdicts().delayed), (2, 2));
     b.engine.audit().unwrap();
-    // Its delay starts with this call, as the clock may be old before.
+    // The delay starts with this call, because the clock may not have been advanced before.
     assert_eq!(b.engine.advance(2000 * MS), Some(2005 * MS));
     assert_eq!(b.engine.advance(2005 * MS - 1), Some(2005 * MS));
     assert!(received().is_empty());
@@ -147,8 +149,8 @@ fn a_late_message_arrives_when_its_time_has_come() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// Messages are dispatched in the order in which they are due; those due at one time, in the order
-/// of their arrival.
+/// Delayed messages are dispatched in the order of their due times; those due at one time, in the
+/// order of their arrival.
 #[test]
 fn late_messages_come_in_the_order_of_their_moments() {
     let (network, a, b) = pair();
@@ -164,7 +166,7 @@ fn late_messages_come_in_the_order_of_their_moments() {
     assert_eq!(received(), [4, 2, 1, 3]);
 }
 
-/// GETs, ACKs and REPLYs, and messages of the node to itself.
+/// GETs, ACKs and REPLYs can be delayed, and messages of the node to itself.
 #[test]
 fn all_kinds_can_be_late() {
     let (network, a, b) = pair();
@@ -190,7 +192,7 @@ fn all_kinds_can_be_late() {
     settle();
     assert_eq!((received(), content(&sink)), (vec![3], pattern_bytes(4, 5)));
     assert_eq!(a.events().len(), 4);
-    // Request and answer each.
+    // Each node delays a request and an answer.
     assert_eq!((only(&a).delayed, only(&b).delayed), (2, 2));
     send(&b, b.id(), 8, AckRequest::Ack);
     settle();
@@ -209,7 +211,7 @@ fn late_messages_go_with_their_interface() {
     assert_eq!(b.engine.held(), 2);
     b.engine.remove_ni(b.nid).unwrap();
     assert_eq!(b.engine.held(), 0);
-    // The message of the node to itself was dispatched: the clock is not advanced any more.
+    // The message of the node to itself was dispatched without another call of `advance`.
     assert_eq!(b.events().iter().map(|event| event.kind).collect::<Vec<_>>(), [Send]);
     b.engine.audit().unwrap();
     assert!(b.is_quiet());
@@ -253,7 +255,7 @@ fn late_messages_go_with_their_connection() {
         token
     };
     let [first, second, third] = [(); 3].map(|()| arrive());
-    // Such a token ends no receive.
+    // The token of a delayed message is not that of a receive.
     b.engine.finalize_rx(first, Ok(()));
     assert!(b.engine.forget_delayed(first) && !b.engine.forget_delayed(first));
     b.engine.advance(2000 * MS);
@@ -279,8 +281,8 @@ fn there_are_only_so_many_rules() {
     assert_eq!(errno(b.engine.add_fault(nothing)), Errno::EINVAL);
 }
 
-/// A rule in its plain form: it drops (or delays, by milliseconds) the last message of each group
-/// of `every`, of those from `source`.
+/// A rule of the plain program: it drops (or delays, by milliseconds) the last of every `every`
+/// messages from `source`.
 #[derive(Debug, Clone)]
 struct Plain {
     late_ms: Option<u64>,
@@ -334,7 +336,7 @@ proptest! {
             if ms > 0 {
                 b.engine.advance((2000 + ms) * MS);
             } else {
-                // Until now their delay has not started.
+                // The delays start with the next call of `advance`.
                 prop_assert_eq!(b.engine.held(), due.iter().filter(|(late_ms, _)| *late_ms > 0).count());
             }
             b.engine.audit().unwrap();

@@ -112,7 +112,7 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
         target.put_header(u32::MAX, 1, 0, 10),
         target.get_header(64, 1, 0, 10),
         target.get_header(u32::MAX, 1, 0, 10),
-        // Bits without a buffer, and the node's own portal.
+        // Match bits without a buffer, and the node's own portal.
         target.put_header(34, 2, 0, 10),
         target.get_header(34, u64::MAX, 0, 10),
         target.put_header(0, 1, 0, 10),
@@ -133,13 +133,13 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
         Header { src: target.node.id(), ..get },
         // A node of another network.
         to("12345-10.0.0.1@o2ib".parse().unwrap()),
-        // Answers without a request.
+        // ACK and REPLY without a request.
         target.ack(WireHandle::NONE),
         target.reply(8, WireHandle::NONE),
         target.ack(WireHandle::new(0, 0)),
         target.ack(target.wire(target.get)),
         target.reply(8, target.wire(target.put)),
-        // Longer than the memory that waits for it.
+        // REPLYs longer than the memory of the GET.
         target.reply(51, target.wire(target.get)),
         target.reply(max, target.wire(target.get)),
     ];
@@ -170,7 +170,8 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
 fn what_looks_odd_but_fits_is_taken() {
     let target = Target::new();
     let any_pid = ProcessId::new(target.node.nid, Pid(7));
-    // At the very end of the memory, without payload; and for another PID, which is ignored.
+    // Valid requests: at the very end of the memory without payload, and for another PID, which is
+    // ignored.
     let end = target.put_header(34, 1, 100, 0);
     let taken = [end, target.get_header(34, 1, 100, 0), Header { dest: any_pid, ..end }];
     for header in &taken {
@@ -209,7 +210,7 @@ fn wire_handles_that_differ_in_a_bit_name_nothing() {
     target.assert_unharmed();
 }
 
-/// Makes every call with a handle that names nothing.
+/// Makes every call with a handle without an object.
 fn assert_nameless(node: &Node, value: u64) {
     let (eq, me, md) = (EqHandle(value), MeHandle(value), MdHandle(value));
     let refused = |result: Result<(), lnet_api::LNetError>| assert_eq!(errno(result), Errno::ENOENT);
@@ -270,16 +271,16 @@ fn contradictory_descriptors_are_refused_and_leave_nothing() {
     ] {
         let me = node.engine.me_attach(&MeSpec { unlink: Unlink::Retain, ..spec(3) }).unwrap();
         assert_eq!(errno(node.engine.md_attach(me, md(options, max_size, 8), Unlink::Auto)), Errno::EINVAL);
-        // The entry was removed with it, however it was posted.
+        // The entry was removed with the MD, whichever call had posted them.
         assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
     }
-    // max_size has no effect without its option.
+    // Without its option, max_size has no effect.
     node.engine.md_unlink(node.engine.md_bind(md(MdOptions::empty(), 9, 8), Unlink::Auto).unwrap()).unwrap();
     node.events();
     target.assert_unharmed();
 }
 
-/// Unknown tokens are an LND's error; they have no effect.
+/// An LND that passes an unknown token makes an error, which must have no effect.
 #[test]
 fn tokens_of_nothing_do_nothing() {
     let target = Target::new();

@@ -11,7 +11,7 @@ fn beside(position: Position, bits: u64) -> MeSpec {
     MeSpec { position, ..spec(bits) }
 }
 
-/// `MEInsert`.
+/// `MEInsert`: an entry directly before or after another one.
 // Covers: S-104
 #[test]
 fn an_entry_is_tried_where_it_was_inserted() {
@@ -20,8 +20,8 @@ fn an_entry_is_tried_where_it_was_inserted() {
     let middle = node.post(1);
     let last = node.engine.me_insert(middle, &beside(Position::After, 1)).unwrap();
     let first = node.engine.me_insert(middle, &beside(Position::Before, 1)).unwrap();
-    // With ignore bits, between two without: the separate list must know its position in the
-    // portal's.
+    // An entry with ignore bits between two without them: its separate list must have its position
+    // in the portal's list.
     let masked = MeSpec { ignore_bits: MatchBits(6), ..beside(Position::After, 1) };
     let masked = node.engine.me_insert(first, &masked).unwrap();
     let mds: Vec<MdHandle> =
@@ -66,7 +66,7 @@ fn insertions_that_cannot_be_are_refused() {
     assert_eq!(node.events().pop().map(|event| event.md), Some(md));
 }
 
-/// A handle's value names an object of its kind alone.
+/// A handle's value is valid for one kind of object only.
 // Covers: S-107
 #[test]
 fn a_handle_of_one_kind_names_nothing_of_another() {
@@ -100,7 +100,7 @@ fn an_exhausted_descriptor_outlives_its_entry_until_its_message_is_done() {
     assert_eq!(errno(node.engine.md_unlink(md)), Errno::ENOENT);
     network.arrive(put_from(&node, nid(3), 1, vec![8; 8]));
     assert_eq!((network.verdicts().discarded, node.events()), (1, vec![]));
-    // ... but the MD exists: it uses its queue.
+    // ... but the MD still exists: the queue cannot be freed.
     assert_eq!(errno(node.engine.eq_free(node.eq)), Errno::EBUSY);
     receiver.finalize_rx(token, Ok(()));
     let events = node.events();

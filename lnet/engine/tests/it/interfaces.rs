@@ -16,7 +16,7 @@ use super::ping::{asleep, ping};
 #[test]
 fn stopping_an_ni_ends_everything_that_goes_over_it() {
     let (network, a, b) = two_nodes();
-    // Requests that were sent; that are in flight; and that are queued for credits.
+    // Requests in three states: sent, in flight, queued for credits.
     let awaited = a.bind(&memory(8), 2);
     a.get(awaited, b.id(), 1).unwrap();
     network.lose(0);
@@ -66,7 +66,7 @@ fn an_ni_that_starts_with_fewer_credits_than_it_has_used_waits_for_them() {
         let (portal, match_bits) = (PING_PORTAL, MatchBits::PING);
         let get = Get { source: None, md, target: late, portal, match_bits, offset: 0 };
         (0..EARLY).for_each(|_| asking.get(&get).unwrap());
-        // Each arrives, and is answered.
+        // Each request arrives, and is answered.
         (0..EARLY).for_each(|_| assert!(network.step()));
     }));
     b.engine.add_ni(late, network.clone()).unwrap();
@@ -110,7 +110,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
     let (a, b) = (Node::new(&network, 2), Node::new(&network, 3));
     network.withdraws.store(true, Ordering::Relaxed);
     let mut pings = [(); 2].map(|()| b.engine.ping(None, a.id(), asleep()).unwrap());
-    // Both GETs arrive: the second one leaves with the credit of the first.
+    // The second GET leaves with the credit of the first, so both arrive.
     assert!(network.step() && network.step());
     let answers = || network.queue.lock().iter().filter(|packet| packet.from == a.nid).count();
     assert_eq!((answers(), a.engine.counters().msgs_alloc), (1, 2));
@@ -122,7 +122,7 @@ fn a_change_of_nis_takes_no_answer_to_a_ping_back() {
         let old = ping.poll().expect("an answer has been taken back").unwrap();
         assert_eq!((old.nis.len(), old.sequence), (1, changed.sequence - 1));
     }
-    // The same when one is removed; and nothing is left of the old lists.
+    // The list also changes when an NI is removed; nothing of the old lists is left.
     let mut last = b.engine.ping(None, a.id(), asleep()).unwrap();
     assert!(network.step());
     a.engine.remove_ni(nid(5)).unwrap();
@@ -149,7 +149,7 @@ fn an_ni_of_another_network_takes_no_part() {
 
 /// lnet-semantics 14, 16; lnet-routing 17: pings report that the link of an NI is down, and
 /// messages use another NI of its network while there is one. A peer that would take each NI for
-/// another node keeps it.
+/// another node still gets all messages from the same NI.
 #[test]
 fn the_link_of_an_ni_goes_down_and_up() {
     let (network, a, b) = two_nodes();

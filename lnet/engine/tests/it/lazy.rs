@@ -20,7 +20,8 @@ fn puts_wait_for_a_buffer_and_are_taken_in_order() {
         network.run();
     }
     assert_eq!((network.verdicts().delayed, b.events().len()), (5, 0));
-    // A buffer for three of them: the one with other bits and the excess one continue to wait.
+    // The buffer takes three messages: those with other bits and those beyond three continue to
+    // wait.
     let buffer = memory(30);
     b.engine.md_attach(b.post(1), b.md(&buffer, MdOptions::OP_PUT, 3), Unlink::Auto).unwrap();
     let events = b.events();
@@ -138,7 +139,7 @@ fn a_waiting_message_whose_connection_is_lost_leaves_its_place() {
             .collect();
         assert!(matches!(arrive(), Verdict::Discard));
         for token in tokens {
-            // Such a token ends no receive.
+            // The token of a delayed message is not that of a receive.
             b.engine.finalize_rx(token, Ok(()));
             assert!(b.engine.forget_delayed(token));
             assert!(!b.engine.forget_delayed(token));

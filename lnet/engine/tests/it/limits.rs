@@ -27,7 +27,8 @@ fn fill<T>(objects: &'static str, limit: usize, mut call: impl FnMut() -> Result
     made
 }
 
-/// Returns an entry of the caller's partition. (The node's own are in the first, and count too.)
+/// Returns an entry of the caller's partition. (The node's own entries are in the first partition,
+/// and count towards its limit.)
 fn local(bits: u64) -> MeSpec {
     MeSpec { position: Position::Local, ..spec(bits) }
 }
@@ -103,7 +104,7 @@ fn messages_and_answers() {
     assert_eq!((sent.len(), node.engine.counters().msgs_alloc), (8, 8));
     network.lose_all();
     assert_eq!(node.events().len(), 8);
-    // Expected ACKs; nothing is in flight.
+    // These PUTs wait for their ACKs; none is in flight.
     let awaited = fill("answers waited for", 8, || {
         node.put(md, target, 1, AckRequest::Ack)?;
         network.lose(0);

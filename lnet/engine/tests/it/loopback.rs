@@ -39,7 +39,7 @@ fn relay(node: &Node, messages: u32) -> std::sync::Arc<dyn lnet_api::EventHandle
     })
 }
 
-/// The stack does not grow with the number of messages that cause each other.
+/// The stack does not grow while each message causes the next one.
 #[test]
 fn messages_sent_from_inside_wake_go_on_for_ever() {
     const MESSAGES: u32 = 100_000;
@@ -55,7 +55,7 @@ fn messages_sent_from_inside_wake_go_on_for_ever() {
     assert_eq!(node.engine.counters().recv_count, u64::from(MESSAGES) + 1);
 }
 
-/// Returns a node's own addresses, and the source that its own messages have there.
+/// Returns a node's own addresses, and the source of its own messages at each.
 fn names(node: &Node) -> [ProcessId; 2] {
     [ProcessId::lnet(Nid::LOOPBACK), node.id()]
 }
@@ -163,7 +163,7 @@ fn a_handler_that_panics_takes_no_wake_up_along() {
         let put = || node.put(md, node.id(), 1, AckRequest::NoAck);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(put)).is_err());
         assert_eq!(wakes.try_iter().count(), 1);
-        // The event of the sender came first, that of the buffer second.
+        // The sender's event came first, the buffer's second.
         assert_eq!(node.log.wakes(), round);
     }
     assert!(node.is_quiet());

@@ -2,9 +2,9 @@
 
 // All of this crate is test code, helpers included.
 #![allow(clippy::unwrap_used)]
-// Compiled once per number of partitions.
+// Some modules are compiled once per number of partitions.
 #![allow(clippy::duplicate_mod)]
-// With one partition everything is in the first.
+// With one partition, indexes are taken modulo 1.
 #![allow(clippy::modulo_one)]
 
 #[path = "suite.rs"]

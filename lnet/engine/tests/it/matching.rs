@@ -1,4 +1,4 @@
-//! Matching, against the plain model (lnet-semantics 9 to 11).
+//! Matching, compared with the plain model (lnet-semantics 9 to 11).
 
 use lnet::{EngineConfig, MatchOrder, Rotor, Stealing};
 use lnet_api::{LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec, Position, Threshold, Unlink};
@@ -74,7 +74,7 @@ fn bits() -> impl Strategy<Value = u64> {
     (0u64..4, 0u64..2).prop_map(|(machine, low)| machine << 52 | low)
 }
 
-/// Nodes of this network, and one of another.
+/// Generates nodes of this network, and one of another network.
 fn source() -> impl Strategy<Value = ProcessId> {
     (3u8..8, 1u32..3).prop_map(|(last, pid)| {
         let nid = if last == 7 { "10.9.0.7@tcp5".parse().unwrap() } else { nid(last) };
@@ -198,7 +198,7 @@ impl Pair {
         Pair { network, node, model: Model::new(rules), unique: rules.unique }
     }
 
-    /// Returns one of the entries for which `which` holds.
+    /// Returns the handle of one of the entries for which `which` holds.
     fn pick(&self, at: Index, which: impl Fn(&ModelEntry) -> bool) -> Option<MeHandle> {
         let found: Vec<MeHandle> =
             self.model.entries().filter(|&entry| which(entry)).map(|entry| entry.handle).collect();
@@ -269,7 +269,7 @@ impl Pair {
                 let Some(beside) = self.pick(beside, |_| true) else { return };
                 let inserted = self.node.engine.me_insert(beside, &spec);
                 if self.unique {
-                    // S-103.
+                    // The insertion is refused by S-103.
                     assert_eq!(inserted.unwrap_err().errno(), lnet_api::Errno::EPERM);
                     return;
                 }
@@ -311,7 +311,7 @@ impl Pair {
         }
     }
 
-    /// Checks that remaining messages match nothing, and that nothing is left.
+    /// Checks that the remaining messages match nothing, and that no object is left.
     fn end(self) {
         self.node.engine.set_lazy(Portal::new(PORTAL).unwrap(), false);
         assert_eq!(self.taken(), []);
@@ -331,7 +331,7 @@ fn run(rules: Rules, steps: Vec<Step>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
-    /// The hashes find the same entries as the lists.
+    /// A search by hash finds the same entries as a search of the lists.
     // Covers: S-102, S-104, S-108, S-109, S-308, S-309, S-310
     #[test]
     fn a_wildcard_portal_matches_as_one_list_would_or_one_per_partition(
@@ -340,7 +340,7 @@ proptest! {
         run(rules, steps);
     }
 
-    /// Sources of several partitions, in one list.
+    /// Entries for sources of several partitions are in one list.
     // Covers: S-102, S-103, S-308
     #[test]
     fn a_unique_portal_matches_as_one_list_would(

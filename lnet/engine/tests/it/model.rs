@@ -44,7 +44,8 @@ pub(crate) struct ModelEntry {
     pub(crate) spec: MeSpec,
     pub(crate) md: Option<ModelMd>,
     pub(crate) partition: usize,
-    /// It is unlinked; its place remains, for entries that are posted later.
+    /// True if the entry is unlinked; its place remains, for entries that are inserted beside it
+    /// later.
     gone: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) struct Taken {
 
 enum Look {
     Taken(Taken),
-    /// It would match if there were room.
+    /// An entry would match if it had room.
     TooLong,
     Nothing,
 }
@@ -92,7 +93,7 @@ enum Look {
 struct Table {
     active: bool,
     posted_ns: u64,
-    /// There are local entries, as far as messages know.
+    /// True if messages search the partition for local entries.
     local: bool,
 }
 
@@ -142,7 +143,7 @@ impl Model {
         let at = match spec.position {
             Position::Before => 0,
             Position::After => self.list.len(),
-            // Behind all entries that were ever in the partition.
+            // The place is behind all entries that were ever in the partition.
             Position::Local => self.list.iter().rposition(of_partition).map_or(self.list.len(), |at| at + 1),
         };
         self.tables[partition].local |= spec.position == Position::Local && PARTITIONS > 1;
@@ -166,13 +167,13 @@ impl Model {
         gone
     }
 
-    /// Updates whether a partition has local entries.
+    /// Updates the flag that a partition has local entries.
     fn notice_local(&mut self, partition: usize) {
         let local = self.entries().any(|entry| entry.partition == partition && entry.is_local());
         self.tables[partition].local &= local;
     }
 
-    /// Removes the MD of an entry, and the entry with it if it was posted so.
+    /// Removes the MD of an entry, and also the entry if it was posted with this option.
     pub(crate) fn unlink_md(&mut self, me: MeHandle) {
         let entry = self.entry(me).unwrap();
         entry.md = None;
@@ -261,7 +262,7 @@ impl Model {
             |&at: &usize| !list[at].gone && partition.is_none_or(|partition| list[at].partition == partition);
         let mut order: Vec<usize> = (0..list.len()).filter(is_tried).collect();
         if self.rules.order == MatchOrder::IgnoreBitsFirst {
-            // Stable: list order within each half.
+            // The sort is stable: each half keeps the order of the list.
             order.sort_by_key(|&at| !list[at].is_masked());
         }
         for at in order {
@@ -273,8 +274,8 @@ impl Model {
         Look::Nothing
     }
 
-    /// Ends searches of a partition that has had no buffer for long (S-309), and messages' belief
-    /// in local entries that do not exist.
+    /// Ends searches of a partition that has had no buffer for long (S-309), and searches for local
+    /// entries where none exist any more.
     fn looked_in_vain(&mut self, partition: usize) {
         let in_partition = |entry: &&ModelEntry| entry.partition == partition;
         let empty = self.entries().filter(in_partition).all(|entry| entry.md.is_none());

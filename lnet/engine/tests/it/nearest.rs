@@ -15,10 +15,10 @@ use super::PARTITIONS;
 use super::common::*;
 use super::ping::asleep;
 
-/// Distances from each NUMA node of the machine to each.
+/// The distances from each NUMA node of the machine to each.
 const DISTANCES: [[u32; 2]; 2] = [[10, 21], [21, 10]];
 
-/// CPUs of each node.
+/// The number of CPUs of each node.
 const CPUS: usize = 2;
 
 /// Returns the table of a machine with two nodes, as its kernel would describe it, in `PARTITIONS`
@@ -52,7 +52,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// `peers`: room for peers in each partition.
+    /// Creates the node. `peers` is the room for peers in each partition.
     fn new(devices: &[Option<usize>], numa_range: u32, peers: usize) -> Sender {
         let (network, partitions) = (Network::new(), table());
         let config = EngineConfig::new(Pid::LNET, cookie(1));
@@ -97,7 +97,7 @@ impl Sender {
         from
     }
 
-    /// Delivers a message without an answer from a NID, over an NI.
+    /// Delivers a message that needs no answer from a NID, over an NI.
     fn hears(&self, from: Nid, ni: Nid) {
         let (dest, src) = (ProcessId::lnet(ni), ProcessId::lnet(from));
         let (ack_wmd, match_bits, portal) = (WireHandle::NONE, MatchBits(1), portal().get());
@@ -109,17 +109,17 @@ impl Sender {
     }
 }
 
-/// Returns the last byte of the NID of an own NI.
+/// Returns the last byte of the NID of one of the node's NIs.
 fn own(number: usize) -> u8 {
     100 + number as u8
 }
 
-/// The rules in plain code.
+/// A model of the rules for the choice of NIs.
 struct Model {
     devices: Vec<Option<usize>>,
     numa_range: u32,
     links: Vec<bool>,
-    /// Room for peers in each partition.
+    /// The room for peers in each partition.
     peers: usize,
     preferred: HashMap<u8, usize>,
 }
@@ -219,7 +219,7 @@ proptest! {
         prop_assert_eq!(sender.engine.primary_nid(nid(200)), rails.nid);
         let links = vec![true; devices.len()];
         let mut model = Model { devices, numa_range, links, peers, preferred: HashMap::new() };
-        // Its push arrived over that NI.
+        // The push of the multi-rail peer arrived over this NI.
         model.hears(MULTI_RAIL, 0);
         for step in steps {
             match step {
@@ -258,7 +258,7 @@ fn each_partition_sends_over_the_card_beside_it() {
     let _push = rails.engine.push(Some(rails.nid), ProcessId::lnet(nid(own(0))), asleep()).unwrap();
     sender.network.run();
     let last = PARTITIONS - 1;
-    // A partition of both nodes is equally far from both cards.
+    // A partition with CPUs of both nodes is equally far from both cards.
     let beside_last = nid(own(usize::from(PARTITIONS > 1)));
     assert_eq!(sender.sends_over(0, rails.nid, None), nid(own(0)));
     assert_eq!(sender.sends_over(last, rails.nid, None), beside_last);
@@ -273,7 +273,7 @@ fn each_partition_sends_over_the_card_beside_it() {
             assert_eq!(sender.sends_over(partition, nid(peer), None), nid(own(ni)), "it knows this node so");
         }
     }
-    // The card that the peer used is removed.
+    // The card over which the peer sent is removed.
     sender.engine.remove_ni(beside_last).unwrap();
     let other = if PARTITIONS > 1 { own(0) } else { own(1) };
     assert_eq!(sender.sends_over(last, nid(10), None), nid(other));

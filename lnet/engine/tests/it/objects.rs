@@ -1,4 +1,4 @@
-//! EQs, MEs and MDs: handles, portal types, refused calls.
+//! EQs, MEs and MDs: handles, portal types, and calls that are refused.
 
 use lnet_api::{AckRequest, Errno, EventKind, LNet, MdHandle, MdOptions, MeHandle, Position, Unlink};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
@@ -16,7 +16,7 @@ fn handles_of_what_is_gone_are_enoent() {
     assert_eq!(brief(&node.events()), [(EventKind::Unlink, Ok(()), true)]);
     assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
     assert_eq!(errno(node.engine.md_unlink(md)), Errno::ENOENT);
-    // The slots are used again; the old handles still name nothing.
+    // The slots are used again, but the old handles stay invalid.
     let (me2, md2) = (node.post(1), node.bind(&buffer, 1));
     assert!(me2 != me && md2 != md);
     assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
@@ -53,9 +53,9 @@ fn descriptors_that_make_no_sense_are_refused() {
     let me = node.post(1);
     let neither = node.md(&buffer, MdOptions::empty(), 1);
     assert_eq!(errno(node.engine.md_attach(me, neither, Unlink::Auto)), Errno::EINVAL);
-    // The entry was removed with it.
+    // The entry was removed with its MD.
     assert_eq!(errno(node.engine.me_unlink(me)), Errno::ENOENT);
-    // An entry that has an MD keeps it.
+    // A refused MD does not replace the MD that the entry has.
     let me = node.post(1);
     let md = || node.md(&buffer, MdOptions::OP_PUT, 1);
     let attached = node.engine.md_attach(me, md(), Unlink::Auto).unwrap();
@@ -79,7 +79,7 @@ fn the_first_entry_decides_the_type_of_a_portal() {
         let (portal, ignore_bits) = (Portal::new(portal).unwrap(), MatchBits(ignore));
         node.engine.me_attach(&lnet_api::MeSpec { portal, match_id, ignore_bits, position, ..spec(1) })
     };
-    // Unique: there is no order, and no wildcard is accepted.
+    // A unique portal has no order, and takes no wildcard.
     assert_eq!(errno(attach(1, one, 0, Position::Before)), Errno::EPERM);
     let first = attach(1, one, 0, Position::After).unwrap();
     for (match_id, ignore) in open {
@@ -87,10 +87,10 @@ fn the_first_entry_decides_the_type_of_a_portal() {
     }
     assert_eq!(errno(attach(1, one, 0, Position::Before)), Errno::EPERM);
     attach(1, one, 0, Position::After).unwrap();
-    // The type outlives the entry that decided it.
+    // The portal keeps its type when the entry that determined it is gone.
     node.engine.me_unlink(first).unwrap();
     assert_eq!(errno(attach(1, ProcessId::ANY, 0, Position::After)), Errno::EPERM);
-    // Wildcard, by each field that can be one.
+    // A wildcard in any of the fields makes a portal a wildcard portal.
     for (number, (match_id, ignore)) in open.into_iter().enumerate() {
         let portal = 2 + number as u32;
         attach(portal, match_id, ignore, Position::Before).unwrap();

@@ -24,7 +24,7 @@ fn own(node: &Node, memory: &IoVec, threshold: u32) -> Md {
     node.md(memory, MdOptions::empty(), threshold)
 }
 
-/// The way in which a message is sent: by one call (true), or by two.
+/// The way to send a message: true for one call, false for two.
 #[derive(Clone, Copy)]
 struct SendMode(bool);
 
@@ -85,8 +85,8 @@ fn a_handle_is_given_of_what_has_not_ended() {
     assert_eq!(events[0].md, md);
 }
 
-/// Inside the call a message leaves, fails, or reaches this node itself: then there is no MD to
-/// name.
+/// Inside the call a message leaves, fails, or reaches this node itself: the MD has then ended, and
+/// has no handle to return.
 #[test]
 fn no_handle_is_given_of_what_has_ended() {
     let (network, a, b) = two_nodes();
@@ -94,8 +94,8 @@ fn no_handle_is_given_of_what_has_ended() {
         *network.sending.lock() = sending;
         for ack in [AckRequest::NoAck, AckRequest::Ack] {
             let md = a.engine.bind_put(put_of(own(&a, &memory(8), 2), b.id(), ack)).unwrap();
-            // Of a threshold of 2 one is left, unless the missing answer of a failed message has
-            // used it.
+            // A threshold of 2 has one operation left, unless the failed message has also used up
+            // that of its missing answer.
             let ends = ack == AckRequest::Ack && status.is_err();
             assert_eq!((md.is_none(), brief(&a.events())), (ends, vec![(EventKind::Send, status, ends)]));
             md.into_iter().for_each(|md| a.engine.md_unlink(md).unwrap());
@@ -126,7 +126,7 @@ fn an_md_without_a_limit_can_be_used_again() {
     assert_eq!(a.events().len(), 3);
 }
 
-/// Any failing check leaves nothing: nothing is sent, there is no event, no MD uses the event
+/// A refusal for any reason has no effect: nothing is sent, there is no event, no MD uses the event
 /// queue, and the memory is free.
 #[test]
 fn a_refusal_leaves_nothing() {
@@ -160,12 +160,12 @@ fn a_refusal_leaves_nothing() {
     for (md, target, source, expected) in refused {
         check(md, target, source, expected);
     }
-    // Its memory is being written, so it cannot be sent; a GET into it is checked only when the
-    // REPLY arrives.
+    // Memory that is being written cannot be sent. A GET into it is checked only when the REPLY
+    // arrives.
     let written = bytes.write(0..1).unwrap();
     assert_eq!(errno(a.engine.bind_put(put_of(good(), to, AckRequest::Ack))), Errno::EBUSY);
     drop(written);
-    // The maximum number of MDs exists.
+    // The maximum number of MDs already exists.
     let last = a.bind(&bytes, 1);
     check(good(), to, None, Errno::ENOMEM);
     a.engine.md_unlink(last).unwrap();

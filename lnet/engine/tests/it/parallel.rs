@@ -71,7 +71,8 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// The reverse.
+/// The event of a bound MD blocks no portal: while its handler runs, buffers can be posted there,
+/// and messages are received.
 // Covers: S-105, S-106
 #[test]
 fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
@@ -124,7 +125,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
             a.engine.md_attach(local, a.md(&memory(8), MdOptions::OP_PUT, 1), Unlink::Auto).unwrap();
             [masked, local, spread, astray].into_iter().for_each(|me| a.engine.me_unlink(me).unwrap());
             assert_eq!(a.events().len(), 1);
-            // The last messages that search everywhere for such entries.
+            // These are the last messages that search all partitions for such entries.
             (0..2).for_each(|_| network.arrive(put_from(&a, sender, 4, vec![])));
         }
         a.engine.set_lazy(portal(), true);
@@ -139,7 +140,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
                 a.expect(bits, &memory(8), MdOptions::OP_PUT);
                 network.arrive(put_from(&a, sender, bits, vec![1; 8]));
                 assert_eq!(brief(&a.events()), [(Put, Ok(()), true)]);
-                // A PUT that waits for its buffer.
+                // This PUT waits for its buffer.
                 network.arrive(put_from(&a, sender, bits, vec![2; 8]));
                 assert_eq!(a.events(), []);
                 a.expect(bits, &memory(8), MdOptions::OP_PUT);
@@ -156,7 +157,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
     }
 }
 
-/// A handler that leaves its event when events of all partitions are being delivered.
+/// Returns a handler that leaves its event only when events of all partitions are being delivered.
 fn meeting() -> Arc<dyn EventHandler> {
     let (inside, complete) = (Mutex::new(0), Condvar::new());
     on_event(move |_| {
@@ -198,7 +199,7 @@ fn events_of_all_partitions_are_delivered_at_the_same_time() {
 fn handlers_of_as_many_machines_as_partitions_run_at_the_same_time() {
     let (network, node) = one_node();
     let meeting = meeting();
-    // Each machine has a separate queue, as those of programs do.
+    // Each machine has a separate queue, as in the programs of machines.
     let eqs: Vec<EqHandle> = (0..PARTITIONS)
         .map(|machine| {
             let eq = node.engine.eq_alloc(meeting.clone()).unwrap();

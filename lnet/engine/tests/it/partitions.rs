@@ -43,7 +43,7 @@ fn send(network: &Network, node: &Node, from: usize, bits: u64) -> Option<MdHand
     })
 }
 
-/// `LNET_INS_AFTER_CPU`.
+/// `LNET_INS_AFTER_CPU`: entries in the partition of the calling thread.
 // Covers: S-308
 #[test]
 fn a_local_entry_is_in_the_partition_of_its_poster() {
@@ -57,12 +57,13 @@ fn a_local_entry_is_in_the_partition_of_its_poster() {
     }
 }
 
-/// `LNET_INS_AFTER` and `LNET_INS_BEFORE`.
+/// `LNET_INS_AFTER` and `LNET_INS_BEFORE`: other entries are in the partition of their transfer
+/// machine.
 // Covers: S-308
 #[test]
 fn other_entries_are_in_the_partition_of_their_machine() {
     let (network, node) = node(Stealing::LazyPuts);
-    // So that messages search each partition.
+    // With an entry in each partition, messages search all of them.
     for here in 0..PARTITIONS {
         post(&node, here, Position::Local, 99, 1);
     }
@@ -128,14 +129,14 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     let other = post(&node, 0, Position::Local, 1, 1000);
     let own = post(&node, last, Position::Local, 2, 1);
     assert_eq!(send(&network, &node, last, 2), Some(own));
-    // It is empty, but only for a short time: messages search it, and (if that is another one) miss
-    // the other's buffer.
+    // Its partition has been empty only for a short time: messages search it, and miss the buffer
+    // in the other partition, if there is one.
     let missed = if PARTITIONS == 1 { Some(other) } else { None };
     assert_eq!(send(&network, &node, last, 1), missed);
     node.engine.advance(lnet::ADVANCE_INTERVAL_NS - 1);
     assert_eq!(send(&network, &node, last, 1), missed);
     node.engine.advance(lnet::ADVANCE_INTERVAL_NS);
-    // This one searches it in vain, for the last time.
+    // This message is the last to search the empty partition.
     assert_eq!(send(&network, &node, last, 1), missed);
     assert_eq!(send(&network, &node, last, 1), Some(other));
     let own = post(&node, last, Position::Local, 2, 1);
@@ -143,7 +144,7 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     assert_eq!(send(&network, &node, last, 1), missed);
 }
 
-/// An existing buffer that is used up counts as a buffer.
+/// A buffer that is used up counts as a buffer while it exists.
 // Covers: S-309
 #[test]
 fn a_partition_with_an_exhausted_buffer_does_not_rest() {
@@ -161,14 +162,14 @@ fn a_partition_with_an_exhausted_buffer_does_not_rest() {
     }
 }
 
-/// One queue for all partitions; events are delivered in its order too.
+/// All partitions share one queue; events are delivered in its order too.
 // Covers: S-109, S-310
 #[test]
 fn messages_of_all_partitions_wait_in_one_queue() {
     for here in 0..PARTITIONS {
         let (network, node) = node(Stealing::All);
         node.engine.set_lazy(portal(), true);
-        // Partitions in no particular order.
+        // The messages arrive in partitions in no particular order.
         let from: Vec<usize> = (0..12).map(|number| number * 7 % 5 % PARTITIONS).collect();
         for (number, &from) in from.iter().enumerate() {
             network.arrive(put_from(&node, peer_of(from), 1, vec![number as u8; 2]));

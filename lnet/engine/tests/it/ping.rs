@@ -21,7 +21,7 @@ pub(crate) fn asleep() -> Arc<Sleeper> {
     Arc::new(sleeper)
 }
 
-/// Whether it has been woken since it last announced sleep; announces sleep again.
+/// Returns whether the sleeper has been woken since it last announced sleep; announces sleep again.
 fn is_woken(sleeper: &Sleeper) -> bool {
     let slept = sleeper.sleep(Some(Instant::now()), || false).expect("a bell");
     sleeper.prepare();
@@ -47,7 +47,7 @@ fn a_node_tells_who_it_is() {
     assert_eq!(info.features, Features(0x1e));
     assert_eq!((info.pid, info.sequence), (Pid::LNET, 2));
     assert_eq!(info.nis, [Interface { nid: b.nid, status: NiStatus::UP }]);
-    // The same again, and nothing is left behind.
+    // A repeated query gives the same answer, and nothing is left.
     assert_eq!(ping.poll().unwrap().unwrap(), info);
     drop(ping);
     assert!(a.is_quiet() && b.is_quiet());
@@ -154,7 +154,8 @@ fn a_ping_that_is_given_up_leaves_nothing() {
     drop(all);
 }
 
-/// An answer that does not fit contains its length, at each query; one that fits needs no more.
+/// An answer that does not fit contains its full length, at each query; one that fits makes another
+/// query unnecessary.
 #[test]
 fn an_answer_that_was_cut_off_tells_its_size() {
     let (network, a, b) = two_nodes();
@@ -179,7 +180,7 @@ fn an_answer_that_was_cut_off_tells_its_size() {
     assert!(a.is_quiet() && b.is_quiet());
 }
 
-/// A node pushes its own list, and gets the acceptance or the error.
+/// A node pushes its own list, and gets the peer's acceptance or an error.
 #[test]
 fn a_node_pushes_its_own_nids() {
     let (network, a, b) = two_nodes();
@@ -217,7 +218,7 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     assert_eq!((awaits(begun_ns), a.engine.push_backs_end_ns()), (false, 0), "it has not pushed");
     let mut first = push(b.id());
     assert!(awaits(begun_ns) && awaits(begun_ns + PUSH_BACK_NS - 1) && !awaits(begun_ns + PUSH_BACK_NS));
-    // The time counts from the acknowledgement.
+    // The wait begins with the acknowledgement.
     let acked_ns = begun_ns + 100 * MS;
     network.run();
     a.engine.advance(acked_ns);
@@ -227,11 +228,11 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     push_nids(&network, &a, c.nid, &[c.nid]);
     assert!(awaits(acked_ns), "another node has pushed");
     network.run();
-    // It has arrived: only the ACK is left.
+    // The push back has arrived, and only its ACK is still to leave.
     push_nids(&network, &a, b.nid, &[b.nid]);
     assert_eq!((awaits(acked_ns), a.engine.sending()), (false, 1));
     network.run();
-    // A peer that knows this node does not push back again.
+    // A peer that has this node's list does not push back again.
     let _second = push(b.id());
     assert!(!awaits(acked_ns));
     network.run();
@@ -242,7 +243,7 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
     push_nids(&network, &a, nid(24), &[nid(24), c.nid]);
     assert!(!awaits(acked_ns));
     network.run();
-    // Pushes that have not arrived, and pushes of this node to itself, are not pushed back.
+    // No push back is awaited after a push that has not arrived, or one to this node itself.
     let mut unsent = push(ProcessId::lnet(nid(9)));
     network.fail(0, Errno::ECONNREFUSED);
     assert!(unsent.poll().unwrap().is_err());
@@ -311,7 +312,7 @@ fn push_header(to: &Node, source: Nid, payload_length: u32) -> Header {
 fn a_push_makes_the_nids_of_a_node_one_peer() {
     let (network, a, b) = two_nodes();
     let other = nid(22);
-    // Sent by the second NID of a node whose primary NID is another.
+    // The push comes from the second NID of a node whose primary NID is another.
     push(&a, &b, &bytes(&info(5, 0x1e, &[other, a.nid])));
     network.run();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Ack, Ok(()), true)]);
@@ -341,7 +342,7 @@ fn a_push_makes_the_nids_of_a_node_one_peer() {
         let event = b.events().pop().unwrap();
         assert_eq!((event.initiator.nid, event.source.nid, event.sender), (other, a.nid, a.nid));
     }
-    // A later push revokes it.
+    // A later push withdraws the announcement.
     push(&a, &b, &bytes(&info(6, 0x1e, &[a.nid])));
     network.run();
     assert_eq!(b.engine.primary_nid(a.nid), a.nid);
@@ -378,7 +379,7 @@ fn many_pushes_at_once_are_all_acknowledged() {
             push(node, &b, &bytes(&info(round, 0x1e, &[node.nid, nid(node_number(node) + 100)])));
         }
     }
-    // All headers arrive before the first payload: more than there are buffers for.
+    // All headers arrive before the first payload: more headers than the node has buffers.
     let mut receiving = Vec::new();
     while let Some(mut packet) = network.take(0) {
         let to_b = packet.to.nid == b.nid;
@@ -421,7 +422,7 @@ fn empty_pushes_without_end_are_taken() {
 #[test]
 fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
     let (network, a, b) = two_nodes();
-    // The payloads of these never arrive; there are far more of them than the buffers take.
+    // The payloads of these pushes never arrive; there are far more of them than buffers.
     let stalled = (100..200).map(|last| {
         let packet = Packet {
             from: nid(last),
@@ -437,11 +438,11 @@ fn a_push_finds_no_buffer_and_is_acknowledged_without_holding_its_connection() {
     network.run();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), false), (Ack, Ok(()), true)]);
     assert_eq!(b.engine.primary_nid(nid(22)), nid(22));
-    // A node that pushes to itself is not blocked either.
+    // A push of the node to itself is not blocked either.
     push(&b, &b, &bytes(&info(5, 0x1e, &[b.nid])));
     network.run();
     assert_eq!(b.events().iter().filter(|event| event.kind == Ack).count(), 1);
-    // Once they are gone there are buffers again.
+    // When the stalled pushes have ended, buffers are free again.
     for (token, receiver) in stalled {
         receiver.finalize_rx(token, Err(Errno::ECONNRESET));
     }
@@ -462,7 +463,7 @@ fn a_peer_fills_one_place_for_pushes_at_a_time() {
         let header = Header { dest, src, payload_length, body };
         Packet { from: nid(100), to: b.id(), header, payload: vec![0; 4096], tx: None }
     };
-    // With and without a request for an ACK.
+    // Half of the pushes request an ACK.
     let stalled: Vec<_> = (0..100)
         .map(|n| if n % 2 == 0 { WireHandle::NONE } else { WireHandle::new(1, 1) })
         .map(|ack| network.arrive_header(&packet(ack)).expect("a push is received at once"))
@@ -474,7 +475,7 @@ fn a_peer_fills_one_place_for_pushes_at_a_time() {
         receiver.finalize_rx(token, Ok(()));
     }
     network.run();
-    // Its next one is read.
+    // The next push of the peer is read.
     push_nids(&network, &b, nid(100), &[nid(100), nid(23)]);
     network.run();
     assert_eq!(b.engine.primary_nid(nid(23)), nid(100));
@@ -493,14 +494,14 @@ fn node_with_peer(network: &std::sync::Arc<Network>, peer: Nid) -> Node {
 fn a_push_renames_no_other_peer() {
     let network = Network::new();
     let (victim, hostile) = (nid(3), nid(4));
-    // A NID of the list, or its primary one.
+    // The victim's NID is in the list, or is its primary NID.
     for list in [[hostile, victim], [victim, hostile]] {
         let node = node_with_peer(&network, victim);
         push_nids(&network, &node, hostile, &list);
         assert_eq!(node.engine.primary_nid(victim), victim);
         assert_eq!(node.engine.primary_nid(hostile), hostile);
     }
-    // The other NIDs of such a list count.
+    // The other NIDs of such a list are accepted.
     let node = node_with_peer(&network, victim);
     push_nids(&network, &node, hostile, &[hostile, victim, nid(5)]);
     assert_eq!([victim, nid(5)].map(|nid| node.engine.primary_nid(nid)), [victim, hostile]);
@@ -514,7 +515,7 @@ fn a_push_in_the_name_of_a_peer_counts_only_over_its_own_connection() {
     push_over(&network, &node, hostile, victim, &[unused, victim]);
     assert_eq!(node.engine.primary_nid(victim), victim);
     push_nids(&network, &node, victim, &[victim, nid(6)]);
-    // Nor can it make the node forget the peer's list.
+    // A hostile peer also cannot make the node forget the list of another.
     for list in [&[victim][..], &[unused, victim], &[victim, unused]] {
         push_over(&network, &node, hostile, victim, list);
         assert_eq!(node.engine.primary_nid(nid(6)), victim);
@@ -537,7 +538,7 @@ fn a_node_keeps_its_nids_when_it_pushes_again() {
     let (network, node) = one_node();
     let (first, second) = (nid(3), nid(4));
     push_nids(&network, &node, first, &[first, second]);
-    // By now there is traffic with either NID.
+    // There is traffic with either NID now.
     for peer in [first, second] {
         node.put(node.bind(&memory(8), 1), ProcessId::lnet(peer), 1, AckRequest::NoAck).unwrap();
     }
@@ -558,8 +559,8 @@ fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
     assert_eq!(node.engine.primary_nid(victim.nid), victim.nid);
 }
 
-/// One address with changing NIDs, each of which announces another node: beyond its burst its
-/// pushes are acknowledged and ignored, and those of other addresses are still accepted.
+/// One address with changing NIDs, each of which announces another node: the pushes beyond a burst
+/// are acknowledged and ignored. Pushes of other addresses are still accepted.
 #[test]
 fn one_address_tells_of_few_nodes_in_a_time() {
     const NODES: u8 = 100;
@@ -582,8 +583,8 @@ fn one_address_tells_of_few_nodes_in_a_time() {
     }
     let ignored = a.engine.counters().pushes_ignored;
     assert!((1..u64::from(NODES)).contains(&ignored), "{ignored} of {NODES}");
-    // An honest node with another address is known by both its NIDs; its second push has no
-    // changes.
+    // An honest node with another address is known by both its NIDs. Its second push changes
+    // nothing.
     for _ in 0..2 {
         tell(names(7, 1), 7);
     }

@@ -1,4 +1,4 @@
-//! Event queues with a count (S-311).
+//! Polled event queues, which keep a number of events (S-311).
 
 use lnet_api::{EQ_COUNT_MAX, EqHandle, Errno, LNet, MdOptions, Polled, Unlink};
 use lnet_cpt::with_partition;
@@ -29,7 +29,7 @@ fn a_count_is_rounded_up_to_a_power_of_two_and_the_oldest_events_are_missed() {
         assert_eq!(poll(&node, eq), None);
         (0..kept).for_each(|number| event(&node, eq, number));
         assert_eq!(poll(&node, eq), Some((0, 0)));
-        // One place is free; two more replace the oldest.
+        // One place is free; the two further events replace the oldest.
         (kept..kept + 3).for_each(|number| event(&node, eq, number));
         let rest: Vec<_> = std::iter::from_fn(|| poll(&node, eq)).collect();
         let first = 3;
@@ -86,7 +86,7 @@ fn of_several_queues_the_first_that_has_an_event_gives_it() {
     assert_eq!(order, [(eqs[1], 10), (eqs[1], 11), (eqs[2], 20)]);
 }
 
-/// Users are counted in each partition.
+/// Each partition counts the users of a queue.
 // Covers: S-311
 #[test]
 fn a_queue_is_in_use_whatever_partition_its_users_are_in() {

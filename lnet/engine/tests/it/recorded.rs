@@ -45,7 +45,7 @@ struct Side {
     posted: Vec<(MdHandle, IoVec)>,
 }
 
-/// A request that waits for its answer.
+/// A request without its answer yet.
 struct Asked {
     md: MdHandle,
     memory: IoVec,
@@ -61,7 +61,7 @@ fn portal_of(header: &Header) -> u32 {
     }
 }
 
-/// Whether the request is for LNet itself, which answers without a test buffer.
+/// Returns whether the request is for LNet itself, which answers without a buffer of the test.
 fn is_internal(exchange: &Exchange) -> bool {
     portal_of(&exchange.question.header) == Portal::RESERVED.get()
 }
@@ -126,7 +126,7 @@ impl Side {
         self.network.arrive(Packet { from, to, header, payload, tx: None });
     }
 
-    /// Sends this side's request, and compares it.
+    /// Sends a request of this side, and compares it with the recorded one.
     fn ask(&self, exchange: &Exchange) -> Asked {
         let theirs = &exchange.question;
         let wanted = !handle_of(&theirs.header.body).is_none();
@@ -200,7 +200,7 @@ impl Side {
         }
     }
 
-    /// Delivers a request of the other side, and compares the answer.
+    /// Delivers a request of the other side, and compares the answer with the recorded one.
     fn be_asked(&mut self, exchange: &Exchange) {
         let question = &exchange.question;
         self.feed(question.clone());
@@ -215,7 +215,8 @@ impl Side {
                 }
                 self.node.finalize(ours.tx.expect("a message being sent"));
             }
-            // The network gets the GET that it answers, and uses only the payload of the message.
+            // The network answers the GET itself, and uses only the payload of the recorded
+            // message.
             Answer::Written(bytes) => {
                 let ours = self.sending();
                 let tx = ours.tx.expect("a message being sent");
@@ -298,7 +299,7 @@ fn a_ping_asks_as_the_kernel_did_and_understands_its_answer() {
         let Body::Get { sink_length: their_length, .. } = theirs.header.body else {
             panic!("{:?}", theirs.header)
         };
-        // Each node chooses the length of its sink, at least 272 bytes.
+        // The length of the sink is each node's own choice, at least 272 bytes.
         assert!(sink_length >= 272);
         let body = Body::Get { return_wmd, match_bits, portal, src_offset, sink_length: their_length };
         assert_eq!(Header { body, ..packet.header }, expected.question.header);

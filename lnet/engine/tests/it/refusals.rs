@@ -35,7 +35,7 @@ fn a_request_that_nothing_takes_ends_with_enodata() {
                 assert!(network.step() && network.step());
                 [(Send, Ok(()), false), (answer, Err(Errno::ENODATA), true)]
             } else {
-                // The refusal arrives before the request is finalised at its sender.
+                // The refusal arrives before the sender's request is finalised.
                 let mut request = network.take(0).unwrap();
                 let tx = request.tx.take();
                 network.arrive(request);
@@ -50,7 +50,7 @@ fn a_request_that_nothing_takes_ends_with_enodata() {
     }
 }
 
-/// A matching buffer that is too short or in use does not take it either.
+/// A buffer that is too short or in use does not prevent the refusal.
 #[test]
 fn what_a_buffer_cannot_take_is_refused() {
     let (network, a, b) = pair();
@@ -93,8 +93,8 @@ fn a_node_refuses_its_own_requests() {
     assert!(a.is_quiet());
 }
 
-/// From a kernel node, or a program that does not accept refusals: there is no answer (lnet-wire
-/// 11).
+/// A request from a kernel node, or from a program that does not accept refusals, gets no answer
+/// (lnet-wire 11).
 // Covers: MT-198
 #[test]
 fn a_request_that_does_not_ask_for_it_is_dropped_without_a_word() {

@@ -95,7 +95,8 @@ fn a_queue_shows_in_the_credits_of_its_peer() {
     assert_eq!((to.available_tx_credits, to.min_tx_credits, to.tx_q_num_of_buf), (most, queued, 0));
 }
 
-/// lnet-semantics 13: so the message that a peer credit starts finds the NI's credit.
+/// lnet-semantics 13: the NI's credit is returned first, so that the message that the peer's credit
+/// starts finds it.
 #[test]
 fn the_credit_of_the_ni_comes_back_before_that_of_the_peer() {
     let network = Network::new();
@@ -110,7 +111,8 @@ fn the_credit_of_the_ni_comes_back_before_that_of_the_peer() {
     assert_eq!((ni.credits, ni.available_tx_credits, ni.min_tx_credits), (idle, idle, idle - 1));
 }
 
-/// lnet-semantics 13; S-315 for NIs of some partitions.
+/// The credits of peers, and of NIs whose peers belong to some partitions only (lnet-semantics 13,
+/// S-315).
 // Covers: S-209, S-307
 #[test]
 fn the_credits_of_an_ni_are_split_over_its_partitions() {
@@ -147,7 +149,7 @@ fn partitions_that_an_ni_cannot_have_are_refused() {
         for last in 10..20 {
             assert_eq!(lnet_api::Upcalls::partition_of(&*a.engine, nid(5), nid(last)), cpt);
         }
-        // Its messages are sent and received there as anywhere.
+        // Messages of the NI are sent and received in its partitions as in any other.
         let buffer = memory(4);
         a.expect(1, &buffer, MdOptions::OP_PUT);
         let mut packet = put_from(&a, nid(10), 1, vec![cpt as u8; 4]);

@@ -1,5 +1,5 @@
-//! All tests. They are compiled once for each number of partitions, with which this module's name
-//! ends.
+//! All tests of the engine. They are compiled once for each number of partitions, which is the end
+//! of this module's name.
 
 /// The CPU partitions of the engines under test.
 pub(crate) const PARTITIONS: usize = {

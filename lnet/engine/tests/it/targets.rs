@@ -71,7 +71,7 @@ fn a_retained_entry_keeps_its_place_and_takes_another_descriptor() {
     assert_eq!(content(&other), pattern_bytes(10, 3));
 }
 
-// Several messages in one buffer, one after the other, until less than max_size is left.
+// Several messages are put into one buffer, one after the other, until less than max_size is left.
 // Covers: S-403
 #[test]
 fn max_size_packs_messages_until_the_rest_is_too_small() {
@@ -83,7 +83,7 @@ fn max_size_packs_messages_until_the_rest_is_too_small() {
         ..b.md(&buffer, MdOptions::OP_PUT | MdOptions::MAX_SIZE, 0)
     };
     attach(&b, 1, md, Unlink::Auto, Unlink::Auto);
-    // Too long for max_size, although there is room: dropped, and the buffer is unchanged.
+    // A message too long for max_size is dropped although there is room; the buffer is unchanged.
     put_bytes(&network, &a, &b, 1, 301, 9);
     let lengths = [300, 0, 250, 151];
     for (seed, length) in lengths.into_iter().enumerate() {
@@ -127,7 +127,7 @@ fn truncate_cuts_the_message_and_tells_the_initiator_how_much_was_taken() {
     let ack = a.events().pop().unwrap();
     assert_eq!((ack.kind, ack.mlength, ack.unlinked), (EventKind::Ack, 6, true));
 
-    // A GET of more bytes than there are.
+    // The GET requests more bytes than there are.
     b.expect(2, &pattern(6, 4), MdOptions::OP_GET | MdOptions::TRUNCATE);
     let sink = memory(10);
     a.get(a.bind(&sink, 2), b.id(), 2).unwrap();
@@ -181,7 +181,7 @@ fn a_message_into_memory_that_a_program_looks_at_is_dropped() {
     put_bytes(&network, &a, &b, 1, 10, 2);
     assert_eq!((b.events(), b.engine.counters().drop_count), (vec![], 1));
     drop(held);
-    // Nothing was counted: the buffer still takes its one message.
+    // A dropped message does not count: the buffer still takes its one message.
     put_bytes(&network, &a, &b, 1, 10, 2);
     assert_eq!(brief(&b.events()), [(Put, Ok(()), true)]);
 }
@@ -194,8 +194,8 @@ fn board(node: &Node) -> lnet_region::IoVec {
     memory
 }
 
-/// The LND still has an answer that the peer has received already; the peer's next message is for
-/// the same bytes.
+/// A PUT is received into bytes of an answer that the LND has not finalised yet: the peer has
+/// received the answer, and its next message is for the same bytes.
 #[test]
 fn a_put_is_received_where_an_answer_is_still_being_sent() {
     let (network, a, b) = pair();
@@ -219,8 +219,7 @@ fn a_put_is_received_where_an_answer_is_still_being_sent() {
     assert!(board.write(0..16).is_ok());
 }
 
-/// Two PUTs and a GET for overlapping bytes are received at the same time: in any order, and
-/// without harm.
+/// Two PUTs and a GET for overlapping bytes are received at the same time, in any order.
 #[test]
 fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
     let (network, a, b) = pair();
@@ -259,8 +258,8 @@ fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
 }
 
 proptest! {
-    // lnet-wire 13: with MANAGE_REMOTE the offset of the header counts, and one beyond the end is
-    // too long.
+    // lnet-wire 13: with MANAGE_REMOTE the header's offset is used. A message at an offset beyond
+    // the end is too long.
     #[test]
     fn remote_offsets_go_where_they_say_or_nowhere(
         length in 0usize..40, offset in 0u32..50, truncate: bool, size in 1usize..40

@@ -14,8 +14,8 @@ use super::common::*;
 const THREADS: usize = 4;
 const ROUNDS: usize = 2_000;
 
-/// Per user pointer: the number of events, whether one is being delivered, and whether the last has
-/// come.
+/// For each user pointer: the number of events, a flag that one is being delivered, and a flag that
+/// the last one has come.
 struct Checker {
     slots: Vec<MdRecord>,
     ended: AtomicUsize,
@@ -73,7 +73,8 @@ fn puts_gets_and_unlinks_race_and_every_descriptor_ends_once() {
         }
     });
     network.run();
-    // Some messages met memory in use at the target, and were dropped: their answers are late.
+    // Messages that found memory in use at the target were dropped; this ends the wait for their
+    // answers.
     a.engine.advance(1 << 60);
     while a.engine.counters().rst_alloc > 0 {
         a.engine.advance(1 << 60);
@@ -96,7 +97,7 @@ fn one_operation(a: &Node, b: &Node, eq: lnet_api::EqHandle, number: usize) {
     }
     .unwrap();
     if number.is_multiple_of(5) {
-        // It may have ended already.
+        // The MD may have ended already.
         let _ = a.engine.md_unlink(md);
     }
 }

@@ -38,8 +38,7 @@ fn an_acknowledged_put_ends_with_send_and_ack_in_either_order() {
         b.expect(7, &to, MdOptions::OP_PUT);
         a.put(a.bind(&pattern(100, 1), 2), b.id(), 7, AckRequest::Ack).unwrap();
         if arrival_first {
-            // The PUT arrives, the ACK leaves and arrives, and only then the PUT is finalised at
-            // its sender.
+            // The PUT is finalised at its sender only after the ACK has been sent and received.
             let mut put = network.take(0).unwrap();
             let tx = put.tx.take().unwrap();
             network.arrive(put);
@@ -124,7 +123,7 @@ fn answers_go_back_over_the_connection_that_asked() {
             assert!(matches!(receive(&node, asker, asker, rx, get_body(rx)), Verdict::Done));
         }
     }
-    // Each has separate credits.
+    // The two processes have separate credits.
     assert_eq!(network.queue.lock().len(), 2 * credits);
     let mut answers = 0;
     while let Some(packet) = network.take(0) {

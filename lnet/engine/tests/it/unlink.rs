@@ -37,7 +37,7 @@ fn waiting_for_an_answer_is_idle() {
         a.engine.md_unlink(md).unwrap();
         assert_eq!(brief(&a.events()), [GONE]);
     }
-    // The answers come too late and are dropped.
+    // Answers that arrive after the unlink are dropped.
     network.run();
     assert_eq!((a.events(), a.engine.counters().drop_count), (vec![], 2));
     assert_eq!(brief(&b.events()), [(Put, Ok(()), true), (Get, Ok(()), true)]);
@@ -64,8 +64,8 @@ fn a_message_being_sent_ends_its_descriptor_with_etimedout() {
     }
 }
 
-/// For PUTs, GETs and answers: a message that its network gives back has never been sent, and its
-/// credits start others.
+/// A PUT, a GET or an answer that its network gives back has never been sent, and its credits start
+/// other messages.
 #[test]
 fn a_message_that_has_not_begun_to_leave_is_taken_back() {
     let network = Network::new();
@@ -90,12 +90,12 @@ fn a_message_that_has_not_begun_to_leave_is_taken_back() {
         assert_eq!((brief(&a.events()), b.events()), (vec![(Send, Ok(()), true)], vec![]));
         assert!(a.is_quiet());
     }
-    // An answer.
+    // The third kind: an answer.
     let buffer = b.expect(1, &memory(8), MdOptions::OP_GET);
     a.get(a.bind(&memory(8), 2), b.id(), 1).unwrap();
     network.step();
     assert_eq!((network.queue.lock().len(), b.events()), (1, vec![]));
-    // It is used up, and ends with its last message.
+    // The buffer is used up, and ends with its last message.
     match b.engine.md_unlink(buffer) {
         Ok(()) => assert_eq!(brief(&b.events()), [(Get, Err(Errno::ECANCELED), true)]),
         Err(error) => assert_eq!(error.errno(), Errno::ENOENT),
@@ -105,8 +105,9 @@ fn a_message_that_has_not_begun_to_leave_is_taken_back() {
     assert!(b.is_quiet());
 }
 
-/// After a later message of another MD, an MD's last message is still its own; a token that has
-/// ended names no message of another MD.
+/// Unlinking an MD withdraws only messages that are still its own: after a later message of another
+/// MD, the last message of an MD is still found, and a token that has ended does not stand for a
+/// message of another MD.
 #[test]
 fn what_is_over_is_not_taken_back() {
     let (network, a, b) = two_nodes();
@@ -114,14 +115,14 @@ fn what_is_over_is_not_taken_back() {
     let (md, other) = (a.bind(&memory(8), 5), a.bind(&memory(8), 1));
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
     network.step();
-    // In the slot of the one that has ended.
+    // The message of the other MD uses the slot of the one that has ended.
     a.put(other, b.id(), 1, AckRequest::NoAck).unwrap();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), false)]);
     a.engine.md_unlink(md).unwrap();
     assert_eq!((brief(&a.events()), network.queue.lock().len()), (vec![GONE], 1));
     network.run();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
-    // Of two, the last one is withdrawn; the first one ends the MD.
+    // The last of two messages is withdrawn; the first one ends the MD.
     let md = a.bind(&memory(8), 5);
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
     a.put(md, b.id(), 1, AckRequest::NoAck).unwrap();
@@ -161,7 +162,7 @@ fn a_queued_message_is_cancelled_at_once() {
         a.engine.audit().unwrap();
     }
     assert_eq!(network.queue.lock().len(), credits);
-    // One credit is returned: the message behind them is sent.
+    // One credit is returned, and starts the message behind them.
     network.step();
     assert_eq!(brief(&a.events()), [(Send, Ok(()), true)]);
     assert_eq!(network.queue.lock().len(), credits);
@@ -182,7 +183,7 @@ fn a_message_being_received_ends_its_descriptor_with_etimedout() {
     let (token, receiver) = network.arrive_header(&packet).unwrap();
     b.engine.md_unlink(md).unwrap();
     assert_eq!(b.events(), []);
-    // The entry is gone at once: no other message matches it.
+    // The entry is removed at once: no further message matches it.
     assert_eq!(b.engine.me_unlink(me).unwrap_err().errno(), Errno::ENOENT);
     receiver.finalize_rx(token, Ok(()));
     assert_eq!(brief(&b.events()), [(Put, Err(Errno::ETIMEDOUT), true)]);
@@ -246,7 +247,7 @@ fn an_early_answer_does_not_end_a_descriptor_whose_message_is_being_sent() {
     network.arrive(put);
     network.run();
     assert_eq!(brief(&a.events()), [(Ack, Ok(()), false)]);
-    // Exhausted, but its message is still on the way out.
+    // The MD is exhausted, but its message has not left yet.
     a.engine.md_unlink(md).unwrap();
     assert_eq!(a.events(), []);
     a.finalize(tx);

@@ -33,7 +33,7 @@ fn parse(node: &Node, dest: Nid, src: Nid, payload_length: u32, body: Body) -> V
     parse_from(node, nid(3), dest, src, payload_length, body)
 }
 
-/// Delivers a header over the connection of `from`, with any source.
+/// Delivers a header over the connection of `from`, with `src` as its source.
 fn parse_from(node: &Node, from: Nid, dest: Nid, src: Nid, payload_length: u32, body: Body) -> Verdict {
     let header = Header { dest: ProcessId::lnet(dest), src: ProcessId::lnet(src), payload_length, body };
     let from = ProcessId::lnet(from);
@@ -53,14 +53,15 @@ fn messages_that_break_the_protocol_close_the_connection() {
     let (network, node) = one_node();
     node.engine.add_ni(ProcessId::lnet("10.77.0.9@tcp1".parse().unwrap()), network.clone()).unwrap();
     let (here, there) = (node.nid, nid(3));
-    // Rows 1 and 2: payload on a message without one, and too much of it.
+    // Rows 1 and 2: payload behind a message type that has none, and too much payload.
     assert!(closes(parse(&node, here, there, 1, ack())));
     assert!(closes(parse(&node, here, there, 1, get())));
     assert!(closes(parse(&node, here, there, (1 << 20) + 1, put(34))));
     assert!(closes(parse(&node, here, there, (1 << 20) + 1, reply())));
-    // Row 4: another node of this network, to which the message should have gone directly.
+    // Row 4: the destination is another node of this network, to which the message should have gone
+    // directly.
     assert!(closes(parse(&node, nid(4), there, 0, put(34))));
-    // Row 5: another NID of this node, loopback included.
+    // Row 5: the destination is another NID of this node, loopback included.
     assert!(closes(parse(&node, "10.77.0.9@tcp1".parse().unwrap(), there, 0, put(34))));
     assert!(closes(parse(&node, Nid::LOOPBACK, there, 0, put(34))));
     assert_eq!(node.engine.counters().drop_count, 0);
@@ -70,16 +71,17 @@ fn messages_that_break_the_protocol_close_the_connection() {
 fn messages_that_nobody_here_wants_are_dropped() {
     let (_network, node) = one_node();
     let (here, there) = (node.nid, nid(3));
-    // Row 7: for a node of another network; this node does not route.
+    // Row 7: the destination is on another network; this node does not route.
     assert!(discards(parse(&node, "10.0.0.1@o2ib".parse().unwrap(), there, 10, put(34))));
-    // No entry, no such portal, no handle of this node.
+    // Messages without an entry, with a portal that does not exist, and with a handle of another
+    // node.
     assert!(discards(parse(&node, here, there, 20, put(34))));
     assert!(discards(parse(&node, here, there, 30, put(64))));
     assert!(discards(parse(&node, here, there, 40, put(u32::MAX))));
     assert!(discards(parse(&node, here, there, 0, get())));
     assert!(discards(parse(&node, here, there, 0, ack())));
     assert!(discards(parse(&node, here, there, 50, reply())));
-    // An invalid source.
+    // Messages with an invalid source.
     assert!(discards(parse(&node, here, Nid::LOOPBACK, 60, put(34))));
     assert!(discards(parse(&node, here, Nid::ANY, 70, put(34))));
     let counters = node.engine.counters();
@@ -127,7 +129,7 @@ fn a_peer_that_asks_and_takes_no_answers_is_not_answered_for_ever() {
         answered += 1;
     }
     assert_eq!((answered, node.engine.counters().drop_count), (2048, 1));
-    // Other peers are still answered.
+    // Requests of other peers are still answered.
     let header = Header { dest: node.id(), src: ProcessId::lnet(nid(4)), payload_length: 0, body };
     let arrival = Arrival { ni: node.nid, from: header.src, header: &header, host: None, rx: RxContext(1) };
     assert!(matches!(node.engine.parse(&arrival), Verdict::Done));
@@ -210,7 +212,7 @@ fn answers_need_the_handle_of_this_life_and_an_open_request_of_their_kind() {
     for wmd in [before, never, WireHandle::NONE] {
         assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: wmd })));
     }
-    // An ACK to a GET.
+    // An ACK does not end a GET.
     assert!(discards(parse(
         &a,
         a.nid,
@@ -218,14 +220,14 @@ fn answers_need_the_handle_of_this_life_and_an_open_request_of_their_kind() {
         0,
         Body::Ack { dst_wmd: ours, match_bits: MatchBits(1), mlength: 0 }
     )));
-    // Longer than the memory.
+    // A REPLY longer than the memory is refused.
     assert!(discards(parse(&a, a.nid, b.nid, 9, Body::Reply { dst_wmd: ours })));
     a.events();
     let verdict = parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours });
     let Verdict::Deliver(delivery) = verdict else { panic!("{verdict:?}") };
     let token = delivery.token;
     drop(delivery);
-    // A second REPLY while the first is being received.
+    // A second REPLY is refused while the first is being received.
     assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours })));
     a.engine.finalize_rx(token, Ok(()));
     assert!(discards(parse(&a, a.nid, b.nid, 8, Body::Reply { dst_wmd: ours })));
@@ -258,12 +260,12 @@ fn an_answer_belongs_to_the_request_that_went_where_it_comes_from() {
         network.lose(0);
     }
     let body = Body::Ack { dst_wmd: WireHandle::new(cookie(2), md.0), match_bits: MatchBits(1), mlength: 8 };
-    // No node can answer in the name of another one, even with the right handle.
+    // A node cannot answer in the name of another one, even with the right handle.
     assert!(discards(parse_from(&a, nid(3), a.nid, nid(4), 0, body)));
     assert!(discards(parse_from(&a, nid(5), a.nid, nid(4), 0, body)));
     assert!(matches!(parse_from(&a, nid(4), a.nid, nid(4), 0, body), Verdict::Done));
     a.events();
-    // The answer of node 3 is still expected.
+    // The GET still waits for the answer of node 3.
     a.engine.peer_lost(a.nid, ProcessId::lnet(nid(4)), Errno::EIO);
     assert_eq!(a.events(), []);
     a.engine.peer_lost(a.nid, ProcessId::lnet(nid(3)), Errno::EIO);
@@ -335,7 +337,7 @@ fn bodies() -> impl Strategy<Value = Body> {
 }
 
 proptest! {
-    // Any messages of a peer, in any order: no panic, and nothing is left.
+    // A peer may send any messages in any order: nothing panics, and nothing is left.
     #[test]
     fn a_hostile_peer_breaks_nothing(
         messages in prop::collection::vec((bodies(), prop_oneof![0u32..2000, any::<u32>()], any::<bool>(), 0u8..9), 1..80)

@@ -75,7 +75,8 @@ fn messages_are_packed_into_a_buffer_until_too_little_is_left() {
     assert_eq!((first.target.nid.to_string(), first.user_ptr), ("10.0.0.1@tcp".into(), USER));
     assert_cannot(&rig.with_empty_log(), md, ScriptedEvent::put().length(21), "takes 20 bytes");
     rig.lnet.inject(md, &message);
-    // With the length that the MD has left, from the default peer.
+    // Without a length and a source, the event has the length that the MD has left, and the default
+    // peer.
     let third = rig.lnet.inject(md, ScriptedEvent::put());
     assert_eq!((third.offset, third.mlength, third.unlinked), (30, 20, true));
     assert_eq!(third.initiator, DEFAULT_PEER);
@@ -115,7 +116,7 @@ fn an_unlink_of_what_is_being_sent_ends_with_its_send() {
         rig.lnet.inject(md, answer);
         assert_eq!(rig.brief(), [(EventKind::Send, status, true)]);
     }
-    // An MD that waits for a response is not sending.
+    // An MD with only a response to come is not sending.
     let md = rig.bind(2);
     rig.get(md).unwrap();
     rig.lnet.inject(md, ScriptedEvent::send());
@@ -186,7 +187,7 @@ fn what_lnet_would_not_do_is_refused_with_the_reason() {
     cannot(bound, ScriptedEvent::ack(), "waits for an ACK");
     rig.get(bound).unwrap();
     cannot(bound, ScriptedEvent::reply().length(9), "does not fit its 8 bytes");
-    // Refused events leave no trace.
+    // Refused events have no effect.
     let (last, end) = (ScriptedEvent::put().length(1), ScriptedEvent::put().length(1).last());
     rig.lnet.inject(attached, last);
     rig.lnet.inject(attached, end);

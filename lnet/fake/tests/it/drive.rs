@@ -1,4 +1,4 @@
-//! Time.
+//! The fake's clock and drive.
 
 use lnet_api::{Clock, Drive, EventLoopHandle, Sleeper, wait_until};
 use lnet_fake::{FakeClock, FakeDrive};
@@ -27,12 +27,12 @@ fn a_wait_ends_at_its_deadline_on_the_drives_clock() {
     assert_eq!((drive.now_ns(), drive.clock().now_ns(), drive.shards()), (100, 100, 0));
     assert!(!wait_until(&*drive, &sleeper, Some(100), || false));
     assert!(wait_until(&*drive, &sleeper, None, || true));
-    // No other thread moves the clock: it advances to the deadline and no farther.
+    // No other thread moves the clock, so it advances exactly to the deadline.
     assert!(!wait_until(&*drive, &sleeper, Some(3_600_000_000_000), || false));
     assert_eq!(clock.now_ns(), 3_600_000_000_000);
 }
 
-/// A program that sleeps in its own event loop is back at once, at its deadline.
+/// A program that sleeps in its own event loop returns at once, with the clock at its deadline.
 #[test]
 fn an_event_loop_handles_deadline_comes_at_once() {
     let drive = FakeDrive::new();

@@ -125,7 +125,7 @@ impl Play {
         }
     }
 
-    /// Checks that the events that came were due, and that none comes after an end.
+    /// Checks that each new event was possible, and that none follows an MD's last event.
     fn look(&mut self) -> Result<(), TestCaseError> {
         for event in self.rig.log.take() {
             let seen = self.seen.get_mut(&event.md).expect("an MD that was made");
@@ -154,7 +154,7 @@ impl Play {
         Ok(())
     }
 
-    /// Ends everything that can end, once.
+    /// Ends each operation and unlinks each MD, once.
     fn end(&mut self) -> Result<(), TestCaseError> {
         for md in self.mds.clone() {
             let _ = self.rig.lnet.md_unlink(md);

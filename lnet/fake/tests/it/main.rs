@@ -1,6 +1,6 @@
 //! The fake as seen by a program above it and by its test (S-7, S-417).
 
-// A helper that fails also fails the test that called it.
+// An `unwrap` that fails in a helper also fails the test that called the helper.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl Rig {
         Rig { lnet: self.lnet.clone(), log: EventLog::new(), eq: self.eq }
     }
 
-    /// Returns kind, status and `unlinked` of the events that have come.
+    /// Returns kind, status and `unlinked` of the events delivered since the last call.
     fn brief(&self) -> Vec<(EventKind, Result<(), Errno>, bool)> {
         self.log.take().iter().map(|event| (event.kind, event.status, event.unlinked)).collect()
     }
@@ -138,7 +138,7 @@ fn errno<T: std::fmt::Debug>(result: Result<T, LNetError>) -> Errno {
     result.expect_err("a refusal").errno()
 }
 
-/// Returns the text of the panic with which this ends.
+/// Returns the text of the panic with which the closure ends.
 fn panic_of<T>(what: impl FnOnce() -> T) -> String {
     let payload =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(what()))).expect_err("a panic");

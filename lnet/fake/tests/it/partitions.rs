@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// The thread and partition of each event and each wake-up.
+/// The thread and the partition of each event and each wake-up.
 type Places = Arc<Mutex<Vec<(ThreadId, Option<usize>)>>>;
 
 fn rig(partitions: usize) -> (Rig, Places) {

@@ -18,7 +18,7 @@ fn a_polled_queue_keeps_the_last_events_and_tells_how_many_were_missed() {
     for _ in 0..6 {
         rig.lnet.inject(md, ScriptedEvent::put().length(1));
     }
-    // Four are kept: three, rounded up.
+    // The queue of three events keeps four: the count is rounded up.
     let polled: Vec<(u64, u64)> =
         std::iter::from_fn(poll).map(|polled| (polled.event.offset, polled.missed)).collect();
     assert_eq!(polled, [(3, 2), (4, 0), (5, 0), (6, 0)]);

@@ -31,7 +31,7 @@ fn puts_are_decided_by_what_they_carry() {
     let turned = [(EventKind::Ack, Ok(()), false), (EventKind::Send, Ok(()), true)];
     assert_eq!(send(b"ack 1st!", AckRequest::Ack), turned);
     assert_eq!(send(b"whatever", AckRequest::Ack), []);
-    // Held: the test delivers its events.
+    // With `Answer::Hold`, the test delivers the events itself.
     rig.lnet.inject(rig.lnet.last_md(), ScriptedEvent::send());
     assert_eq!(rig.brief(), [(EventKind::Send, Ok(()), false)]);
 }

@@ -17,7 +17,7 @@ fn handles_of_what_is_gone_are_enoent() {
     assert_eq!(errno(rig.lnet.me_insert(me, &spec())), Errno::ENOENT);
     assert_eq!(errno(rig.put(md, AckRequest::NoAck)), Errno::ENOENT);
     assert_eq!(errno(rig.get(MdHandle(1 << 40))), Errno::ENOENT);
-    // A handle of another kind is invalid.
+    // The handle of an event queue is no MD's.
     assert_eq!(errno(rig.lnet.md_unlink(MdHandle(rig.eq.0))), Errno::ENOENT);
     assert!(rig.post() != me && rig.bind(1) != md);
 }
@@ -45,7 +45,7 @@ fn descriptors_that_make_no_sense_are_refused() {
     assert!(bind(MdOptions::empty(), 0, 1 << 20).is_ok());
     let me = rig.post();
     assert_eq!(errno(rig.lnet.md_attach(me, rig.md(8, MdOptions::empty(), 1), Unlink::Auto)), Errno::EINVAL);
-    // The entry was removed with it.
+    // The entry was removed with its MD.
     assert_eq!(errno(rig.lnet.me_unlink(me)), Errno::ENOENT);
 }
 
@@ -57,7 +57,7 @@ fn an_entry_has_one_descriptor() {
     let md = attach().unwrap();
     assert_eq!(errno(attach()), Errno::EBUSY);
     rig.lnet.md_unlink(md).unwrap();
-    // A retained entry takes another MD.
+    // An entry that is retained takes another MD.
     rig.lnet.md_unlink(attach().unwrap()).unwrap();
     rig.lnet.me_unlink(me).unwrap();
     assert_eq!(errno(attach()), Errno::ENOENT);

@@ -11,7 +11,7 @@ fn the_next_calls_fail_as_often_as_was_said() {
     rig.lnet.fail_with(CallKind::MdBind, LNetError::ShuttingDown);
     let bind = || rig.lnet.md_bind(rig.md(8, MdOptions::empty(), 1), Unlink::Auto);
     assert_eq!(errno(bind()), Errno::ENOMEM);
-    // Of this kind only.
+    // Calls of another kind still succeed.
     rig.expect(MdOptions::OP_PUT, 1);
     assert_eq!(bind(), Err(LNetError::ShuttingDown));
     assert!(bind().is_ok());
@@ -60,7 +60,7 @@ fn every_call_that_can_fail_can_be_made_to() {
     assert_eq!(lnet.objects().mds, 1, "a refused call makes none");
     fail(CallKind::Distance);
     check(lnet.distance(peer().nid).map(drop));
-    // The entry of a failed attach is removed.
+    // The failed attach also removes the entry.
     fail(CallKind::MdAttach);
     check(lnet.md_attach(me, rig.md(8, MdOptions::OP_PUT, 1), Unlink::Auto).map(drop));
     assert_eq!(errno(lnet.me_unlink(me)), Errno::ENOENT);

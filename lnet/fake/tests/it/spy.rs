@@ -1,4 +1,4 @@
-//! A recorded LNet does what the LNet below does, except for the calls that the test refuses.
+//! The spy passes every call on to the LNet below, except for those that the test refuses.
 
 use lnet_fake::{Call, CallKind, Objects, ScriptedEvent, Spy};
 

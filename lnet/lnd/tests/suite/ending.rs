@@ -28,11 +28,11 @@ fn shutdown_under_load() {
                 a.take();
                 b.start();
             }
-            // A receive under way ends when the node learns of the connection's end, not by the
-            // time that is to pass now.
+            // A receive under way ends because the node learns of the connection's end, not because
+            // the time below passes.
             bed.until(&[a, b], || Bed::is_at_rest(a) && Bed::is_at_rest(b));
             [a, b].into_iter().for_each(|node| drop(node.take()));
-            // After a failure there is a pause before the peer is tried again.
+            // The pause after a failure must be over before the peer is tried again.
             bed.later(&[a, b], 60 * S);
             exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
             exchange(bed, [b, a], &filled(whole(70_000), 1), &whole(70_000));
@@ -49,7 +49,7 @@ fn a_node_comes_back_in_another_life() {
         for life in 0..4 {
             b.end();
             b.start();
-            // The test does not wait until `a` has noticed the end.
+            // The test continues before `a` has found that the connection ended.
             let ways = if life % 2 == 0 { [a, b] } else { [b, a] };
             bed.until(&[a, b], || a.lnd.conn_stats().connections == 0);
             exchange(bed, ways, &filled(whole(5000), life), &whole(5000));
@@ -59,7 +59,7 @@ fn a_node_comes_back_in_another_life() {
     });
 }
 
-/// Its PUT was sent and acknowledged, and the other side's PUT has arrived.
+/// Returns whether the node's PUT was sent and acknowledged, and the other side's PUT has arrived.
 fn has_settled(node: &Node) -> bool {
     [EventKind::Send, EventKind::Ack, EventKind::Put].iter().all(|kind| node.count(*kind).1 == 1)
 }
@@ -77,7 +77,8 @@ fn both_connect_at_once() {
             bed.until(&[a, b], || [a, b].iter().all(|node| has_settled(node)));
             assert!(sinks.iter().all(|sink| bytes(sink) == pattern(1, 5000)));
             [a, b].into_iter().for_each(Node::clear);
-            // The loser of a race asks again a second later, if a connection is still missing then.
+            // The loser of a race tries again a second later, if a connection is still missing
+            // then.
             let agree = || {
                 let [there, here] = [a, b].map(|node| node.lnd.conn_stats().connections);
                 there == here && AT_ONCE.contains(&there)

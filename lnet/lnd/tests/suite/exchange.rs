@@ -10,8 +10,8 @@ use nlx_testkit::lnds::{S, TestBed, exchange};
 use super::on_pairs;
 use crate::{Bed, Config, Node, connections};
 
-/// 0, 1, and lengths on either side of what leaves with its header over verbs, of what goes on a
-/// bulk connection over TCP and of buffers, up to LNet's largest.
+/// Lengths of 0 and 1, lengths just below and above three limits (what leaves with its header over
+/// verbs, what goes on a bulk connection over TCP, buffers), and LNet's largest length.
 const LENGTHS: [usize; 15] =
     [0, 1, 64, 95, 927, 928, 1023, 3975, 3976, 3977, 4096, 4097, 65_537, (1 << 20) - 1, 1 << 20];
 
@@ -50,7 +50,7 @@ fn many_messages_in_both_directions_at_once() {
     for (lengths, ordered) in [(mixed.collect(), false), (vec![40; 1000], true)] {
         on_pairs(&Config::default(), |bed, [a, b]| {
             if ordered {
-                // There is no order between two connections, and each side may open one.
+                // Messages on two connections have no order, and each side may open one.
                 exchange(bed, [a, b], &filled(whole(1), 1), &whole(1));
             }
             let sinks: Vec<[IoVec; 2]> =
@@ -80,8 +80,8 @@ fn many_messages_in_both_directions_at_once() {
     }
 }
 
-/// LNet's 256 fragments at both ends, cut differently; in one region, and each in a separate
-/// region.
+/// Memory in LNet's 256 fragments at both ends, cut differently: in one region, and each in a
+/// separate region.
 // Covers: S-210, S-502, S-504
 #[test]
 fn scattered_memory_at_both_ends() {
@@ -122,7 +122,7 @@ fn truncation() {
             assert!(bytes(&sink) == pattern(3, room));
             [a, b].into_iter().for_each(Node::clear);
             exchange(bed, [a, b], &source, &whole(length));
-            // A GET for more than the source's length gets that length.
+            // A GET that requests more than the source has gets the source's length.
             let (source, sink) = (filled(whole(room), 4), whole(length));
             b.post(&source, 7, MdOptions::OP_GET | MdOptions::TRUNCATE);
             a.get(b.id, &sink, 7);

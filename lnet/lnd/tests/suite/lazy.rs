@@ -9,8 +9,8 @@ use nlx_testkit::lnds::{S, TestBed, exchange, portal};
 use super::on_pairs;
 use crate::{BEHIND, BEHIND_LENGTH, Bed, Config, FIRST, HELD, Node, PAYLOAD_IN_MEMORY, PEER_KB, connections};
 
-/// Over verbs, the first comes with its header, and the others are fetched, one of less than a
-/// page; over TCP they use two connections.
+/// Over verbs, the first message comes with its header, and the others are fetched, one of them
+/// shorter than a page. Over TCP they use two connections.
 const LENGTHS: [usize; 4] = [64, 3980, 5000, 1 << 20];
 
 /// Limits with which no held message is taken into memory.
@@ -21,7 +21,7 @@ fn held(node: &Node) -> [usize; 2] {
     [node.engine.waiting(portal()), node.lnd.held()]
 }
 
-/// Bytes of held messages in memory.
+/// Returns the bytes of held messages that are in memory.
 fn in_memory(node: &Node) -> usize {
     node.lnd.held_bytes()
 }
@@ -43,7 +43,7 @@ fn put_all([a, b]: [&Node; 2]) {
     }
 }
 
-/// Posts a buffer for each of them.
+/// Posts a buffer for each message of [`put_all`].
 fn post_all(b: &Node) -> [IoVec; 4] {
     let sinks = LENGTHS.map(whole);
     for (bits, sink) in (0..).zip(&sinks) {
@@ -136,8 +136,8 @@ fn what_is_in_memory_outlives_its_connection() {
     });
 }
 
-/// A message in memory ends with its NI, one on a connection also with the connection. A later
-/// buffer gets none of them.
+/// A message in memory ends with its NI; one on a connection ends with its connection or its NI. A
+/// later buffer gets neither.
 #[test]
 fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
     for (limits, receiver_ends) in [(NONE, false), (NONE, true), (HeldLimits::default(), true)] {
@@ -147,7 +147,7 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
             let [ending, other] = if receiver_ends { [b, a] } else { [a, b] };
             ending.end();
             if !receiver_ends {
-                // The connection is not read; its check by timer finds its end.
+                // Nothing is read from the connection, so its end is found by a check of the timer.
                 bed.later(&[b], 20 * S);
                 bed.until(&[b], || b.lnd.conn_stats().connections == 0);
             }
@@ -169,8 +169,8 @@ fn what_is_held_back_ends_with_its_connection_and_with_its_ni() {
     }
 }
 
-/// A message without memory has no time limit either: its connection stays open while the peer is
-/// there.
+/// A message that is not in memory has no time limit either: its connection stays open while the
+/// peer lives.
 // Covers: S-109
 #[test]
 fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
@@ -188,8 +188,8 @@ fn what_is_on_a_connection_waits_for_as_long_as_it_takes() {
     });
 }
 
-/// Nor does its connection end because of further messages that its sender cannot send: a peer that
-/// holds back sends signs of life, and its sender waits.
+/// The connection also survives further messages that its sender cannot send: a peer that holds
+/// back sends signs of life, and its sender waits.
 // Covers: S-109, S-310
 #[test]
 fn what_waits_behind_it_does_not_end_its_connection() {
@@ -211,7 +211,7 @@ fn what_waits_behind_it_does_not_end_its_connection() {
         b.post(&sink, 3, MdOptions::OP_PUT);
         bed.until(&[a, b], || b.has(EventKind::Put));
         assert!(bytes(&sink) == pattern(3, FIRST));
-        // Each of the others fails at its sender, or arrives.
+        // Each of the other messages fails at its sender, or arrives.
         b.engine.set_lazy(portal(), false);
         bed.until(&[a, b], || a.count(EventKind::Send).0 == 1 + BEHIND && held(b) == [0, 0]);
         a.take();
@@ -237,12 +237,12 @@ fn what_there_is_no_memory_for_can_be_dropped() {
     });
 }
 
-/// The limit of a peer counts payloads and 1 KiB for each message; a message that has left makes
-/// room.
+/// The limit of a peer counts payloads and 1 KiB for each message; a message that has left memory
+/// makes room.
 // Covers: S-109
 #[test]
 fn the_limit_of_a_peer() {
-    // Over verbs payloads lie in pages.
+    // Over verbs, payloads lie in whole pages.
     let most = 2 * (PAYLOAD_IN_MEMORY + 1024);
     on_lazy_pairs(
         HeldLimits { peer_kb: PEER_KB, drop_beyond: true, ..HeldLimits::default() },
@@ -267,8 +267,8 @@ fn the_limit_of_a_peer() {
     );
 }
 
-/// The limit of all peers: memory used for one peer is missing for the others, and freed memory is
-/// available to all of them.
+/// The limit for all peers: memory used for one peer is not available for the others, and freed
+/// memory is available to all of them.
 // Covers: S-109
 #[test]
 fn the_limit_of_all_peers() {
@@ -292,7 +292,7 @@ fn the_limit_of_all_peers() {
             bed.until(&all, || b.lnd.counters().rx.held_dropped == dropped);
         }
         assert_eq!((held(&b), in_memory(&b)), ([2, 2], most));
-        // The message of one peer makes room for one of the other.
+        // When the message of one peer leaves memory, there is room for one of the other.
         let sink = whole(5000);
         b.post(&sink, 0, MdOptions::OP_PUT);
         bed.until(&all, || b.has(EventKind::Put) && in_memory(&b) == most / 2);

@@ -1,5 +1,4 @@
-//! A passive LNet node of raw bytes (lnet-wire 6, 16, 21 to 25): it shares no code with the tested
-//! node.
+//! A passive LNet node of raw bytes (lnet-wire 6, 16, 21 to 25): it has no code of the tested node.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,21 +11,23 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Manners {
     pub features: u32,
-    /// Its NIDs on `tcp`.
+    /// The NIDs of the node on `tcp`.
     pub addresses: Vec<Ipv4Addr>,
-    /// Holds its answer to a ping until its own ping has been answered, as a kernel node does.
+    /// True to delay the answer to a ping until the node's own ping has been answered, as a kernel
+    /// node does.
     pub asks_first: bool,
     pub answers_pings: bool,
     pub acknowledges_pushes: bool,
-    /// Pushes back this long after it has acknowledged a push, as a kernel node does that did not
-    /// know the other one.
+    /// The time after which the node pushes back once it has acknowledged a push, as a kernel node
+    /// does that did not know the other one.
     pub pushes_back: Option<Duration>,
-    /// The number of NIDs that it claims in addition to its list.
+    /// The number of NIDs that the node claims in addition to its list.
     pub claims_more: u32,
-    /// Delays its answer to the hello of a bulk connection, and checks whether the other side
-    /// closes it meanwhile.
+    /// True to delay the answer to the hello of a bulk connection, and to check whether the other
+    /// side closes the connection during the delay.
     pub hesitates: bool,
-    /// Reads the payload of PUTs; otherwise stops reading from such a connection.
+    /// True to read the payloads of PUTs; otherwise the node stops reading from a connection with
+    /// such a payload.
     pub reads_payloads: bool,
 }
 
@@ -50,18 +51,18 @@ impl Manners {
 #[derive(Default)]
 pub struct Seen {
     pub pings: AtomicUsize,
-    /// Valid answers to its own pings.
+    /// The number of valid answers to the node's own pings.
     pub answers: AtomicUsize,
     pub pushes: AtomicUsize,
-    /// Valid acknowledgements of this node's pushes.
+    /// The number of valid acknowledgements of the node's own pushes.
     pub acks: AtomicUsize,
-    /// Completed handshakes.
+    /// The number of completed handshakes.
     pub hellos: AtomicUsize,
-    /// Connections closed by the other side, with all of its data read.
+    /// The number of connections closed by the other side, with all of its data read.
     pub ends: AtomicUsize,
-    /// Connections that ended in another way: within a handshake, or with a reset.
+    /// The number of connections that ended in another way: within a handshake, or with a reset.
     pub broken: AtomicUsize,
-    /// PUTs with an unread payload.
+    /// The number of PUTs with an unread payload.
     pub stuck: AtomicUsize,
 }
 
@@ -122,7 +123,7 @@ struct Connection<'a> {
     seen: &'a Seen,
     /// The other side's NID, from its hello.
     peer: u64,
-    /// A ping whose answer is held.
+    /// A ping whose answer is delayed.
     held: Option<[u8; 72]>,
     has_asked: bool,
 }
@@ -157,7 +158,8 @@ impl<'a> Connection<'a> {
             }
             stream.set_read_timeout(None)?;
         }
-        // Counted before the answer leaves: its receiver may check at once.
+        // The handshake is counted before the answer leaves, because the test may check the count
+        // at once.
         seen.hellos.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&answer)?;
         Ok(Connection { stream, manners, seen, peer, held: None, has_asked: false })

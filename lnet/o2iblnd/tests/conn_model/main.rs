@@ -19,21 +19,21 @@ enum Step {
     Queue(usize),
     Next,
     Complete(usize),
-    /// The peer answers an own request: ACK or DONE, NAK.
+    /// The peer answers a request of this side: true for ACK or DONE, false for NAK.
     Answered(usize, bool),
-    /// The peer sends IMMEDIATE, PUT_REQ, GET_REQ.
+    /// The peer sends an IMMEDIATE, a PUT_REQ or a GET_REQ.
     Receive(usize),
     Repost(usize),
-    /// This side answers a request of the peer's: ACK or DONE, NAK.
+    /// This side answers a request of the peer: true for ACK or DONE, false for NAK.
     Answer(usize, bool),
-    /// The writes of a PUT are prepared: their number.
+    /// This number of writes of a PUT is prepared.
     Write(usize, u32),
     /// The PUT_DONE of a transfer arrives.
     Taken(usize),
     /// The peer returns this number of credits, if it has them.
     Return(u8),
     Withdraw(usize),
-    /// The peer must see that this side lives.
+    /// This side must show the peer that it lives.
     ShowLife,
 }
 
@@ -72,12 +72,12 @@ struct Test {
     model: Model,
     ops: usize,
     sent: Vec<Waits>,
-    /// Requests of the peer's: key, kind, whether the buffer is posted again.
+    /// Requests of the peer: key, kind, and true if the buffer is posted again.
     requests: Vec<(Key, MessageKind)>,
     wanted: Vec<(Key, usize)>,
     sinks: Vec<Waits>,
     receipts: Vec<Receipt>,
-    /// Credits that the peer may return.
+    /// The number of credits that the peer may return.
     returnable: usize,
     ended: Vec<usize>,
 }
@@ -245,7 +245,7 @@ impl Test {
         }
     }
 
-    /// Sends a message of the peer's, if the model allows it.
+    /// Sends a message of the peer, if the model allows it.
     fn peer_sends(&mut self, kind: MessageKind) {
         let transfer = kind != MessageKind::Immediate;
         if self.model.granted == 0 || (transfer && self.model.peer_reserved == 0) {
@@ -344,7 +344,7 @@ proptest! {
         let limits = Limits { depth, high_water, sends, works, messages, keepalive_ns: NEVER };
         let mut test = Test::new(limits);
         steps.into_iter().for_each(|step| test.run(step));
-        // Operations that have not ended are returned now, once.
+        // All operations that have not ended are returned now, each once.
         let Test { conn, ops, mut ended, .. } = test;
         ended.extend(conn.close().map(|left| left.item));
         ended.sort_unstable();

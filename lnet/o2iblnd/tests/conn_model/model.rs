@@ -18,7 +18,7 @@ pub(crate) struct Model {
     pub(crate) credits: usize,
     pub(crate) reserved: usize,
     pub(crate) outstanding: usize,
-    /// Credits that the peer has, or that are in flight to it.
+    /// The number of credits that the peer has, or that are in flight to it.
     pub(crate) granted: usize,
     pub(crate) peer_reserved: usize,
     pub(crate) no_credit: Vec<Queued>,
@@ -28,9 +28,9 @@ pub(crate) struct Model {
     /// For each NOOP with credits, the number of credits that the peer had then and has still not
     /// used.
     pub(crate) unseen: Vec<usize>,
-    /// The peer must see that this side lives.
+    /// True if this side must show the peer that it lives.
     pub(crate) shows_life: bool,
-    /// NOOPs sent since a message was last received.
+    /// The number of NOOPs sent since a message was last received.
     pub(crate) unheard: usize,
 }
 
@@ -84,7 +84,7 @@ impl Model {
             self.credit.remove(0)
         } else {
             let posted = self.posted.iter().filter(|(_, queued)| queued.kind == MessageKind::Noop).count();
-            // A NOOP is not known to be handled until its first credit is used.
+            // The peer has surely handled a NOOP only when its first credit has been used.
             let unseen = self.unseen.iter().filter(|left| **left > 0).count();
             let stuck = self.granted == 0 && self.outstanding > 0;
             let credits = unseen < 2 && self.unheard < 2 && (stuck || self.outstanding >= self.high_water);

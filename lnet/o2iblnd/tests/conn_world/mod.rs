@@ -17,7 +17,7 @@ use lnet_sim::Rng;
 use node::{Node, Role};
 pub(crate) use wire::{decode_origin, link, message, pieces};
 
-/// No deadline is ever reached.
+/// A deadline that is never reached.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The maximum number of work requests of a transfer in these worlds, DONE included.
@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) nodes: [Node; 2],
     pub(crate) rng: Rng,
     depth: u16,
-    /// No new operations are begun; all requests are answered.
+    /// True if no new operations are begun; all requests are answered.
     pub(crate) draining: bool,
     pub(crate) now_ns: u64,
 }
@@ -57,7 +57,7 @@ impl World {
         World { nodes, rng: Rng::new(0), depth: limits.depth.into(), draining: false, now_ns: 0 }
     }
 
-    /// Carries out a random step; `false` if it is not possible now.
+    /// Carries out a random step. Returns false if it is not possible now.
     pub(crate) fn step(&mut self) -> bool {
         let (at, choice) = (self.rng.index(2), self.rng.below(12));
         let happened = self.act(at, choice);
@@ -185,7 +185,7 @@ impl World {
         }
         let known = node.reposted.iter().position(|reposted| *reposted == key);
         if choice > 0 && known.is_none() {
-            // The buffer is posted again before the payload is asked for.
+            // The buffer is posted again before the payload is requested.
             node.requests.push((key, kind, origin));
             return false;
         }
@@ -201,7 +201,7 @@ impl World {
             }
             return true;
         }
-        // Sometimes asks for more than the payload.
+        // Some answers request more than the payload.
         let wanted = if rng.below(20) == 0 { length + 1 } else { length - length / 2 };
         let op = node.note(Role::Sink { length: wanted, origin });
         node.conn().attach(key, op).unwrap();

@@ -12,12 +12,12 @@ use lnet_sim::Rng;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Role {
     Own(Own),
-    /// Receives a PUT; `origin` is the peer's operation.
+    /// The sink of a PUT; `origin` is the peer's operation.
     Sink {
         length: u32,
         origin: usize,
     },
-    /// Sends the data of a GET.
+    /// The source of a GET's data.
     Source(Result<u32, Errno>),
 }
 
@@ -26,7 +26,7 @@ pub(crate) enum Role {
 pub(crate) struct WorldOp {
     pub(crate) role: Role,
     pub(crate) left: bool,
-    /// Its posted messages.
+    /// The number of posted messages of the operation.
     pub(crate) sends: u32,
     pub(crate) ended: bool,
     pub(crate) withdrawn: bool,
@@ -56,9 +56,9 @@ pub(crate) struct Node {
     pub(crate) undelivered: usize,
     /// Messages in flight to the peer.
     pub(crate) wire: VecDeque<Vec<u8>>,
-    /// Messages in this node's buffers that the driver has not processed.
+    /// Messages in the buffers of this node that its driver has not processed.
     pub(crate) arrived: VecDeque<Vec<u8>>,
-    /// Posted buffers.
+    /// The number of posted buffers.
     pub(crate) buffers: u32,
     /// Receipts of messages whose buffers are not posted again.
     pub(crate) receipts: Vec<Receipt>,
@@ -68,11 +68,11 @@ pub(crate) struct Node {
     /// whose buffer was posted again before they were answered.
     pub(crate) refused: Vec<Key>,
     pub(crate) reposted: Vec<Key>,
-    /// Own PUTs whose writes are not prepared yet.
+    /// PUTs of this node whose writes are not prepared yet.
     pub(crate) wanted: Vec<(Key, u32, usize)>,
-    /// Credits that this node has used, and that the peer does not owe yet.
+    /// The number of credits that this node has used, and that the peer does not owe yet.
     pub(crate) used: u32,
-    /// Credits in this node's messages that the peer has not received.
+    /// The number of credits in this node's messages that the peer has not received.
     pub(crate) credits_on_wire: u32,
     pub(crate) noops: u32,
     /// The number of sent messages that needed a credit; `credit_messages_in` counts the received
@@ -147,7 +147,7 @@ impl Node {
         true
     }
 
-    /// Emits the next message and posts it.
+    /// Emits and posts the next message. Returns false if there is none.
     pub(crate) fn emit(&mut self, now_ns: u64) -> bool {
         let link = link(self.index);
         let Some(Emit { id, credits, what, item }) = self.conn.as_mut().unwrap().next(now_ns) else {

@@ -1,4 +1,4 @@
-//! Encodes a connection's messages.
+//! The encoding of a connection's messages.
 
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_o2iblnd::conn::What;
@@ -64,7 +64,7 @@ pub(crate) fn message<'a>(
     Message { head: link.head(credits), body }
 }
 
-/// Returns the message's bytes.
+/// Returns the bytes of a message.
 pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
     let mut bytes = [0; MESSAGE_MAX];
     let total = message(link, credits, what, (op, length), &pieces(length)).emit(&mut bytes).unwrap();

@@ -38,7 +38,7 @@ enum Event {
         life: u64,
         record: Option<Vec<u8>>,
     },
-    /// The active side has established it.
+    /// The active side has established the connection.
     Confirmed {
         to: usize,
         id: LinkId,
@@ -125,7 +125,7 @@ impl World {
         [next, node.links.deadline_ns()].into_iter().flatten().min()
     }
 
-    /// Carries out one event; `false` if none is left.
+    /// Carries out one event. Returns false if none is left.
     pub(crate) fn step(&mut self, rng: &mut Rng) -> bool {
         let first = rng.index(2);
         if rng.below(2) == 0 && (self.act(first) || self.act(1 - first)) {
@@ -159,13 +159,13 @@ impl World {
 
     /// Loses an event in flight.
     pub(crate) fn lose_event(&mut self, rng: &mut Rng) {
-        // The end of a connection always reaches a node sooner or later.
+        // The news of a connection's end is never lost.
         let lossy: Vec<_> =
             (0..self.events.len()).filter(|at| !matches!(self.events[*at], Event::Closed { .. })).collect();
         if let Some(&at) = lossy.get(rng.index(lossy.len())) {
             let event = self.events.swap_remove(at);
-            // A connection that is accepted and never established ends by the passive side's own
-            // deadline, and the other way round.
+            // A connection that is accepted and never established ends by the deadline of either
+            // side.
             if let Event::Confirmed { to, pair, .. } = event {
                 self.events.push(Event::Closed { to: 1 - to, pair });
             }
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// Restarts a node without state. The other detects it later.
+    /// Restarts a node without state. The other node detects this later.
     pub(crate) fn restart(&mut self, at: usize) {
         let Node { config, end, live, accepting, .. } = &self.nodes[at];
         let closed: Vec<_> = live
@@ -261,7 +261,7 @@ impl World {
         let node = &mut self.nodes[at];
         let granted = (life == node.end.stamp).then(|| node.links.granted(id, bytes)).and_then(Result::ok);
         let Some(established) = granted else {
-            // The attempt has ended meanwhile: notify the peer.
+            // The attempt has already ended: the peer is notified.
             return self.events.push(Event::Closed { to: 1 - at, pair });
         };
         node.dialling.remove(&id);

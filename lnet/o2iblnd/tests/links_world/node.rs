@@ -11,10 +11,10 @@ pub(crate) struct NodeConfig {
     pub(crate) conns: u8,
     pub(crate) depth: u16,
     pub(crate) fragments: u16,
-    /// The largest depth that its device can make.
+    /// The largest depth that the node's device can make.
     pub(crate) device_depth: u16,
-    /// The number of requests, up to 20, that it rejects with CONN_RACE while it connects itself,
-    /// as kernel nodes of a higher NID do.
+    /// The number of requests, up to 20, that the node rejects with CONN_RACE while it connects
+    /// itself, as kernel nodes of a higher NID do.
     pub(crate) races: u32,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Node {
     pub(crate) links: Links,
     pub(crate) config: NodeConfig,
     pub(crate) end: End,
-    /// A message waits for a connection.
+    /// True if a message waits for a connection.
     pub(crate) waiting: bool,
     pub(crate) sent: u32,
     pub(crate) failed: u32,
     pub(crate) attempts: u32,
     pub(crate) live: BTreeMap<LinkId, EstablishedLink>,
-    /// Attempts of the peer that it accepts.
+    /// Attempts of the peer that the node accepts.
     pub(crate) accepting: BTreeMap<LinkId, EstablishedLink>,
     pub(crate) dialling: BTreeSet<LinkId>,
 }

@@ -14,8 +14,8 @@ use nlx_testkit::lnds::{TestBed as _, exchange, get, put};
 
 use crate::{Bed, Node};
 
-/// The tolerated relative difference between counted and calculated bytes: names, spare capacity of
-/// lists.
+/// The tolerated relative difference between counted and calculated bytes, due to names and spare
+/// capacity of lists.
 const ABOUT: f64 = 0.05;
 
 pub(crate) fn limits(fabric: &Arc<dyn Fabric>, node: &Node) -> DeviceLimits {
@@ -29,8 +29,8 @@ fn connect(bed: &Bed, [a, b]: [&Node; 2], connections: usize) {
     bed.until(&[a, b], || [a, b].iter().all(|node| node.lnd.conn_stats().connections == connections));
 }
 
-/// Checks that the last queues made are those calculated; the device reports that it has made at
-/// least that. Inline bytes depend on the device.
+/// Checks that the last queues made are those calculated; the device must report at least these
+/// sizes. Inline bytes depend on the device.
 pub(crate) fn check_queues(seen: &Seen, connections: usize, wanted: &ConnSizes) {
     let queues = seen.queues();
     assert!(queues.len() >= connections, "{queues:?}");
@@ -58,10 +58,10 @@ fn a_connection_takes_what_is_calculated() {
         (one(128), one(128), as_it_is),
         (four(8), four(8), as_it_is),
         (four(32), one(32), as_it_is),
-        // They agree on the smaller one, after a rejection.
+        // Both sides agree on the smaller depth, after a rejection.
         (one(128), one(8), as_it_is),
         (four(8), one(128), as_it_is),
-        // A device reduces the depth, and the side that asked adopts that.
+        // A device reduces the depth, and the requesting side adopts it.
         (one(8), one(8), small),
         (O2ibConfig { wrq_sge: 1, concurrent_sends: 64, ..one(32) }, one(32), as_it_is),
         (O2ibConfig { wrq_sge: 4, concurrent_sends: 4, ..one(8) }, one(8), as_it_is),
@@ -87,7 +87,7 @@ fn a_connection_takes_what_is_calculated() {
     }
 }
 
-/// Each bounce pool is made when it is needed, and both are as large as calculated.
+/// Each bounce pool is made when it is first needed, with the calculated size.
 // Covers: S-506
 #[test]
 fn the_pool_takes_what_is_calculated() {
@@ -100,10 +100,11 @@ fn the_pool_takes_what_is_calculated() {
     let lengths = cut(9000, 2);
     let (source, sink) = (whole(9000), apart(&lengths));
     get(&bed, [a, b], &filled(source, 1), &sink);
-    // The sink's two parts have no registration: they lie in memory without one key.
+    // The two parts of the sink have no common key: they lie in separate memory without
+    // registration.
     let pools = sizes::pools(&sizes::adjust(&config), 1);
     assert_eq!(seen[0].bytes() - before, pools.bounce_bytes() / 2);
-    // Pieces that are too short to be registered have none either.
+    // Pieces that are too short to be registered have no key either.
     put(&bed, [a, b], &filled(apart(&[3000; 3]), 2), &whole(9000));
     assert_eq!(seen[0].bytes() - before, pools.bounce_bytes());
     assert_eq!((pools.all_transmits(), pools.all_registrations()), (0, 0));
@@ -111,7 +112,8 @@ fn the_pool_takes_what_is_calculated() {
     bed.end(nodes);
 }
 
-/// The heap bytes of a connection, counted: three more of them on both sides.
+/// The counted heap bytes of a connection, from three more connections on both sides, are those
+/// calculated.
 // Covers: S-506
 #[test]
 fn bookkeeping_is_about_what_is_calculated() {
@@ -125,7 +127,7 @@ fn bookkeeping_is_about_what_is_calculated() {
         let one = live_bytes();
         a.lnd.set_conns_per_peer(None, 4);
         connect(&bed, [a, b], 4);
-        // A message on each connection, so that allocations of the first message are included.
+        // Each connection gets a message, so that allocations of the first message are included.
         for _ in 0..8 {
             b.post(&whole(64), 9, MdOptions::OP_PUT);
             a.put(b.id, &whole(64), 9);

@@ -11,8 +11,8 @@ use crate::{Bed, Node};
 /// The longest payload of an IMMEDIATE (lnet-wire 35).
 pub(crate) const IMMEDIATE: usize = 3976;
 
-/// One byte, the longest payload of an IMMEDIATE and one more, a page and its neighbours, LNet's
-/// longest.
+/// Lengths of one byte, the longest payload of an IMMEDIATE and one byte more, a page and its
+/// neighbours, and LNet's longest.
 const LENGTHS: [usize; 9] = [1, 64, 3975, 3976, 3977, 4097, 65_537, (1 << 20) - 1, 1 << 20];
 
 fn exchange_all_ways(bed: &Bed, [a, b]: [&Node; 2], source: &IoVec, sink: &IoVec) {
@@ -90,7 +90,7 @@ fn what_nobody_wants_is_dropped() {
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 assert_eq!(a.outcome(EventKind::Send, get), Some(Err(Errno::ENODATA)), "{length} bytes");
             } else {
-                // There is no answer: the waiting side ends the operation.
+                // There is no answer, so the waiting side ends the operation.
                 bed.until(&[a, b], || a.outcome(EventKind::Send, get).is_some());
                 a.engine.md_unlink(get).unwrap();
             }
@@ -101,7 +101,7 @@ fn what_nobody_wants_is_dropped() {
     });
 }
 
-/// Refusals between nodes of nlx, for senders that ask for them: the engine refuses a PUT, and a
+/// Refusals between nodes of nlx, for senders that request them: the engine refuses a PUT, and a
 /// GET that fits a message; GET_DONE refuses a GET_REQ. Each refusal is reported once.
 #[test]
 fn what_nobody_wants_is_refused() {

@@ -11,7 +11,7 @@ fn is_up(node: &Node) -> bool {
     node.engine.ni_statistics(node.id.nid).unwrap().up
 }
 
-/// Sends a PUT without a matching buffer at the other side, and returns its result.
+/// Sends a PUT for which the other side has no buffer; returns its result.
 fn put([a, b]: [&Node; 2], bed: &Bed) -> Result<(), Errno> {
     let put = a.put_unasked(b.id, &whole(5000), 9);
     bed.until(&[a, b], || a.outcome(EventKind::Send, put).is_some());
@@ -20,7 +20,7 @@ fn put([a, b]: [&Node; 2], bed: &Bed) -> Result<(), Errno> {
 
 /// lnet-semantics 16: while its port is down an NI is shown as down, and messages without a
 /// connection fail at once; when the port is up, so is the NI, and no peer is in a back-off for
-/// failures meanwhile.
+/// failures of that time.
 // Covers: S-4
 #[test]
 fn without_its_port_an_ni_is_down() {
@@ -43,7 +43,7 @@ fn without_its_port_an_ni_is_down() {
             [a, b].into_iter().for_each(|node| drop(node.take()));
             exchange(bed, [a, b], &filled(whole(70_000), 1), &whole(70_000));
             exchange(bed, [b, a], &filled(whole(70_000), 2), &whole(70_000));
-            // The next time there is no connection either.
+            // When the node leaves next, there is no connection either.
             a.end();
             bed.until(&[b], || b.lnd.conn_stats().connections == 0);
             a.start();
@@ -85,8 +85,8 @@ fn the_link_goes_down_under_load() {
             bed.set_port(1, false);
             bed.until(&[a, b], || load.has_ended(a));
             bed.set_port(1, true);
-            // Operations that either side still waits for end with an error, and after a failure a
-            // node does not retry a peer for a while.
+            // Operations that either side still waits for end with an error. After a failure a node
+            // does not try a peer again for a while.
             bed.later(&[a, b], 60 * S);
             bed.later(&[a, b], 60 * S);
             bed.until(&[a, b], || [a, b].iter().all(|node| node.engine.sending() == 0));

@@ -1,4 +1,4 @@
-//! Registered memory, and copied memory.
+//! Memory that is registered, and memory that is copied.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ fn more_than_may_be_locked() {
 }
 
 /// Memory that a device has refused is offered to it again after a while: other memory may have
-/// been freed, or the limit raised. Until then it is copied without asking the device.
+/// been freed, or the limit raised. Until then it is copied without another attempt to register it.
 // Covers: S-401
 #[test]
 fn what_was_refused_is_registered_later() {
@@ -131,8 +131,8 @@ fn what_was_refused_is_registered_later() {
         exchange(&bed, [a, b], source, sink);
         exchange(&bed, [b, a], source, sink);
     };
-    // Now there are connections, and bounce buffers in both directions: pieces of less than a page
-    // are not registered.
+    // Now there are connections, and bounce buffers in both directions, because pieces shorter than
+    // a page are not registered.
     move_all(&filled(apart(&[3000, 3000]), 1), &apart(&[5000, 5000]));
     let bounced = || {
         let [a, b] = [a, b].map(|node| node.lnd.counters());
@@ -145,7 +145,7 @@ fn what_was_refused_is_registered_later() {
     let after = bounced();
     assert_eq!(std::array::from_fn(|at| after[at] - before[at]), [2 * BYTES as u64; 4]);
     if matches!(bed, Bed::Simulated(_)) {
-        // Both regions, at both nodes.
+        // Both regions are offered to the device, at both nodes.
         let asked = seen.each_ref().map(|seen| seen.registrations());
         move_all(&source, &sink);
         assert_eq!(seen.each_ref().map(|seen| seen.registrations()), asked, "it is not asked again at once");
@@ -173,7 +173,7 @@ fn nobody_sleeps_while_another_drives() {
         let polled = lnd.poll(0, now_ns, POLL_BUDGET);
         sender.send((lnd.arm(0), polled)).unwrap();
     });
-    // The sink is registered by the driver.
+    // The driver registers the sink, which takes long.
     put(&bed, [a, b], &filled(whole(5000), 2), &whole(5000));
     let (armed, polled) = results.try_recv().unwrap();
     assert!(!armed);
@@ -183,8 +183,8 @@ fn nobody_sleeps_while_another_drives() {
     bed.end(nodes);
 }
 
-/// Memory takes long to register. Meanwhile other messages are sent on the same connection, for
-/// each end of a PUT and of a GET.
+/// The registration of memory takes long. Until it ends, other messages are sent on the same
+/// connection, for each end of a PUT and of a GET.
 #[test]
 fn registering_holds_up_no_other_message() {
     const BYTES: usize = 1 << 20;
@@ -220,7 +220,7 @@ fn registering_holds_up_no_other_message() {
     bed.end(nodes);
 }
 
-/// A pool whose memory was refused is also tried again: until then transfers that need it fail,
+/// A pool whose memory was refused is tried again later. Until then transfers that need it fail,
 /// with a warning.
 #[test]
 fn a_pool_that_was_refused_is_made_later() {
@@ -243,7 +243,7 @@ fn a_pool_that_was_refused_is_made_later() {
     bed.end(nodes);
 }
 
-/// Pieces of a pool's arena: one registration for all of them.
+/// Pieces of a pool's arena have one registration together.
 // Covers: S-401
 #[test]
 fn an_arena_is_registered_once() {

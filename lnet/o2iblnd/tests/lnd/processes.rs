@@ -37,7 +37,7 @@ impl Server {
     }
 }
 
-/// The other process.
+/// The program of the other process.
 #[test]
 #[ignore = "part of the next one: in the guest"]
 fn server() {
@@ -78,7 +78,7 @@ fn a_peer_is_killed_under_load() {
         bed.until(&[&node], || load.has_ended(&node));
         assert!(node.events().iter().any(|event| event.status.is_err()));
         node.take();
-        // After a failure a node does not retry a peer for a while.
+        // After a failure a node does not try a peer again for a while.
         bed.later(&[&node], 60 * S);
     }
     bed.end([node]);

@@ -9,8 +9,8 @@ use nlx_testkit::warnings::Warnings;
 
 use crate::{Bed, Node};
 
-/// One piece for each work request; a queue for one transfer; requests of few bytes, with which
-/// LNet's largest payload just fits.
+/// A device with one piece for each work request, a queue for one transfer, and requests of few
+/// bytes, with which LNet's largest payload just fits.
 const SMALL: [Change; 4] = [
     |limits| limits.pieces = 1,
     |limits| limits.queue_entries = 258,
@@ -36,7 +36,7 @@ fn scattered_memory_on_small_devices() {
                 }
             }
         }
-        // As long as LNet's messages may be.
+        // Messages of LNet's greatest length.
         exchange(&bed, [a, b], &filled(whole(1 << 20), 1), &whole(1 << 20));
         exchange(&bed, [b, a], &filled(whole(1 << 20), 2), &whole(1 << 20));
         drop(seen);
@@ -62,7 +62,7 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
     for (source, sink) in
         [(filled(whole(1 << 20), 1), whole(1 << 20)), (gapped(&cut(1 << 20, 256)), whole(1 << 20))]
     {
-        // It writes as the source of a PUT, and as that of a REPLY.
+        // The node is the source of a PUT, then of a REPLY.
         a.post(&sink, 7, MdOptions::OP_PUT);
         b.put_unasked(a.id, &source, 7);
         bed.until(&[a, b], || b.has(EventKind::Send) && a.has(EventKind::Put));
@@ -101,7 +101,7 @@ fn a_device_that_has_less_than_it_promises() {
     let depth = || seen[0].queues().last().unwrap().0.sends / 258;
     again([a, b]);
     let whole = depth();
-    // For ten entries of 258.
+    // The device refuses queues for more than ten entries of 258.
     seen.iter().for_each(|seen| seen.refuse_queues(2600));
     again([a, b]);
     let refused = seen[0].queues_refused();

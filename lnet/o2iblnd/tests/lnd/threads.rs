@@ -20,15 +20,15 @@ use nlx_testkit::lnds::{S, TestBed as _, portal, states};
 
 use crate::{Bed, Node};
 
-/// Threads of each node.
+/// The number of threads of each node.
 const THREADS: usize = 3;
-/// Messages of each thread.
+/// The number of messages of each thread.
 const MESSAGES: usize = 120;
 /// The maximum number of messages that a thread sends before it waits for them.
 const BURST: u64 = 12;
 const LENGTHS: [usize; 4] = [64, 3976, 5000, 70_000];
 
-/// Nothing more is expected to happen after this time.
+/// A time after which a test has hung.
 const HUNG_NS: u64 = 60 * S;
 
 /// A node that several threads drive.
@@ -66,13 +66,13 @@ impl Drive for Driven<'_> {
 
 /// The events of a node; a new one wakes its threads.
 struct Board {
-    /// By message number: how often a message of this node has been sent and acknowledged, and how
-    /// often one of the other node has arrived.
+    /// For each message number: the number of times that a message of this node has been sent and
+    /// acknowledged, and that one of the other node has arrived.
     sent: Vec<AtomicU32>,
     acked: Vec<AtomicU32>,
     arrived: Vec<AtomicU32>,
     failed: AtomicU32,
-    /// Events of each thread's messages.
+    /// The number of events of each thread's messages.
     ended: [AtomicUsize; THREADS],
     sleepers: [Arc<Sleeper>; THREADS],
 }
@@ -185,7 +185,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     let nodes = bed.pair(config);
     let ids = [nodes[0].id, nodes[1].id];
     let sides = [Side::new(&bed, &nodes[0], ids[1]), Side::new(&bed, &nodes[1], ids[0])];
-    // Threads that have not finished.
+    // The number of threads that have not finished.
     let left = AtomicUsize::new(2 * THREADS);
     let over = AtomicBool::new(false);
     let all_ended = |side: &Side<'_>| {
@@ -194,7 +194,7 @@ fn race(bed: Bed, config: &O2ibConfig) {
     };
     std::thread::scope(|scope| {
         scope.spawn(|| bed.keep_time(&over));
-        // Also after a panic: otherwise the other threads would not end.
+        // The flag is set after a panic, too: otherwise the other threads would not end.
         struct End<'a>(&'a AtomicBool);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -243,7 +243,8 @@ fn threads_race_for_a_shard() {
     }
 }
 
-/// The same with completions that are reported much later than they are visible, or at once.
+/// Threads race in the same way when completions are reported much later than they are visible, or
+/// at once.
 #[test]
 fn threads_race_with_late_interrupts() {
     for interrupt_ns in [(0, 0), (0, 300_000)] {

@@ -14,8 +14,8 @@ fn both_ways(bed: &Bed, [a, b]: [&Node; 2]) {
     }
 }
 
-/// Nodes that disagree on the depth of queues use the smaller one. The one that asks for more is
-/// rejected, and asks again for what it was offered (lnet-wire 34).
+/// Nodes that disagree on the depth of queues use the smaller one. The node that requests more is
+/// rejected, and then requests the offered depth (lnet-wire 34).
 // Covers: S-501
 #[test]
 fn different_peer_credits() {
@@ -47,7 +47,7 @@ fn the_smallest_queues() {
     });
 }
 
-/// Old peers' checksums: each message carries one, and each is right.
+/// Checksums as old peers use them: each message carries one, and each is right.
 #[test]
 fn checksums() {
     Bed::on_pair(&O2ibConfig { cksum: true, ..O2ibConfig::default() }, |bed, [a, b]| {

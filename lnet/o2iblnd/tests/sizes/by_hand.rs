@@ -1,5 +1,5 @@
 //! Expected values that were computed by hand; `docs/rdma-tunables.md` has the same tables, with
-//! the working.
+//! the steps of the computation.
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{self, Mapping, Release, Side, SizesError, connection, pools, shallower};
@@ -39,20 +39,20 @@ fn a_send_queue_at_its_limit_cuts_the_depth() {
     assert_eq!((cut.completions_least, cut.completions), (33_022, 33_026));
 }
 
-/// Each release with 16 credits, 256 fragments and fast registration.
+/// The queues of each release with 16 credits, 256 fragments and fast registration.
 // Covers: S-503
 #[test]
 fn the_queues_of_each_release() {
     let expected = [
-        // (256 + 1) × 16; receives and sends.
+        // Sends are (256 + 1) × 16; completions are receives and sends.
         (Release::V2_8, 4112, 4112 + 34),
         (Release::V2_10, 4112, 4112 + 34),
-        // (1 + 256 + 2) × 16; receives and twice the depth.
+        // Sends are (1 + 256 + 2) × 16; completions are receives and twice the depth.
         (Release::V2_12, 4144, 34 + 32),
-        // The same sends; receives and sends.
+        // The sends are the same; completions are receives and sends.
         (Release::V2_14, 4144, 4144 + 34),
         (Release::V2_15, 4144, 4144 + 34),
-        // (1 + 256) × 16: no registration on the way.
+        // Sends are (1 + 256) × 16: nlx registers nothing for a transfer.
         (Release::Nlx, 4112, 4112 + 34),
     ];
     for (release, sends, completions) in expected {
@@ -88,8 +88,8 @@ fn concurrent_sends_made_work_requests_once() {
     assert_eq!([Release::V2_12, Release::V2_14].map(sends), [259 * 8; 2]);
 }
 
-/// 2.12 asks for one less until the device agrees: 16 384 / 259 = 63.2. Its completion queue is
-/// that of the first try, 2 × 128 + 2 and 2 × 128. 2.10 cannot lower its sends, and fails.
+/// 2.12 tries one entry less each time until the device agrees: 16 384 / 259 = 63.2. Its completion
+/// queue is that of the first try, 2 × 128 + 2 and 2 × 128. 2.10 cannot lower its sends, and fails.
 #[test]
 fn older_releases_on_a_smaller_device() {
     let limits = device(16_384);
@@ -99,13 +99,14 @@ fn older_releases_on_a_smaller_device() {
     let error = of(Release::V2_10).unwrap_err();
     assert!(matches!(error, SizesError::Device { needed: 32_896, limit: 16_384, .. }), "{error}");
     assert!(error.to_string().contains("lower concurrent_sends"), "{error}");
-    // One entry alone is not tried by 2.12: 2 × 259 = 518 is the least.
+    // 2.12 does not try one entry alone: 2 × 259 = 518 is the least.
     let least = |queue_entries| connection(&node(Release::V2_12, |_| ()), 8, 256, &device(queue_entries));
     assert_eq!(least(518).unwrap().depth, 2);
     assert!(least(517).is_err());
 }
 
-/// The defaults: 8 × 258 sends, 18 receives, and devices that support 3 entries, 1, or none.
+/// nlx's queues by default: 8 × 258 sends and 18 receives; and on devices that support 3 entries,
+/// 1, or none.
 #[test]
 fn the_queues_of_nlx() {
     let adjusted = sizes::adjust(&O2ibConfig::default());
@@ -115,10 +116,10 @@ fn the_queues_of_nlx() {
         (8, 257, 2064, 18, 2082)
     );
     assert_eq!((made.receive_bytes, made.high_water, made.concurrent_sends, made.pieces), (73_728, 4, 8, 2));
-    // 2·(sends + receives) entries of 64 bytes: a completion for each.
+    // There are 2·(sends + receives) entries of 64 bytes: each work request has a completion.
     assert_eq!(made.queue_bytes_least(), 64 * 2 * u64::from(made.sends + made.receives));
     assert_eq!(made.transmit_bytes, 8 * 4096);
-    // At most two send buffers for each entry, for every value of concurrent_sends.
+    // Each entry has at most two send buffers, for every value of concurrent_sends.
     let many =
         sizes::adjust(&O2ibConfig { peer_credits: 128, concurrent_sends: 256, ..O2ibConfig::default() });
     let sends = |depth| connection(&many, depth, 256, &device(32_768)).map(|made| made.transmit_bytes / 4096);
@@ -126,7 +127,7 @@ fn the_queues_of_nlx() {
     let depth = |queue_entries| connection(&adjusted, 8, 257, &device(queue_entries)).map(|made| made.depth);
     assert_eq!((depth(1024), depth(258)), (Ok(3), Ok(1)));
     assert!(depth(257).unwrap_err().to_string().contains("258 entries"));
-    // The completion queue: 2082 for 8, 260 × 7 + 2 = 1822 for 7.
+    // The completion queue is the limit: 2082 for 8, 260 × 7 + 2 = 1822 for 7.
     let few = sizes::connection(
         &adjusted,
         8,
@@ -134,12 +135,12 @@ fn the_queues_of_nlx() {
         &lnet_o2iblnd::fabric::DeviceLimits { completions: 2081, ..device(32_768) },
     );
     assert_eq!(few.map(|made| (made.depth, made.completions)), Ok((7, 1822)));
-    // One fragment: the receives are the longer queue, 2 × 4 + 2 = 10.
+    // With one fragment the receives are the longer queue, 2 × 4 + 2 = 10.
     assert_eq!(connection(&adjusted, 8, 1, &device(10)).map(|made| made.depth), Ok(4));
 }
 
-/// A device that refuses what it reports to support is asked for a quarter less each time, down to
-/// 2.
+/// When a device refuses a depth that it reports to support, a quarter less is tried each time,
+/// down to 2.
 #[test]
 fn a_refused_depth_is_lowered() {
     let adjusted = sizes::adjust(&O2ibConfig::default());
@@ -191,8 +192,8 @@ fn the_memory_of_transmit_descriptors() {
         (pools(&kernel, 1).transmit_bytes(), pools(&kernel, 8).transmit_bytes()),
         (20_629_504, 82_518_016)
     );
-    // nlx has none: its connections have their own buffers. 16 bounce buffers of 1 MiB, once one is
-    // needed.
+    // nlx has no such descriptors, because its connections have their own buffers. It has 16 bounce
+    // buffers of 1 MiB, once one is needed.
     let own = pools(&sizes::adjust(&O2ibConfig::default()), 8);
     assert_eq!((own.all_transmits(), own.transmit_bytes(), own.all_registrations()), (0, 0, 0));
     assert_eq!((own.bounce_bytes(), pools(&kernel, 1).bounce_bytes()), (16 << 20, 0));

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{device, node};
 
-/// Returns the parameters that each try asked for, with the reason of its rejection, if it was
+/// Returns the requested parameters of each try, with the reason of its rejection, if it was
 /// rejected.
 fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
     let tries = negotiation.tries.iter().map(|one| {
@@ -46,15 +46,15 @@ fn each_case_of_the_table() {
     let old = credits(Release::V2_12, 8);
     assert_eq!(of(&old, &flat), (vec![(8, 256, None)], 8, 256));
     assert_eq!(of(&flat, &old), (vec![(8, 257, frags), (8, 256, None)], 8, 256));
-    // Both too large: one at a time, the depth first.
+    // Both values are too large: they are lowered one at a time, the depth first.
     let three = vec![(16, 257, queue), (8, 257, frags), (8, 256, None)];
     assert_eq!(of(&deep, &old), (three, 8, 256));
-    // Tuned down on an old node (S-502).
+    // An old node with a lowered tunable (S-502).
     let tuned = node(Release::V2_10, |tuned| tuned.map_on_demand = 32);
     assert_eq!(of(&node(Release::Nlx, |_| ()), &tuned), (vec![(8, 257, frags), (8, 32, None)], 8, 32));
 }
 
-/// A device of 1024 work requests has 3 entries of 260, and 2.15 reports that in its CONNREQ or in
+/// A device of 1024 work requests has 3 entries of 260, and 2.15 reports these in its CONNREQ or in
 /// its CONNACK.
 // Covers: S-501
 #[test]
@@ -67,10 +67,10 @@ fn a_small_device_announces_less() {
     assert_eq!(asked.tries[0].answer, Answer::Accepted { depth: 3, fragments: 257 });
     let agreed = asked.outcome.unwrap();
     assert_eq!((agreed.depth, agreed.active.depth, agreed.passive.depth), (3, 3, 3));
-    // The side that asked has already made queues for 16.
+    // The requesting side has already made queues for 16.
     assert_eq!((agreed.active.sends, agreed.passive.sends), (16 * 260, 3 * 260));
     assert_eq!((agreed.active.high_water, agreed.passive.high_water), (1, 1));
-    // No connection at all.
+    // On this device no connection is possible.
     let none = negotiate((&node, &ample), (&node, &device(259)));
     assert_eq!(course(&none), [(16, 257, Some(RejectReason::NoResources))]);
     assert_eq!(none.outcome.unwrap_err().errno(), lnet_api::Errno::ENOMEM);
@@ -78,7 +78,7 @@ fn a_small_device_announces_less() {
     assert_eq!(course(&none), []);
 }
 
-/// 2.12 asks for its own depth first, and afterwards for what its device supported.
+/// 2.12 requests its own depth first, and afterwards the depth that its device supported.
 // Covers: S-501
 #[test]
 fn what_is_wanted_first_is_what_is_set() {
@@ -127,15 +127,15 @@ proptest! {
         let there = negotiate((&a.0, &a.1), (&b.0, &b.1));
         let back = negotiate((&b.0, &b.1), (&a.0, &a.1));
         prop_assert!(there.tries.len() <= 4 && back.tries.len() <= 4);
-        // A side that cannot ask with its own fragments never asks with fewer.
+        // A side that cannot connect with its own number of fragments never requests fewer.
         if let (Ok(there), Ok(back)) = (there.outcome, back.outcome) {
             prop_assert_eq!((there.depth, there.fragments), (can(&a).unwrap().min(can(&b).unwrap()), fragments));
             prop_assert_eq!((there.depth, there.fragments), (back.depth, back.fragments));
         }
     }
 
-    /// For all releases and tunables: no side gets more than it wanted, queues hold the depth, and
-    /// the negotiation ends.
+    /// For all releases and tunables, no side gets more than it requested, queues hold the depth,
+    /// and the negotiation ends.
     #[test]
     fn nobody_gets_more_than_it_has(a in any_node(), b in any_node(), w in 1..40_000_u32) {
         let (limits, ample) = (device(w), device(1 << 20));
@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// Returns the parameters that a connector asks for, and those that it and a listener agree on.
+/// Returns the parameters that a connector requests, and those on which it and a listener agree.
 fn spoken(a: &Adjusted, b: &Adjusted) -> (Vec<(u16, u16)>, (u16, u16)) {
     let params = |node: &Adjusted| ConnParams {
         queue_depth: node.peer_credits,

@@ -22,7 +22,7 @@ fn any_tunables() -> impl Strategy<Value = Tunables> {
 
 proptest! {
     /// For every configuration, the values in effect are within the limits of lnet-semantics 31,
-    /// and adjusting them again changes nothing.
+    /// and another adjustment changes nothing.
     #[test]
     fn what_holds_is_possible(release in any_release(), tunables in any_tunables(), kernel_build in 500..1000_u32) {
         let side = Side { kernel_build, tunables, ..Side::of(release) };
@@ -67,8 +67,8 @@ proptest! {
         }
     }
 
-    /// More credits never give shorter queues, and neither does a larger device; more fragments
-    /// never a deeper one.
+    /// More credits or a larger device never give shorter queues, and more fragments never a deeper
+    /// one.
     #[test]
     fn more_of_one_is_not_less_of_the_other(
         release in any_release(), depth in 1..255_u16, fragments in 1..257_u16, entries in 1..70_000_u32,
@@ -76,7 +76,7 @@ proptest! {
         let node = node(release, |tuned| tuned.peer_credits = 255);
         let of = |depth, fragments, entries| connection(&node, depth, fragments, &device(entries));
         let Ok(made) = of(depth, fragments, entries) else { return Ok(()) };
-        // A depth that fits stays if one more is asked for.
+        // A depth that fits also fits if one more is requested.
         let deeper = of(depth + 1, fragments, entries).unwrap();
         prop_assert!(deeper.depth >= made.depth && deeper.sends >= made.sends && deeper.receives >= made.receives);
         prop_assert!(deeper.completions >= made.completions);
@@ -87,8 +87,7 @@ proptest! {
         }
     }
 
-    /// Each pool has at least the minimum, and all together have at least the number that was asked
-    /// for.
+    /// Each pool has at least the minimum, and all together have at least the requested number.
     #[test]
     fn pools_are_shared_out(release in any_release(), tunables in any_tunables(), partitions in 0..64_u32) {
         let Ok(node) = (Side { tunables, ..Side::of(release) }).adjust() else { return Ok(()) };

@@ -14,8 +14,8 @@ fn side(release: Release, kernel_build: u32, mapping: Mapping, map_on_demand: u3
     side.adjust().unwrap()
 }
 
-/// 1 for an FMR mapping, 3 for fast registration, one per fragment with a global region; and 1 for
-/// nlx.
+/// A transfer takes 1 work request with an FMR mapping, 3 with fast registration, and one per
+/// fragment with a global region; 1 with nlx.
 // Covers: S-506
 #[test]
 fn a_megabyte_by_each_way_of_registration() {
@@ -47,7 +47,7 @@ fn map_on_demand_is_the_threshold_of_the_global_region() {
     assert_eq!(works(Mapping::FastReg, 33), (Means::FastReg, 3));
 }
 
-/// Seed 004: 34 fragments with gaps, on a connection of 32.
+/// Seed 004: a buffer of 34 fragments with gaps, on a connection of 32.
 // Covers: S-506
 #[test]
 fn gaps_in_each_release() {
@@ -97,8 +97,8 @@ proptest! {
         let buffer = Buffer { fragments, gaps };
         if let Ok(made) = transfer((&source, buffer), (&sink, buffer), limit) {
             prop_assert!(made.writes <= u32::from(limit) && made.writes >= 1);
-            // 2.8 and 2.10 did not count the two of fast registration: the property holds for later
-            // releases.
+            // 2.8 and 2.10 did not count the two work requests of fast registration, so the
+            // property holds for later releases only.
             if release >= Release::V2_12 {
                 prop_assert!(made.work_requests < source.per_entry(limit));
             }

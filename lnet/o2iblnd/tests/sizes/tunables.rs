@@ -12,7 +12,7 @@ fn changes(adjusted: &Adjusted) -> Vec<(&'static str, u32, u32, Rule)> {
     reported.map(|change| (change.tunable, change.from, change.to, change.rule)).collect()
 }
 
-/// lnet-semantics 31: 8, 4 and 8, and no change to report.
+/// lnet-semantics 31: the defaults 8, 4 and 8 need no adjustment.
 #[test]
 fn the_defaults_stay() {
     for release in Release::ALL {
@@ -23,7 +23,7 @@ fn the_defaults_stay() {
     }
 }
 
-/// Each rule of lnet-semantics 31, in its order, with what it changes.
+/// Each rule of lnet-semantics 31, in its order, with the value that it changes.
 // Covers: S-507
 #[test]
 fn each_rule_moves_its_tunable() {
@@ -33,7 +33,7 @@ fn each_rule_moves_its_tunable() {
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (300, 1024)),
         [("peer_credits", 300, 255, Rule::PeerCreditsMax)]
     );
-    // Raised to 8 first, and then lowered to the credits.
+    // The credits per peer are raised to 8, and then lowered to `credits`.
     assert_eq!(
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (2, 6)),
         [("peer_credits", 2, 8, Rule::PeerCreditsMin), ("peer_credits", 8, 6, Rule::PeerCreditsOverCredits)]
@@ -68,7 +68,8 @@ fn map_on_demand_limits_fragments_in_old_releases() {
     assert_eq!([0, 32].map(|value| fragments(Release::Nlx, value)), [257, 257]);
 }
 
-/// Below build 693 there is a global region, up to `map_on_demand` where that is a number.
+/// Below build 693 there is a global region, up to `map_on_demand` fragments where that tunable is
+/// a number.
 // Covers: S-508
 #[test]
 fn the_pivot_of_the_kernel_build_is_693() {
@@ -85,7 +86,7 @@ fn the_pivot_of_the_kernel_build_is_693() {
     assert_eq!(of(Release::Nlx, 514, 0), Registration::Once);
 }
 
-/// lnet-semantics 31, 5: a quarter of `ntx` is the least.
+/// lnet-semantics 31, 5: the pool needs at least a quarter of `ntx`.
 #[test]
 fn a_pool_of_too_few_registrations_does_not_start() {
     let start = |release, fmr_pool_size| {
@@ -100,7 +101,8 @@ fn a_pool_of_too_few_registrations_does_not_start() {
     assert_eq!(start(Release::Nlx, 255), Ok(()), "nlx has no such pool");
 }
 
-/// The driver's own path to the same numbers, and values that only a program can set.
+/// The driver's own configuration leads to the same numbers; a program can also set values that
+/// tunables cannot have.
 #[test]
 fn the_drivers_configuration_is_adjusted_alike() {
     let config =
@@ -117,7 +119,7 @@ fn the_drivers_configuration_is_adjusted_alike() {
     assert_eq!((nothing.high_water_of(1), nothing.concurrent_sends), (1, 1));
 }
 
-/// A connection of nlx behaves as computed: it never owes more than half of its depth.
+/// A connection of nlx behaves as calculated: it never owes more credits than half of its depth.
 // Covers: S-507
 #[test]
 fn nlx_holds_back_half_whatever_is_set() {

@@ -36,7 +36,7 @@ pub(crate) fn link(setting: &[&str]) {
 /// The port of the listener.
 pub(crate) const SERVICE: u16 = 987;
 
-/// Nothing more is expected to happen after this time.
+/// A time after which a test has hung.
 const HUNG_MS: u16 = 60_000;
 
 pub(crate) const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
@@ -44,7 +44,7 @@ pub(crate) const DIAL: DialOptions = DialOptions { resolve_ms: 5_000, tos: None 
 pub(crate) const SIZES: QueueSizes =
     QueueSizes { sends: 32, receives: 16, completions: 48, pieces: 4, inline: 128 };
 
-/// Bytes of a receive buffer.
+/// The length of a receive buffer in bytes.
 pub(crate) const BUFFER: usize = 4096;
 
 pub(crate) struct Node {
@@ -153,7 +153,7 @@ pub(crate) struct Side {
     pub(crate) token: Token,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) slab: Slab,
-    /// Whether its end has been reported.
+    /// True if the end of the connection has been reported.
     ended: Cell<bool>,
 }
 
@@ -180,7 +180,8 @@ impl Side {
             let mut done = Completions::new();
             self.endpoint.poll(&mut done).expect("completions");
             if done.is_empty() {
-                // The channel sleeps until there is a completion, unless it came meanwhile.
+                // The channel sleeps until there is a completion, unless one came before it was
+                // armed.
                 self.endpoint.arm().expect("arming");
                 self.endpoint.poll(&mut done).expect("completions");
                 if done.is_empty() {
@@ -254,7 +255,7 @@ pub(crate) fn connect(node: Node, to: SocketAddrV4, data: &[u8]) -> Side {
 }
 
 impl Side {
-    /// Returns the peer's answer to the request.
+    /// Waits until the connection is established; returns the data of the peer's answer.
     pub(crate) fn established(&mut self) -> PrivateData {
         match self.node.cm_event() {
             CmEvent::Accepted(of, data) if of == self.token => {

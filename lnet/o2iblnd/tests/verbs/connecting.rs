@@ -1,4 +1,4 @@
-//! Connections that are made, rejected, and not made.
+//! Connections that are made, rejected, or fail.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -33,7 +33,8 @@ fn private_data_goes_both_ways() {
     assert!(matches!(established, CmEvent::Established(Token(7))), "{}", describe(&established));
 }
 
-/// One shard adopts a request that another has received (only the peer determines its shard).
+/// A shard can adopt a request that another has received, because only the peer determines the
+/// shard.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn another_channel_takes_a_request() {
@@ -119,15 +120,14 @@ fn nobody_has_the_address() {
     loop {
         match node.cm_event() {
             CmEvent::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
-            // The setting may be reported as an event.
+            // The device may report this setting as an event.
             CmEvent::Device { .. } => (),
             other => panic!("{}", describe(&other)),
         }
     }
 }
 
-/// The peer sees the source port that was asked for, which two connections may have at once
-/// (lnet-wire 31).
+/// The peer gets the requested source port, which two connections may have at once (lnet-wire 31).
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn privileged_source_ports_are_used_again() {

@@ -59,7 +59,7 @@ fn queues_that_run_over() {
         active.send(7, &[active.slab.piece(0, 8)], false);
         active.completions(1);
     }
-    // This send may never be acknowledged.
+    // The peer may never acknowledge this send.
     active.send(7, &[active.slab.piece(0, 8)], false);
     loop {
         match passive.cm_event() {
@@ -93,7 +93,7 @@ fn dropping_ends() {
 /// The variable that marks the process that is to be killed.
 const VICTIM: &str = "NLX_VERBS_VICTIM";
 
-/// The other half of [`a_killed_peer`].
+/// The peer that [`a_killed_peer`] kills.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn the_peer_that_is_killed() {
@@ -106,7 +106,7 @@ fn the_peer_that_is_killed() {
     println!("\nlistening");
     let passive = accept(passive, b"welcome");
     passive.expect_established();
-    // It waits here until it is killed.
+    // The process waits here until it is killed.
     panic!("{}", describe(&passive.node.cm_event()));
 }
 
@@ -137,9 +137,9 @@ fn a_killed_peer() {
     assert!(statuses.contains(&sent[0].status), "{sent:?}");
 }
 
-/// The parent sends and receives as before while a child lives that was forked with it: neither
-/// side's first write after the fork leaves the device with another page than the program has. Both
-/// buffers are shorter than those that children never get.
+/// The parent sends and receives as before while a child lives that was forked with its memory:
+/// neither side's first write after the fork leaves the device with another page than the program
+/// has. Both buffers are shorter than those that children never get.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn a_parent_notices_nothing_of_a_child() {
@@ -170,8 +170,8 @@ fn a_parent_notices_nothing_of_a_child() {
     }
 }
 
-/// A forked child cannot use its parent's objects, and dropping them in the child does not destroy
-/// the parent's.
+/// A forked child cannot use the objects of its parent, and dropping them in the child does not
+/// destroy those of the parent.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn forked_children_touch_nothing() {

@@ -1,4 +1,4 @@
-//! More than a device or the system supports.
+//! Requests for more than a device or the system supports.
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
@@ -43,7 +43,8 @@ fn nothing_goes_without_queues() {
     assert_eq!(endpoint.connect(&[], &OPTIONS).map_err(|error| error.errno), Err(Errno::ENOTCONN));
 }
 
-/// A user who may not lock enough memory gets the name of the limit and how to raise it.
+/// A user who may not lock enough memory gets an error with the limit's name, and with the way to
+/// raise it.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn memory_beyond_memlock() {

@@ -7,7 +7,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::common::*;
 
-/// A receive's length is that of all pieces together, in their order.
+/// The length of a receive is that of all its pieces together, in their order.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn sends_of_several_pieces() {
@@ -23,8 +23,8 @@ fn sends_of_several_pieces() {
     assert_eq!(passive.slab.bytes(0, 64), [vec![3; 16], vec![1; 16], vec![2; 32]].concat());
 }
 
-/// The memory of an inline send is free at once. It must be registered: this process reads it
-/// itself, and reads nothing else.
+/// The memory of an inline send is free as soon as the call returns. It must still be registered:
+/// this process reads it itself, and reads nothing else.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn inline_sends_are_copied_at_once() {
@@ -56,8 +56,8 @@ fn inline_sends_are_copied_at_once() {
 }
 
 /// A process with a descriptor of shared memory can punch holes into it while it is registered. The
-/// device keeps its pages: writes go to those and nowhere else, and the program reads the zeros of
-/// the new ones.
+/// device keeps the old pages: its writes go to those and nowhere else, and the program reads the
+/// zeros of the new pages.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn holes_under_registered_memory() {
@@ -138,7 +138,7 @@ fn writes_that_the_peer_does_not_allow() {
     assert!(done[1..].iter().all(|done| done.status == Err(WorkError::Flushed)), "{done:?}");
 }
 
-/// Without polling the queue: an armed endpoint notifies by its channel, once.
+/// An armed endpoint notifies by its channel, once, without polling of its queue.
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
 fn armed_endpoints_tell() {
@@ -152,7 +152,7 @@ fn armed_endpoints_tell() {
         let mut done = Completions::new();
         passive.endpoint.poll(&mut done).expect("completions");
         assert_eq!(done[..], [Completion { id: round, length: 8, status: Ok(()) }]);
-        // Not armed again: it arrives without a notification.
+        // The endpoint is not armed again: the completion arrives without a notification.
         active.completions(1);
     }
     assert!(passive.node.next_event().is_none());

@@ -99,7 +99,7 @@ pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let rest = (any_params(), completion, cookie(), any::<u32>(), fragments, payload);
     (kind, any_head(), header_of(small_nid().boxed()), rest).prop_map(
         |(kind, head, mut header, (params, completion, cookie, key, fragments, mut payload))| {
-            // The LNet message that this type carries.
+            // A message of this type carries a message of LNet.
             match kind {
                 MessageKind::GetReq => header.body = get(),
                 MessageKind::PutReq if header.message_type().max_payload() == 0 => header.body = reply(),

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub(crate) struct Stream {
     /// File, source and destination, for test messages.
     pub(crate) name: String,
-    /// Whether its sender opened the connection.
+    /// True if the stream's sender opened the connection.
     pub(crate) active: bool,
     /// The socket addresses of both ends, the sender's first.
     pub(crate) ends: (String, String),
@@ -34,7 +34,7 @@ pub(crate) struct Lnet {
     pub(crate) header: Vec<u8>,
     pub(crate) message_type: String,
     pub(crate) payload_length: u64,
-    /// `None` where the recording leaves it out.
+    /// The payload; `None` if it is not in the recording.
     pub(crate) payload: Option<Vec<u8>>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn streams() -> Vec<Stream> {
 /// One recorded object of the RDMA driver.
 pub(crate) struct RdmaItem {
     pub(crate) file: String,
-    /// `cm-req`, `cm-rep` or the type of the message.
+    /// `cm-req`, `cm-rep`, or the type of the message.
     pub(crate) kind: String,
     pub(crate) bytes: Vec<u8>,
 }

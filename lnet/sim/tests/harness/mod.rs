@@ -35,8 +35,8 @@ pub(crate) fn check_repeats<W: Worlds>((count, steps): (u64, u64)) {
     }
 }
 
-/// Checks that one of `count` seeds fails, with a trace and with the command that reproduces it;
-/// and that it fails again.
+/// Checks that one of `count` seeds fails, with a trace and with the command that reproduces the
+/// failure, and that it fails again.
 pub(crate) fn check_noticed<W: Worlds>(
     what: &dyn Debug,
     (count, steps): (u64, u64),
@@ -50,7 +50,7 @@ pub(crate) fn check_noticed<W: Worlds>(
     let command = W::COMMAND;
     let again = format!("-- {command}--seeds 1 --seed {} --steps {}", failure.seed, failure.steps);
     assert!(text.contains(&again), "{text}");
-    // Not with the same text: an engine draws its handles at random. And halving again may find
-    // fewer steps.
+    // The text may differ, because an engine draws its handles at random. Halving again may also
+    // find fewer steps.
     assert!(run(failure.seed, failure.steps).expect_err("it fails again").steps <= failure.steps);
 }

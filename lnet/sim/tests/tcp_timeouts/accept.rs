@@ -12,7 +12,7 @@ fn check(what: &str, words: &[u8]) {
         let mut stage = Stage::new(&SockConfig { accept_timeout_s: seconds, ..SockConfig::default() });
         let mut wire = Wire::connect(&mut stage);
         let begun_ns = stage.now_ns();
-        // The time counts from the beginning, however late a byte comes.
+        // The time counts from the beginning, however late the next byte comes.
         stage.run_for(S);
         wire.send(words);
         let timer_ns = u64::from(seconds) * S;

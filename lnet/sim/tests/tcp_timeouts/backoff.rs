@@ -27,7 +27,7 @@ fn next_attempt(stage: &mut Stage, limit_ns: u64) -> Option<u64> {
         let (_, result) = stage.end_of(put, S, |_| {}).expect("it fails at once, as there is no listener");
         if stage.net.seen().connects > attempts {
             assert_eq!(result, Err(Errno::ECONNREFUSED));
-            // The attempt began with the message.
+            // The attempt began when the message was sent.
             return Some(put_ns - begun_ns);
         }
         assert_eq!(result, Err(Errno::EHOSTUNREACH), "it is in its back-off");
@@ -42,7 +42,7 @@ fn check_doubling(stage: &mut Stage, (min_ms, max_ms): (u32, u32), times: usize)
     let mut pause_ns = u64::from(min_ms) * MS;
     for _ in 0..times {
         let after_ns = next_attempt(stage, watched_ns(pause_ns));
-        // The duration of the last failure precedes the pause.
+        // The pause begins only when the last attempt has failed.
         assert_fires("back-off", after_ns, pause_ns - 5 * MS);
         assert!(after_ns <= Some(pause_ns + 2 * NETWORK_NS), "{after_ns:?} is no pause of {pause_ns} ns");
         pause_ns = (2 * pause_ns).min(u64::from(max_ms) * MS);
@@ -55,7 +55,7 @@ fn it_doubles_up_to_the_longest_and_is_forgotten_after_success() {
         let mut stage = stage(pauses);
         assert_eq!(next_attempt(&mut stage, S), Some(0), "the first attempt comes at once");
         check_doubling(&mut stage, pauses, 9);
-        // The current back-off passes, then there is a listener.
+        // There is a listener once the current back-off has passed.
         stage.run_for(u64::from(pauses.1) * MS);
         let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let put = stage.put(PEER, 100);
@@ -102,7 +102,7 @@ fn none_is_followed_by_a_pause_and_three_of_them_by_failure() {
         let end = stage.end_of(put, S, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::EHOSTUNREACH)), "back-off has begun");
         assert_eq!(stage.net.seen().connects, attempts);
-        // After the pause there is a listener.
+        // There is a listener once the pause has passed.
         scripted.behaviour = Behaviour::Welcomes;
         stage.run_for(pause_ns);
         let put = stage.put(PEER, 100);

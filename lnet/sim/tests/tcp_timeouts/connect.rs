@@ -42,8 +42,8 @@ fn somebody_accepts_and_does_not_say_hello() {
     check("no hello", Step::Handshake, |stage| Some(ScriptedPeer::open(stage, Behaviour::Silent)));
 }
 
-/// One attempt at a time: the second message's peer has its turn when the first attempt is over,
-/// and its own attempt would continue when the message's time is over.
+/// One attempt at a time: the peer of the second message has its turn when the first attempt is
+/// over. Its own attempt could take longer than the message's time.
 #[test]
 fn a_message_waits_for_its_turn() {
     for seconds in timeouts() {

@@ -9,7 +9,7 @@ use super::{S, assert_fires, watched_ns};
 /// The minimum time between two NOOPs.
 const PAUSE_NS: u64 = 10 * S;
 
-/// Returns how long it takes until the next NOOP arrives.
+/// Returns the time until the next NOOP arrives.
 fn next(stage: &mut Stage, wire: &mut Wire, limit_ns: u64) -> Option<u64> {
     let begun_ns = stage.now_ns();
     let ns = stage.until(limit_ns, |stage| {
@@ -42,7 +42,7 @@ fn who_is_silent_is_sent_one_and_then_one_in_ten_seconds() {
     }
 }
 
-/// Any byte ends the silence, those of a NOOP too.
+/// Any received byte ends the silence, also those of a NOOP.
 #[test]
 fn the_time_counts_from_what_was_last_heard() {
     for seconds in [30, 8] {

@@ -33,7 +33,7 @@ fn assert_fires(what: &str, after_ns: Option<u64>, timer_ns: u64) {
     );
 }
 
-/// Returns how long a timer of this value is observed.
+/// Returns the time for which a timer of this value is observed.
 fn watched_ns(timer_ns: u64) -> u64 {
     2 * timer_ns + S
 }

@@ -20,7 +20,7 @@ fn cut(stage: &Stage, duration_ns: u64) {
     }
 }
 
-/// Sends one message after the other, until one leaves; returns when.
+/// Sends one message after the other until one leaves; returns the time of this one.
 fn traffic_resumes(stage: &mut Stage, scripted: &mut ScriptedPeer) -> u64 {
     for _ in 0..1_000 {
         let put = stage.put(PEER, 100);
@@ -36,7 +36,7 @@ fn traffic_resumes(stage: &mut Stage, scripted: &mut ScriptedPeer) -> u64 {
 // Covers: S-205
 #[test]
 fn traffic_resumes_within_two_seconds_of_the_end_of_an_outage() {
-    // Start times of the first attempt: they shift the times of TCP's retransmissions.
+    // Start times of the first attempt, which shift the times of TCP's retransmissions.
     for begun_s in [0, 5, 20, 33, 40, 57] {
         let mut stage = Stage::new(&SockConfig::default());
         let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
@@ -65,8 +65,8 @@ fn connections_that_an_outage_has_ended_are_there_again_soon() {
     stage.run_for(S);
     let healed_ns = stage.now_ns() + OUTAGE_NS;
     cut(&stage, OUTAGE_NS);
-    // Data that TCP has accepted counts as sent. It is given up after the timeout, and the
-    // connections with it.
+    // Data that TCP has accepted counts as sent. After the timeout the node gives up the data and
+    // closes the connections.
     stage.put(PEER, 100);
     let peers_lost = |stage: &mut Stage| (stage.lnd.counters().rx.peers_lost == 1).then_some(());
     stage.until(OUTAGE_NS, peers_lost).expect("the connections end");
@@ -87,7 +87,7 @@ fn an_attempt_begins_anew_when_the_peer_is_heard() {
     stage.run_for(8 * S);
     assert_eq!(stage.result(put), None);
     let heard_ns = stage.now_ns();
-    // It is answered NONE.
+    // The connection is answered with NONE.
     Wire::greet(&mut stage, 3);
     assert_eq!(stage.lnd.counters().rx.refusals, 1);
     let end = stage.end_of(put, 10 * S, |_| scripted.serve());

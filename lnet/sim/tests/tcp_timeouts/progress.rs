@@ -23,7 +23,7 @@ fn assert_timed_out(stage: &Stage) {
     assert_eq!((counters.timeouts, counters.peers_lost, counters.protocol_errors), (1, 1, 0));
 }
 
-/// Checks how long the node waits after the last byte of these pieces.
+/// Checks the time that the node waits after the last byte of these pieces.
 fn check_receiving(what: &str, pieces: &[&[u8]]) {
     for seconds in TIMEOUTS_S {
         let (mut stage, timer_ns) = stage(seconds);
@@ -67,7 +67,7 @@ fn silence_between_messages_is_no_error() {
     assert_eq!(stage.until(5 * timer_ns, |_| wire.has_ended().then_some(())), None);
 }
 
-/// Single bytes are progress, but a message has at most twice the time.
+/// Single bytes count as progress, but a message has at most twice the time.
 #[test]
 fn a_message_trickles_in() {
     for seconds in TIMEOUTS_S {
@@ -128,8 +128,8 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
         let (silent, waiting) = (stage.put(PEER, 100_000), stage.put(OTHER, 10));
         let end = stage.end_of(silent, timer_ns, |_| scripted.serve());
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
-        // A quarter of the timeout after the first pass that finds it full; there are at least four
-        // passes in a timeout.
+        // The connections end a quarter of the timeout after the first pass that finds the socket
+        // full; a timeout has at least four passes.
         let spent_ns = end.map_or(0, |(ns, _)| ns);
         assert!((timer_ns / 4..=timer_ns / 2 + S).contains(&spent_ns), "{spent_ns} ns of {timer_ns}");
         assert_eq!(stage.result(waiting), None, "it has the credit now");
@@ -141,8 +141,8 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
 
 /// Fills both sockets of a connection, with nothing else to be sent.
 fn fill(stage: &mut Stage, scripted: &mut ScriptedPeer) {
-    // One message makes the connections; the other fits into both buffers exactly: 8 KiB with
-    // prefix and header.
+    // One message makes the connections; the other fills both buffers exactly: 8 KiB with prefix
+    // and header.
     for size in [10, (8 << 10) - 96] {
         let put = stage.put(PEER, size);
         let end = stage.end_of(put, S, |_| scripted.serve());
@@ -154,7 +154,8 @@ fn fill(stage: &mut Stage, scripted: &mut ScriptedPeer) {
     }
 }
 
-/// Data in the sockets makes no progress either: the connection ends, though no message waits.
+/// Data in the sockets must also make progress: without it the connection ends, though no message
+/// waits.
 #[test]
 fn a_peer_stops_reading_when_all_has_left() {
     for times in TIMES_S {
@@ -171,8 +172,8 @@ fn a_peer_stops_reading_when_all_has_left() {
     }
 }
 
-/// A peer that reads a little now and then: a message that has begun to leave has twice the time,
-/// one behind it its own time.
+/// A peer that reads a little now and then: a message that has begun to leave has twice the
+/// timeout, and one behind it the timeout.
 #[test]
 fn a_peer_reads_too_slowly() {
     for times in TIMES_S {
@@ -200,7 +201,8 @@ fn a_peer_reads_too_slowly() {
     }
 }
 
-/// Lets the peer send a keepalive on one of its connections each second, while it reads nothing.
+/// Returns a function that lets the peer send a keepalive on one of its connections each second,
+/// while the peer reads nothing.
 fn lives(scripted: &mut ScriptedPeer) -> impl FnMut(&mut Stage) + '_ {
     let mut said_ns = 0;
     move |stage| {
@@ -232,7 +234,7 @@ fn a_peer_holds_what_it_was_sent() {
         assert_eq!(stage.end_of(begun, 20 * timer_ns, lives(&mut scripted)), None, "it lives");
         assert_eq!(stage.lnd.counters().rx.closes, 0);
         let end = stage.end_of(begun, watched_ns(timer_ns), |_| scripted.serve());
-        // It has sent something within the second before.
+        // The peer has sent a keepalive within the second before.
         let end = end.map(|(ns, result)| (ns + S, result));
         assert_fires("silence", end.map(|(ns, _)| ns), timer_ns);
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
@@ -240,8 +242,8 @@ fn a_peer_holds_what_it_was_sent() {
     }
 }
 
-/// The same holds when all data is in the socket: there TCP would give up data that finds no room
-/// for this time (tcp(7)).
+/// The rule also holds when all data is in the socket, where TCP would give up data that finds no
+/// room for this time (tcp(7)).
 // Covers: S-109
 #[test]
 fn a_peer_holds_what_is_in_the_socket() {
@@ -308,7 +310,7 @@ fn who_waits_for_a_peer_leaves_the_keepalive_to_it() {
     let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
     let put = stage.put(PEER, 100_000);
     assert_eq!(stage.end_of(put, 4 * timer_ns, lives(&mut scripted)), None);
-    // It is silent for longer than that, but not for too long.
+    // The peer is silent for longer than the keepalive time, but shorter than the timeout.
     assert_eq!(stage.end_of(put, 3 * timer_ns / 5, |_| scripted.serve()), None);
     assert_eq!(stage.lnd.counters().tx.keepalives, 0);
 }

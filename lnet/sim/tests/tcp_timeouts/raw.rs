@@ -76,7 +76,7 @@ pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     /// The bytes received.
     pub(crate) bytes: Vec<u8>,
-    /// Whether the node has ended the connection, and that was noticed.
+    /// True once the script has found that the node ended the connection.
     pub(crate) ended: bool,
     /// The type that the node requested, once its hello has arrived.
     pub(crate) wanted: u8,
@@ -140,11 +140,11 @@ impl Wire {
 /// The peer's treatment of nodes that connect to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
-    /// Accepts, and sends nothing.
+    /// Accepts the connection, and sends nothing.
     Silent,
-    /// Sends a hello with NONE.
+    /// Answers with a hello of type NONE.
     Refuses,
-    /// Sends a hello.
+    /// Answers with a hello that accepts.
     Welcomes,
 }
 
@@ -179,7 +179,7 @@ impl ScriptedPeer {
             if wire.answered {
                 let wanted = wire.bytes[REQUEST_LEN + 48];
                 wire.wanted = wanted;
-                // IN at the node is OUT here.
+                // A connection that is IN for the node is OUT for the peer.
                 let own = if self.behaviour == Behaviour::Refuses {
                     NONE
                 } else {

@@ -22,11 +22,11 @@ pub(crate) const OTHER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 5);
 /// The time after which a driver that has found work polls again.
 const POLL_NS: u64 = 20_000;
 
-/// The limit for polls within one wait: more mean that it polls without end.
+/// The limit for polls within one wait: more mean that the driver polls without end.
 const POLLS_MAX: usize = 200_000;
 
-/// LNDs of earlier stages. They are kept so that no two have the same address, by which threads
-/// identify them.
+/// The LNDs of earlier stages, kept because threads identify an LND by its address, which must not
+/// be used again.
 static GRAVEYARD: Mutex<Vec<Arc<SockLnd>>> = Mutex::new(Vec::new());
 
 pub(crate) struct Stage {
@@ -64,7 +64,7 @@ impl Stage {
         let eq = engine.eq_alloc(log.clone()).unwrap();
         engine.add_ni(ProcessId::lnet(nid(NODE)), lnd.clone()).unwrap();
         let mut stage = Stage { net, lnd, peer, engine, node, log, eq, puts: 0, poll_ns: Some(0), polls: 0 };
-        // The listener exists from now on.
+        // With this poll the listener exists.
         stage.run_for(0);
         stage
     }
@@ -133,7 +133,7 @@ impl Stage {
         self.until(ns, |_| None::<()>);
     }
 
-    /// Returns how long a PUT takes to end, and its result, while a script runs.
+    /// Runs a script until a PUT has ended; returns the time this takes, and the PUT's result.
     pub(crate) fn end_of(
         &mut self,
         put: u64,
@@ -167,7 +167,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // Engine and LND hold references to each other.
+        // Engine and LND hold references to each other, which would leak.
         let _ = self.engine.remove_ni(nid(NODE));
         GRAVEYARD.lock().push(self.lnd.clone());
     }

@@ -10,7 +10,7 @@ use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{PEER, Stage};
 use super::{S, assert_fires, watched_ns};
 
-/// CONTROL, and two of each bulk type.
+/// The number of connections: CONTROL, and two of each bulk type.
 const ALL: usize = 5;
 const BULK_OUT: u8 = 3;
 
@@ -44,7 +44,7 @@ fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
             surplus.map(|_| stage.now_ns() - begun_ns)
         });
         assert_fires("the pause after a surplus connection", after_ns, pause_ns);
-        // The hello reaches the node.
+        // In this time the hello reaches the node.
         stage.run_for(S / 10);
     }
     drop(scripted.wires.pop());
@@ -90,7 +90,7 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     assert_eq!(bulk.bytes.len(), 3 * (FRAME + SIZE));
 }
 
-/// A connection that has been in use is not surplus, and a peer that ends it ends all.
+/// A connection that has been in use is not surplus: if the peer ends it, all end.
 // Covers: S-208
 #[test]
 fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {

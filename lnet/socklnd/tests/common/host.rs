@@ -8,7 +8,7 @@ use lnet_nid::Nid;
 use lnet_socklnd::sys::{Connecting, Listener, Net, Options, Os, Poller};
 use lnet_socklnd::{SockError, Step};
 
-/// This host, with a limit on the process's descriptors.
+/// This host, with a limit for the process's descriptors.
 pub struct Host {
     pub descriptors: usize,
     /// The address and the options of each connection attempt.

@@ -28,7 +28,7 @@ pub const S: u64 = 1_000_000_000;
 pub const FAR: u64 = u64::MAX / 2;
 /// The port of the tests' nodes: each node has its own address.
 pub const PORT: u16 = 21_988;
-/// Nothing takes that long; a longer wait is for an event that will not come.
+/// A time after which a test has hung.
 const STUCK_MS: u16 = 60_000;
 
 /// An address whose peers are on this partition.
@@ -72,9 +72,9 @@ impl Got {
     }
 }
 
-/// The test engine's treatment of the next messages, before it takes everything again.
+/// A treatment of the next messages by the test engine.
 pub enum Order {
-    /// Take only this number of bytes.
+    /// Takes only this number of bytes.
     Truncate(usize),
     Discard,
     Delay,
@@ -95,9 +95,9 @@ pub struct Engine {
     pub answer: Mutex<Option<Vec<u8>>>,
     /// The delayed messages that were forgotten.
     pub forgotten: Mutex<Vec<u64>>,
-    /// A forgotten message is about to be resumed.
+    /// True if a forgotten message is about to be resumed.
     pub resumes_meanwhile: AtomicBool,
-    /// The number of upcalls, other than for a partition.
+    /// The number of upcalls other than queries for a peer's partition.
     pub upcalls: AtomicU64,
 }
 
@@ -231,7 +231,7 @@ pub struct Node {
     pub engine: Arc<Engine>,
     pub nid: Nid,
     next_token: AtomicU64,
-    /// Added to the clock: how far the test has advanced it.
+    /// The time by which the test has advanced the clock.
     ahead_ns: AtomicU64,
 }
 
@@ -381,12 +381,12 @@ impl Node {
         self.lnd.last_failure(nid).expect("a connection has failed")
     }
 
-    /// The result of a message, if it has one.
+    /// Returns the result of a message, if it has one.
     pub fn sent(&self, token: u64) -> Option<Result<(), Errno>> {
         self.engine.sent.lock().unwrap().get(&token).copied()
     }
 
-    /// The number of completely received messages.
+    /// Returns the number of completely received messages.
     pub fn received(&self) -> usize {
         self.engine.received()
     }
@@ -400,7 +400,7 @@ impl Node {
     }
 }
 
-/// Drives the nodes until `done`; sleeps when there is nothing to do, until one of them or of
+/// Drives the nodes until `done`. Sleeps when there is nothing to do, until one of the nodes or of
 /// `others` has something.
 pub fn drive_with(nodes: &[&Node], others: &[BorrowedFd<'_>], mut done: impl FnMut() -> bool) {
     loop {

@@ -50,7 +50,7 @@ pub fn noop(zc_req: u64, zc_ack: u64) -> Vec<u8> {
     prefix(0xc0, zc_req, zc_ack)
 }
 
-/// A PUT with its prefix (lnet-wire 6), asking for a zero-copy ack if `cookie` is not 0.
+/// Returns a PUT with its prefix (lnet-wire 6). A zero-copy ack is requested unless `cookie` is 0.
 pub fn put(from: Ipv4Addr, to: Ipv4Addr, cookie: u64, match_bits: u64, payload: &[u8]) -> Vec<u8> {
     [
         &prefix(0xc1, cookie, 0)[..],

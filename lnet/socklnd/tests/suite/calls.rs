@@ -7,7 +7,7 @@ use lnet_api::corked;
 
 use crate::common::{Node, drive, idle_pair, memory, pattern};
 
-/// A test that takes longer has hung.
+/// The time after which a test has hung.
 const HUNG: Duration = Duration::from_secs(60);
 
 /// Returns the system calls, and the messages sent, since `before`.
@@ -36,8 +36,8 @@ fn a_batch_leaves_in_one_call() {
     }
 }
 
-/// Also those that another thread sends at the same time under its own cork, over the same
-/// connection.
+/// A message that another thread sends at the same time under its own cork, over the same
+/// connection, leaves too.
 #[test]
 fn batches_of_two_threads_leave_completely() {
     const BATCHES: usize = 50;
@@ -48,8 +48,8 @@ fn batches_of_two_threads_leave_completely() {
         for _ in 0..BATCHES {
             let send_one = |number| a.put_bytes(b.id(), &pattern(number, 64), 0);
             let tokens = corked(|| (0..COUNT as u64).map(send_one).collect::<Vec<_>>());
-            // The thread that was writing when this thread finished takes along this thread's
-            // messages.
+            // The thread that writes to the connection also writes the messages of the thread that
+            // finished before.
             let begun = Instant::now();
             while tokens.iter().any(|&token| a.sent(token).is_none()) {
                 assert!(begun.elapsed() < HUNG, "a message waits");
@@ -65,7 +65,7 @@ fn batches_of_two_threads_leave_completely() {
     assert_eq!(a.counters().tx.wakeups, wakeups, "nobody had to come for what was left");
 }
 
-/// A message too long to wait leaves at once.
+/// A message that is too long to be held back leaves at once.
 #[test]
 fn a_cork_holds_back_no_more_than_a_socket_takes() {
     let (a, b) = idle_pair();
@@ -116,7 +116,7 @@ fn a_message_of_nothing_leaves_in_one_call() {
 fn queued_messages_leave_in_one_call() {
     const COUNT: usize = 60;
     let (a, b) = idle_pair();
-    // The first leaves at once; the others wait for the poll.
+    // The first message leaves at once; the others wait for the poll.
     a.put_bytes(b.id(), b"first", 0);
     let before = a.counters().tx;
     for number in 0..COUNT {
@@ -127,7 +127,8 @@ fn queued_messages_leave_in_one_call() {
     assert_eq!((after.calls - before.calls, after.messages - before.messages), (1, COUNT as u64));
     let before = b.counters().rx.calls;
     drive(&[&a, &b], || b.received() == COUNT + 2);
-    // One for the bytes, or two if they arrive in two pieces; one each that finds nothing more.
+    // One or two calls read the bytes, which may arrive in two pieces; one call each finds nothing
+    // more.
     assert!(b.counters().rx.calls - before <= 4, "{:?}", b.counters());
 }
 
@@ -152,8 +153,8 @@ fn the_size_decides_whether_payloads_are_copied() {
         assert_eq!(after.bytes_copied - before.bytes_copied + direct, (COUNT * size) as u64);
         direct
     };
-    // The first message of a bulk connection may be large, as far as the driver knows; TCP may
-    // deliver one in two pieces.
+    // For all that the driver can tell, the first message of a bulk connection may be large, and
+    // TCP may deliver a message in two pieces.
     assert!(direct_of(40 << 10) < (COUNT * (40 << 10) / 4) as u64);
     assert!(direct_of(64 << 10) > (COUNT * (64 << 10) / 4 * 3) as u64);
 }

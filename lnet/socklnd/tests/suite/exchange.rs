@@ -60,7 +60,7 @@ fn small_messages_share_system_calls() {
     assert!(b.counters().tx.calls - before <= 4, "{:?}", b.counters());
 }
 
-/// A thread that polls without pause reads from the connection that delivered last, and asks the
+/// A thread that polls without pause reads from the connection that delivered last. It queries the
 /// system for events now and then, and once before it sleeps.
 #[test]
 fn a_spinning_thread_finds_what_others_send() {
@@ -88,7 +88,8 @@ fn a_spinning_thread_finds_what_others_send() {
         let idle: usize = (0..SPINS).map(|_| spin()).sum();
         let after = a.counters().rx;
         assert_eq!((idle, after.messages), (0, before.messages));
-        // A shard that has received nothing, perhaps the listener's, always asks.
+        // A shard that has received nothing, perhaps the listener's, queries the system at each
+        // poll.
         let asks_seldom = after.polls - before.polls <= SPINS / ASKS_EVERY + 1;
         assert!(asks_seldom || a.lnd.shards() > 1, "{after:?}");
         // The first message after a poll leaves at once.
@@ -96,7 +97,7 @@ fn a_spinning_thread_finds_what_others_send() {
         node.put_bytes(a.id(), b"y", number as u64);
         assert!((0..ASKS_EVERY).any(|_| spin() > 0 && a.received() == 3 + number), "{:?}", a.counters());
     }
-    // The thread does not sleep while data waits that came between two asks.
+    // The thread does not sleep while data waits that came between two queries.
     for _ in 0..SPINS {
         spin();
     }
@@ -131,12 +132,12 @@ fn a_burst_is_taken_along_by_whoever_polls_first() {
     });
     assert_eq!(a.counters().tx.calls - before, 2);
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
-    // That thread might be asleep now, driving: no message is left to it.
+    // The other thread might be asleep, so no message is left to it.
     let tokens = [0; 3].map(|_| a.put_bytes(b.id(), b"y", 0));
     assert!(tokens.iter().all(|token| a.sent(*token) == Some(Ok(()))));
 }
 
-/// Bulk does not wait: coalescing saves nothing.
+/// Bulk messages do not wait, because coalescing would save nothing.
 #[test]
 fn large_messages_of_a_burst_leave_at_once() {
     let (a, b) = idle_pair();
@@ -157,8 +158,8 @@ fn a_sender_in_another_thread_wakes_the_driver() {
         });
         drive(&[&a, &b], || b.received() == 500);
     });
-    // The first ones went on CONTROL, before there was a bulk connection: between two connections
-    // there is no order.
+    // The first messages went on CONTROL, before there was a bulk connection; messages on two
+    // connections have no order.
     b.with_got(|got| assert!(got.iter().all(|got| got.bytes() == pattern(bits_of(got), 3000))));
     let mut numbers = b.with_got(|got| got.iter().map(bits_of).collect::<Vec<_>>());
     numbers.sort_unstable();
@@ -190,9 +191,9 @@ fn several_threads_send_to_one_peer() {
     assert!((1..=THREADS * COUNT).all(|token| a.sent(token) == Some(Ok(()))));
 }
 
-/// At run time too, under traffic. With more, the side that opened the connections opens the
-/// missing ones; with fewer, existing ones stay. The number of connections that a node accepts from
-/// a peer is its own setting.
+/// The number can be changed at run time too, under traffic. If it is raised, the side that opened
+/// the connections opens the missing ones; if it is lowered, existing ones stay. The number of
+/// connections that a node accepts from a peer is its own setting.
 // Covers: S-208
 #[test]
 fn conns_per_peer_can_be_changed_under_traffic() {
@@ -219,8 +220,8 @@ fn conns_per_peer_can_be_changed_under_traffic() {
         assert_eq!((a.counters().rx.connects, b.counters().rx.accepts), (conns, conns), "{count} per type");
     }
     assert!(a.lost().is_empty() && b.lost().is_empty());
-    // A peer that accepts fewer than are offered gets no further requests until the number is
-    // raised.
+    // A peer that accepts fewer connections than are offered gets no further requests until the
+    // number is raised.
     b.lnd.set_conns_per_peer(None, 4);
     a.lnd.set_conns_per_peer(None, 5);
     traffic(20);
@@ -240,8 +241,8 @@ fn conns_per_peer_can_be_changed_under_traffic() {
     }
 }
 
-/// lnet-wire 24: the side that opens connections may be configured first. It is refused, and asks
-/// again a second later; after three times it stops until the number is set again.
+/// lnet-wire 24: the side that opens connections may be configured first. It is refused, and tries
+/// again a second later. After three times it stops until the number is set again.
 // Covers: S-208
 #[test]
 fn conns_per_peer_may_be_raised_on_either_side_first() {

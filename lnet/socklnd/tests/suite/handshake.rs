@@ -17,7 +17,8 @@ fn expected_answer(version: u32, from: Ipv4Addr, to: Ipv4Addr, answer: &[u8], co
     let incarnation = u64::from_le_bytes(answer[32..40].try_into().unwrap());
     let mut expected = raw::hello(version, from, to, incarnation, conn_type);
     if conn_type != NONE {
-        // The peers of these tests have unprivileged ports, and get their identity in the answer.
+        // The peers of these tests have unprivileged ports, so the answer gives them their
+        // identity.
         expected[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
     }
     expected
@@ -71,15 +72,15 @@ fn a_recorded_active_side_is_answered_as_recorded() {
         wire.send(&moved(&sent[..2].concat(), (peer, ours)));
         let mut got = wire.read(&[&node], answer.len());
         got[32..40].copy_from_slice(&answer[32..40]);
-        // The recorded node had a privileged port, which proves its PID; this one gets its PID in
+        // The recorded node had a privileged port, which proves its PID; this peer gets its PID in
         // the answer.
         assert_eq!(got[28..32], Pid::LNET.0.to_le_bytes());
         got[28..32].copy_from_slice(&answer[28..32]);
         assert_eq!(got, answer);
         wires.push((wire, sent));
     }
-    // The recorded ping GET arrives unchanged, and a REPLY of the recorded length leaves on the
-    // same connection.
+    // The recorded GET of a ping arrives unchanged, and a REPLY of the recorded length leaves on
+    // the same connection.
     let (wire, sent) = &mut wires[0];
     let recorded_reply = moved(&recorded("tcp-ping.json", 1)[1], (peer, ours));
     *node.engine.answer.lock().unwrap() = Some(recorded_reply[24 + 72..].to_vec());
@@ -168,7 +169,7 @@ fn messages_right_behind_the_hello_are_received() {
 fn strangers_are_turned_away() {
     let (peer, node) = (address(), Node::new());
     let ours = node.nid.ipv4().unwrap();
-    // A request for NID 0, version 1: the reference's answer to other versions.
+    // A request for NID 0, version 1, is the kernel's answer to other versions.
     let our_version = [&[0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0][..], &[0; 8]].concat();
     let unknown_request = [&0xacce_7100_u32.to_le_bytes()[..], &9_u32.to_le_bytes()].concat();
     let any_sender = raw::hello(3, Ipv4Addr::UNSPECIFIED, ours, 1, CONTROL);
@@ -192,7 +193,7 @@ fn strangers_are_turned_away() {
     assert_eq!(node.counters().rx.accepts, 0);
 }
 
-/// lnet-wire 22.5, step 2.
+/// An unknown hello version is answered with version 3 (lnet-wire 22.5, step 2).
 #[test]
 fn an_unknown_hello_version_is_answered_with_our_own() {
     let (peer, node) = (address(), Node::new());
@@ -216,7 +217,8 @@ fn hello_versions_2_and_3_are_answered_in_kind() {
     }
 }
 
-/// lnet-wire 24, rows 2 and 3.
+/// A duplicate connection is refused. One of a new incarnation ends the old ones, and is accepted
+/// at its next attempt (lnet-wire 24, rows 2 and 3).
 #[test]
 fn a_duplicate_is_refused_and_another_life_replaces_the_old_connections() {
     let (peer, node) = (address(), Node::new());
@@ -246,7 +248,7 @@ fn a_peer_that_restarts_during_an_attempt_is_left_alone() {
     let id = ProcessId::lnet(nid_of(peer));
     let answer = |incarnation, conn_type| {
         let mut answer = raw::hello(3, peer, ours, incarnation, conn_type);
-        // As from a node that accepts any port: it identifies this one by its NID.
+        // This is the answer of a node that accepts any port: it identifies this node by its NID.
         answer[28..32].copy_from_slice(&Pid::LNET.0.to_le_bytes());
         answer
     };
@@ -356,7 +358,7 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
         let from = crowd.iter().flat_map(|from| std::iter::repeat_n(*from, count));
         from.map(|from| {
             let wire = Wire::connect(from, 0, &node);
-            // The listen queue holds no more connections than this.
+            // The listen queue is emptied now, because it holds no more connections than these.
             settle(&[&node]);
             wire
         })
@@ -368,7 +370,7 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     let (_wire, answer) = Wire::shake_hands(peer, &node, INCARNATION, CONTROL);
     assert_eq!(answer[48..52], CONTROL.to_le_bytes());
     assert_eq!(node.counters().rx.refusals, 1);
-    // A handshake under way is not displaced by hosts that have more.
+    // A handshake under way is not displaced by hosts that have more of them.
     let other = address();
     let ours = node.nid.ipv4().unwrap();
     let mut slow = Wire::connect(other, 0, &node);
@@ -380,7 +382,8 @@ fn a_crowd_of_half_open_handshakes_makes_room_for_newcomers() {
     assert_eq!(slow.read(&[&node], 56)[48..52], CONTROL.to_le_bytes());
 }
 
-/// Hellos in the node's own name, for any NI, and hellos in a name that no host has.
+/// Hellos in the node's own name, for any NI, and hellos in a name that no host can have, are
+/// refused.
 #[test]
 fn names_that_no_peer_can_have_are_refused() {
     let (peer, node) = (address(), Node::new());
@@ -547,8 +550,8 @@ fn an_attempt_refused_again_and_again_fails() {
     assert_eq!(node.failure(nid_of(peer)).step, Step::Handshake);
 }
 
-/// A peer that wants another version gets it at once; the node connects anew to one that restarts
-/// between two connections.
+/// A node uses the version that its peer requires at once. If a peer restarts between two
+/// connections, the node connects anew.
 #[test]
 fn a_peers_version_is_learnt() {
     let (peer, node) = (address(), Node::new());
@@ -612,7 +615,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
     );
     assert!(failure.to_string().contains("is LNet up on that node"), "{failure}");
 
-    // During the back-off a message fails without an attempt, afterwards with one.
+    // During the back-off a message fails without an attempt, and afterwards with one.
     let token = node.put_bytes(id, b"z", 0);
     drive(&[&node], || node.sent(token).is_some());
     assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));
@@ -625,7 +628,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
     assert_eq!((node.sent(token), node.counters().rx.connect_failures), (None, 1));
 }
 
-/// A program accepts the connection and never sends a hello: 50 s.
+/// A program that accepts the connection and never sends a hello is given up after 50 s.
 // Covers: S-205
 #[test]
 fn a_silent_peer_times_out() {
@@ -647,8 +650,8 @@ fn a_silent_peer_times_out() {
     assert!(node.failure(nid_of(peer)).to_string().contains("does not speak LNet"));
 }
 
-/// lnet-wire 24: the whole set has 50 s. A peer that answers each hello just in time is given up
-/// all the same; the message, which needs one connection only, was sent long before.
+/// lnet-wire 24: the whole set of connections has 50 s. A peer that answers each hello just in time
+/// is still given up; the message, which needs one connection only, was sent long before.
 #[test]
 fn a_peer_that_is_slow_with_each_connection_times_out() {
     let (peer, node) = (address(), Node::new());
@@ -660,7 +663,7 @@ fn a_peer_that_is_slow_with_each_connection_times_out() {
         wire.read(&[&node], 16 + 56);
         node.later(20 * S);
         settle(&[&node]);
-        // The type in the view of the peer.
+        // This is the connection's type in the view of the peer.
         let inverse = if conn_type == BULK_IN { BULK_OUT } else { conn_type };
         wire.send(&raw::hello(3, peer, node.nid.ipv4().unwrap(), INCARNATION, inverse));
         wires.push(wire);
@@ -750,7 +753,7 @@ fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
     drive(&[&node], || node.sent(over_this) == Some(Ok(())));
     assert_eq!(wire.read(&[&node], 24 + 72).len(), 24 + 72, "it is answered where it asks");
     hang_up(wire, 1);
-    // The thief may have used another PID than LNet answers to.
+    // The thief may have used a PID that LNet does not answer to.
     for id in [id, ProcessId::new(id.nid, Pid(777))] {
         let token = answer(&node, id);
         assert_eq!(node.sent(token), Some(Err(Errno::EHOSTUNREACH)));

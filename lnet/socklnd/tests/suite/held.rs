@@ -10,10 +10,10 @@ use lnet_api::{Delivery, Errno, Lnd, RxToken};
 
 const INCARNATION: u64 = 78;
 
-/// Longer than the read-ahead.
+/// The length of a message in bytes, greater than the read-ahead.
 const LENGTH: usize = 200_000;
 
-/// The part that arrives first.
+/// The number of bytes that arrive first.
 const FIRST: usize = 90_000;
 
 /// Returns a node that has received half a message of [`LENGTH`] bytes with this zero-copy cookie
@@ -33,7 +33,7 @@ fn half_way(cookie: u64) -> (Node, Ipv4Addr, Wire, Vec<u8>) {
     (node, peer, wire, rest.to_vec())
 }
 
-/// The engine resumes the message, into memory that this checks afterwards.
+/// Lets the engine resume the message, into memory whose content is checked at the end.
 fn resume(node: &Node) {
     let place = memory(&[0; LENGTH], 3);
     let sink = place.write(0..LENGTH).unwrap();
@@ -93,8 +93,8 @@ fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
     assert_eq!(result(&node), None);
 }
 
-/// Both at once: the buffer has been posted, and the rest does not arrive. The buffer is free
-/// again.
+/// The end of the connection of a message that is resumed: the buffer has been posted, and the rest
+/// does not arrive. The buffer is free again.
 // Covers: S-109
 #[test]
 fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
@@ -134,7 +134,7 @@ fn a_zero_copy_request_is_acknowledged_when_the_payload_is_in_memory() {
     resume(&node);
     drive(&[&node], || node.received() == 1);
     assert!(node.with_got(|got| got[0].bytes() == pattern(4, LENGTH)));
-    // The next answer belongs to the next request.
+    // The next acknowledgement is that of the next request.
     wire.send(&raw::put(peer, node.nid.ipv4().unwrap(), 8, 2, b"next"));
     assert_eq!(wire.read(&[&node], 24), raw::noop(0, 8));
     nothing_is_held(&node);

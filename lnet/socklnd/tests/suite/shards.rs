@@ -45,7 +45,7 @@ fn with_drivers<T>(nodes: &[&Node], work: impl FnOnce() -> T) -> T {
                 scope.spawn(move || drive_shard(node, shard, done));
             }
         }
-        // Also if the work panics: the threads must end.
+        // The guard also ends the threads if the work panics.
         let _done = Done(done);
         work()
     })

@@ -26,11 +26,11 @@ use super::PARTITIONS;
 /// The network's treatment of a message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sending {
-    /// It has left when `send` returns.
+    /// The message has left when `send` returns.
     Now,
-    /// It leaves when it is delivered.
+    /// The message leaves when it is delivered.
     Later,
-    /// `send` fails.
+    /// The call of `send` fails.
     Fail(Errno),
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Packet {
     pub(crate) to: ProcessId,
     pub(crate) header: Header,
     pub(crate) payload: Vec<u8>,
-    /// The message as its LND still has it, if it is not finalised yet.
+    /// The message at its LND, if it is not finalised yet.
     pub(crate) tx: Option<Tx>,
 }
 
-/// The receiver and the payload of a message that is delayed.
+/// The receiver and the payload of a delayed message.
 type HeldPayload = (Option<Nid>, Vec<u8>);
 
 /// Numbers of arrived headers by verdict.
@@ -69,9 +69,9 @@ pub(crate) struct Network {
     /// Messages handed over and not finalised: never more than the credits allow.
     pub(crate) in_flight: AtomicUsize,
     pub(crate) most_in_flight: AtomicUsize,
-    /// Whether it gives back messages that are not delivered yet.
+    /// True if the network gives back messages that are not delivered yet.
     pub(crate) withdraws: AtomicBool,
-    /// Runs during the start of the next NI.
+    /// A function that runs during the start of the next NI.
     pub(crate) while_starting: Mutex<Option<Early>>,
 }
 
@@ -142,7 +142,7 @@ impl Network {
         }
     }
 
-    /// Fails to send a message.
+    /// Makes a message fail at its sender.
     pub(crate) fn fail(&self, index: usize, errno: Errno) {
         let mut packet = self.take(index).expect("a message to fail");
         self.finalize_tx(&mut packet, Err(errno));
@@ -257,7 +257,7 @@ impl Lnd for Network {
         }
         let taken = {
             let mut queue = self.queue.lock();
-            // Two nodes may have messages with the same token.
+            // A token alone does not identify a message: two nodes may use the same one.
             let is_it = |packet: &Packet| {
                 let tx = packet.tx.as_ref();
                 tx.is_some_and(|tx| (tx.ni, tx.peer, tx.token) == (ni, peer, token))
@@ -417,7 +417,7 @@ impl Node {
         self.log.take()
     }
 
-    /// Whether nothing is in flight or expected, and all memory is free.
+    /// Returns whether nothing is in flight or expected, and all memory is free.
     pub(crate) fn is_quiet(&self) -> bool {
         let counters = self.engine.counters();
         (counters.msgs_alloc, counters.rst_alloc) == (0, 0)

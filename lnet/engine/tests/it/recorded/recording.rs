@@ -22,11 +22,11 @@ pub(crate) struct Message {
 /// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Answer {
-    /// None: it was a PUT that requested no ACK.
+    /// No answer: the request was a PUT without an ACK.
     Nothing,
     /// An ACK or a REPLY.
     Message(Message),
-    /// A GET whose data the network wrote directly, and reported as written.
+    /// The network wrote the data of a GET directly, and reported this as done.
     Written(Vec<u8>),
 }
 
@@ -64,7 +64,7 @@ impl Exchange {
     }
 }
 
-/// Returns the handle that a message carries for its answer, or echoes in it.
+/// Returns the handle that a request carries for its answer, or that the answer echoes.
 pub(crate) fn handle_of(body: &Body) -> WireHandle {
     match *body {
         Body::Put { ack_wmd, .. } => ack_wmd,
@@ -91,8 +91,8 @@ struct Recording {
     written: Vec<(WireHandle, usize)>,
 }
 
-/// Returns the requests of a recording with their answers. It includes every LNet message of the
-/// file.
+/// Returns the requests of a recording with their answers. Every LNet message of the file is in the
+/// result.
 pub(crate) fn exchanges(file: &str) -> Vec<Exchange> {
     let path = format!("{}/../../tests/vectors/{file}.json", env!("CARGO_MANIFEST_DIR"));
     let json: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -162,7 +162,7 @@ fn over_rdma(items: &[Value]) -> Recording {
     recording
 }
 
-/// Returns a payload; bulk data are not in the file, but their content is known.
+/// Returns a payload. Bulk data are not in the file, but have a known content.
 fn payload(item: &Value) -> Vec<u8> {
     if item["payload_elided"] != true {
         return if item["payload_hex"].is_null() { Vec::new() } else { unhex(&item["payload_hex"]) };

@@ -10,7 +10,7 @@ use super::stranger::{Line, Scene};
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
-/// The node sends a message, the stranger answers, and the message fails; returns its error.
+/// Makes the node send a message that fails after the stranger's answer; returns its error.
 fn fails(scene: &Scene, answer: impl FnOnce(&Scene, &mut Line)) -> Errno {
     let listener = scene.listen();
     let put = scene.victim().put_unasked(scene.id(), &filled(whole(5000), 1), 7);
@@ -26,19 +26,19 @@ fn fails(scene: &Scene, answer: impl FnOnce(&Scene, &mut Line)) -> Errno {
     let errno = outcome().unwrap().unwrap_err();
     assert!(scene.victim().lnd.last_failure(scene.id().nid).is_some());
     scene.victim().take();
-    // After a failure the node does not retry the peer for a while.
+    // After a failure the node does not try the peer again for a while.
     scene.later(60 * S);
     errno
 }
 
-/// Invalid records: the attempt fails, and the honest peer is served.
+/// A reject record that is invalid fails the attempt; the honest peer is still served.
 #[test]
 fn wrong_rejections() {
     let scene = Scene::new();
     for record in [vec![0xff; 24], vec![1; 3], vec![0x91, 0x1b, 0xe9, 0x0b, 0x12, 0, 77, 0]] {
         fails(&scene, |_, line| line.endpoint.reject(&record));
     }
-    // FATAL.
+    // The reason FATAL.
     fails(&scene, |_, line| line.endpoint.reject(&[0x91, 0x1b, 0xe9, 0x0b, 0x12, 0, 3, 0]));
     scene.end();
 }

@@ -28,7 +28,7 @@ pub(super) fn number(nid: Nid) -> u64 {
     5 << 48 | u64::from(u32::from(nid.ipv4().unwrap()))
 }
 
-/// Returns a message: the head, and the body.
+/// Returns a message: head and body.
 pub(super) fn message(kind: u8, from: End, to: End, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(MAGIC.to_le_bytes());
@@ -48,7 +48,7 @@ pub(super) fn params(depth: u16, fragments: u16, bytes: u32) -> Vec<u8> {
     [&depth.to_le_bytes()[..], &fragments.to_le_bytes(), &bytes.to_le_bytes()].concat()
 }
 
-/// Returns LNet's header (lnet-wire 6): `kind` 1 is a PUT, 2 a GET.
+/// Returns a header of LNet (lnet-wire 6): `kind` 1 is a PUT, 2 a GET.
 pub(super) fn header(kind: u32, from: u64, to: u64, length: u32, match_bits: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(to.to_le_bytes());

@@ -17,10 +17,10 @@ use super::stranger::{Line, Scene};
 use crate::Bed;
 use crate::calculated::{check_queues, limits};
 
-/// The fragments that the peer asks for.
+/// The number of fragments that the peer accepts.
 const FRAGMENTS: u16 = 2;
 
-/// A payload in many pieces of one region, and its length, at most that of the stranger's memory.
+/// The length of a payload in many pieces of one region: at most that of the stranger's memory.
 const BYTES: usize = 20_000;
 const PIECES: usize = 100;
 
@@ -85,7 +85,7 @@ fn target(line: &Line) -> Vec<u8> {
     descriptor(key, 2, &[(HALF as u32, address), (HALF as u32, address + SECOND as u64)])
 }
 
-/// Returns the memory's contents.
+/// Returns the contents of the stranger's memory.
 fn written(line: &Line) -> Vec<u8> {
     [line.written(0, HALF), line.written(SECOND, HALF)].concat()
 }
@@ -161,13 +161,13 @@ fn too_many_pieces_become_one() {
     assert_eq!(replies(&scene, &mut line, other, &source), BYTES as i32);
     assert!(written(&line) == pattern(4, BYTES));
     let after = counters();
-    // A write for each fragment of the sink.
+    // Each fragment of the sink needs a write.
     assert_eq!(after.tx.writes - before.tx.writes, 2 * u64::from(FRAGMENTS));
     assert_eq!(after.tx.bytes_bounced - before.tx.bytes_bounced, 2 * BYTES as u64);
     assert_eq!(takes(&scene, &mut line, other, &pieces()), Ok(1));
     assert_eq!(gets(&scene, &mut line, other, &pieces()), 1);
     drop(source);
-    // Memory that the peer accepts as it is, is not copied.
+    // Memory that the peer accepts unchanged is not copied.
     let source = filled(gapped(&cut(BYTES, 4)), 5);
     assert_eq!(puts(&scene, &mut line, other, &source), BYTES as i32);
     assert!(written(&line) == pattern(5, BYTES));
@@ -188,7 +188,7 @@ fn too_many_pieces_are_refused_with_advice() {
     let (scene, seen) = scene();
     let [victim, honest] = [&scene.nodes[0], &scene.nodes[1]];
     let (source, sink, short) = (filled(pieces(), 1), pieces(), filled(whole(BYTES), 2));
-    // Register the memory for both directions while that is possible.
+    // The memory is registered for both directions while that is possible.
     exchange(&scene.bed, [victim, honest], &source, &whole(BYTES));
     exchange(&scene.bed, [honest, victim], &filled(whole(BYTES), 1), &sink);
     exchange(&scene.bed, [victim, honest], &short, &whole(BYTES));

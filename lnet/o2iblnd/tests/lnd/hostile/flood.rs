@@ -13,11 +13,11 @@ use super::bytes::{CONNREQ, End, Record, message, number, params};
 use super::stranger::{LineEvent, Scene};
 use crate::Bed;
 
-/// Reasons (lnet-wire 33).
+/// Reject reasons (lnet-wire 33).
 const NO_RESOURCES: u8 = 2;
 const FATAL: u8 = 3;
 
-/// Connections of peers that an NI opens at a time.
+/// The number of connections of peers that an NI opens at a time.
 const OPENING_MAX: usize = 1024;
 
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
@@ -53,12 +53,12 @@ fn one_address_has_no_others_nid() {
 
 /// Requests that are accepted and never established: one address has at most the number that one
 /// peer may have, and no state is kept of the others. The node ends them at their deadline, and
-/// serves honest peers meanwhile.
+/// serves honest peers until then.
 #[test]
 fn one_address_with_too_many() {
     const BEYOND: usize = 100;
-    // An attempt may take a quarter of that, which is more than a slow machine takes for all of
-    // them.
+    // An attempt may take a quarter of the timeout, which is more than a slow machine takes for all
+    // of them.
     let scene = Scene::with(&O2ibConfig { timeout_s: 1600, ..O2ibConfig::default() });
     let warnings = Warnings::heard();
     let mut lines = Vec::new();
@@ -91,12 +91,12 @@ fn one_address_with_too_many() {
     scene.end();
 }
 
-/// Many addresses, each with a few: the attempts are bounded over all addresses, and cost what is
-/// calculated.
+/// Many addresses, each with a few attempts: all addresses together have a limit, and the attempts
+/// cost what is calculated.
 #[test]
 fn many_addresses() {
     let scene = Scene::new();
-    // The guest does not have this number of addresses.
+    // The guest has too few addresses for this test.
     let Bed::Simulated(Network { net, .. }) = &scene.bed else { return };
     let addresses: Vec<Ipv4Addr> = (0..OPENING_MAX + 50)
         .map(|number| Ipv4Addr::new(10, 78, (number / 200) as u8, (number % 200) as u8))
@@ -135,7 +135,7 @@ fn many_addresses() {
     assert_eq!((accepted, refused), (OPENING_MAX, 50));
     assert!(net.now_ns() - began < 10 * S, "none of them was given up meanwhile");
     assert_eq!(scene.victim().lnd.counters().rx.no_room, 50);
-    // Honest peers are none of these, and known peers can still connect.
+    // Peers with other addresses are served, and known peers can still connect.
     scene.check_honest();
     scene.later(60 * S);
     let (_, event) = scene.ask(&scene.request());

@@ -1,5 +1,5 @@
-//! A simulated kernel node: its measured way to answer GETs, and to write. Its bytes are made by
-//! hand (lnet-wire 35, lnet-measured "Short replies over o2ib").
+//! A simulated kernel node, which answers GETs and writes as measured. Its bytes are made by hand
+//! (lnet-wire 35, lnet-measured "Short replies over o2ib").
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use super::stranger::{Line, Scene};
 /// The longest payload of an immediate message (lnet-wire 35).
 const IMMEDIATE_MAX: usize = 3976;
 
-/// Bytes of the pieces of its memory: pages.
+/// The length of the pieces of the node's memory: a page.
 const PAGE: usize = 4096;
 
-/// Bytes of the memory that it writes from.
+/// The length of the memory from which the node writes.
 const BYTES: usize = 1 << 17;
 
 pub(super) struct Kernel<'a> {
     scene: &'a Scene,
     line: Line,
     node: End,
-    /// Pieces of one write: the module parameter of this name, 2 by default.
+    /// The number of pieces of one write: the module parameter of this name, 2 by default.
     wrq_sge: usize,
     region: Region,
     memory: Arc<dyn Memory>,
     buffer: IoVec,
-    /// Messages received and not handled.
+    /// Messages that were received and not handled.
     unhandled: Vec<Vec<u8>>,
-    /// Credits to return.
+    /// The number of credits to return.
     owed: u8,
 }
 
@@ -104,8 +104,8 @@ impl<'a> Kernel<'a> {
         request[6]
     }
 
-    /// Returns LNet's header of the reply to a GET (lnet-wire 6): type 3, and the handle from the
-    /// GET.
+    /// Returns LNet's header of the reply to a GET (lnet-wire 6), with the type 3 and the handle
+    /// from the GET.
     fn reply(&self, request: &[u8], length: usize) -> Vec<u8> {
         let mut bytes = header(1, self.scene.own().nid, self.node.nid, length as u32, 0);
         bytes[24..28].copy_from_slice(&3u32.to_le_bytes());
@@ -114,7 +114,7 @@ impl<'a> Kernel<'a> {
         bytes
     }
 
-    /// Announces a payload to the node, and writes the part that the node wants; returns its
+    /// Announces a payload to the node, and writes the part that the node requests; returns its
     /// length.
     pub(super) fn put(&mut self, payload: &[u8], match_bits: u64) -> usize {
         let header = header(1, self.scene.own().nid, self.node.nid, payload.len() as u32, match_bits);
@@ -160,7 +160,7 @@ impl<'a> Kernel<'a> {
         self.line.endpoint.post_sends(&[work]).unwrap();
     }
 
-    /// Ends a transfer: with the received cookie, and the number of bytes that should have been
+    /// Ends a transfer with the received cookie, and the number of bytes that should have been
     /// written.
     fn done(&mut self, kind: u8, cookie: &[u8], bytes: usize) {
         self.send(kind, &[cookie, &(bytes as u32).to_le_bytes()].concat());

@@ -1,4 +1,4 @@
-//! Messages on an established connection, each with another error: that connection ends, and no
+//! Messages on an established connection, each with another error: the connection ends, and no
 //! other.
 
 use lnet_api::{Errno, EventKind, LNet, MdOptions};
@@ -23,7 +23,7 @@ fn ends(scene: &Scene, what: &str, say: impl FnOnce(&Scene, &mut Line, End)) {
     assert_eq!(scene.victim().lnd.counters().rx.closes, before + 1, "{what}");
 }
 
-/// lnet-wire 32, 35.5, 36.
+/// Each wrong message ends its connection and no other (lnet-wire 32, 35.5, 36).
 #[test]
 fn each_wrong_message_ends_its_connection_alone() {
     let scene = Scene::new();
@@ -119,7 +119,7 @@ fn more_than_its_credits() {
     scene.end();
 }
 
-/// A PUT_DONE that counts more than was asked for.
+/// A PUT_DONE with more bytes than were requested.
 #[test]
 fn more_than_was_asked_for() {
     let scene = Scene::new();
@@ -149,7 +149,7 @@ fn done_without_a_write() {
     let length: usize = PARTS.iter().sum();
     let scene = Scene::new();
     let [victim, honest] = &scene.nodes;
-    // Each buffer of the pool has been used.
+    // Each buffer of the pool has been used before, so it has data of another transfer.
     let sinks: Vec<IoVec> = (0..BOUNCES).map(|_| apart(&PARTS)).collect();
     for (bits, sink) in sinks.iter().enumerate() {
         victim.post(sink, 100 + bits as u64, MdOptions::OP_PUT);
@@ -205,7 +205,7 @@ fn one_peer_holds_half_of_the_pool() {
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
     put(&scene.bed, [honest, victim], &filled(whole(9096), 1), &apart(&[4096, 5000]));
     assert_eq!(victim.lnd.conn_stats().bounces, HELD);
-    // Half of the timeout, and a quarter until the next check.
+    // This is half of the timeout, and a quarter until the next check.
     (0..4).for_each(|_| scene.later(10 * S));
     expect(&line, PUT_NAK, usize::from(ASKED) - HELD);
     assert_eq!(victim.lnd.conn_stats().connections, 2);
@@ -245,7 +245,7 @@ fn a_get_that_waits_for_the_pool() {
     scene.later(20 * S);
     first.iter().for_each(|cookie| answer(&mut line, cookie));
     let last = asked(&line, HELD + 1).pop().unwrap();
-    // Later than it would have ended without the wait.
+    // The node is polled until after the time at which the GET would have ended without the wait.
     (0..4).for_each(|_| scene.later(10 * S));
     assert_eq!(victim.count(EventKind::Send), (HELD, 0));
     answer(&mut line, &last);
@@ -256,7 +256,7 @@ fn a_get_that_waits_for_the_pool() {
     scene.end();
 }
 
-/// Keys that name nothing: the peer refuses the node's write, and the node loses that connection
+/// A key without memory: the peer refuses the node's write, and the node loses this connection
 /// only.
 #[test]
 fn wrong_keys() {

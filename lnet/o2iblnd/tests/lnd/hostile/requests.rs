@@ -101,17 +101,18 @@ fn leaving_at_each_step() {
     let scene = Scene::new();
     for _ in 0..3 {
         drop(scene.dial());
-        // Requested, without waiting for the answer.
+        // First step: the connection is requested, and the peer leaves without waiting for the
+        // answer.
         let mut line = scene.dial();
         line.receive();
         line.endpoint.connect(&scene.request(), &OPTIONS).unwrap();
         drop(line);
-        // Accepted, and not established.
+        // Second step: the connection is accepted, and not established.
         let (line, event) = scene.ask(&scene.request());
         assert!(matches!(event, LineEvent::Accepted(_)), "{event:?}");
         line.endpoint.disconnect();
         drop(line);
-        // In use.
+        // Third step: the connection is in use.
         let (line, _) = scene.connected();
         line.endpoint.disconnect();
         scene.expect_ended(&line, "in use");

@@ -20,7 +20,7 @@ use super::stranger::Scene;
 use crate::Bed;
 use crate::exchange::IMMEDIATE as IMMEDIATE_MAX;
 
-/// Pieces of a kernel's write by default.
+/// The number of pieces of a kernel's write by default.
 const WRQ_SGE: usize = 2;
 
 /// The contents of memory before it is written.
@@ -65,7 +65,7 @@ fn answered(scene: &Scene, ping: &mut Ping) -> Result<PingInfo, Errno> {
     answer.unwrap().map_err(|error| error.errno())
 }
 
-/// A ping asks for a reply that fits a message, as kernels do.
+/// A ping requests a reply that fits a message, as kernels do.
 // Covers: S-4
 #[test]
 fn a_ping_is_answered() {
@@ -82,8 +82,8 @@ fn a_ping_is_answered() {
     scene.end();
 }
 
-/// More NIDs than fit the first answer: the second request asks for exactly their length, in a
-/// message or by RDMA, through a bounce buffer or not.
+/// More NIDs than fit the first answer: the second request has exactly their length, in a message
+/// or by RDMA, through a bounce buffer or not.
 #[test]
 fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     let scene = Scene::new();
@@ -104,7 +104,7 @@ fn a_long_ping_info_arrives_by_an_exact_second_ask() {
     scene.end();
 }
 
-/// GETs of the reply's length, or not longer than an IMMEDIATE's payload.
+/// GETs of the reply's length, and GETs not longer than an IMMEDIATE's payload, arrive.
 #[test]
 fn exact_gets_arrive() {
     let scene = Scene::new();
@@ -128,8 +128,8 @@ fn exact_gets_arrive() {
 }
 
 /// A shorter reply fails the GET, whether it was written (`wrq_sge=1`) or not: no message
-/// distinguishes the two. It is counted, a warning says what to change, and the connection
-/// continues.
+/// distinguishes the two. The failure is counted, a warning names the setting to change, and the
+/// connection continues.
 #[test]
 fn longer_gets_fail() {
     let warnings = Warnings::heard();
@@ -171,7 +171,7 @@ fn longer_gets_fail() {
     scene.end();
 }
 
-/// Nodes of nlx write every byte that they count, and recognise each other.
+/// Nodes of nlx write every byte that they count, and identify each other as such.
 #[test]
 fn nodes_of_nlx_get_what_there_is() {
     let scene = Scene::new();
@@ -204,7 +204,7 @@ fn pieces() -> impl Strategy<Value = Vec<usize>> {
 proptest! {
     #![proptest_config(some_cases())]
 
-    /// For every memory of a GET and every length of the reply, the reported bytes have been
+    /// For every memory of a GET and every length of the reply, all reported bytes have been
     /// written.
     // Covers: S-4
     #[test]
@@ -228,8 +228,8 @@ proptest! {
         scene.end();
     }
 
-    /// A PUT_ACK describes exactly the wanted bytes, truncated or not, so that a PUT of the kernel
-    /// is written whole.
+    /// A PUT_ACK describes exactly the requested bytes, truncated or not, so that a PUT of the
+    /// kernel is written whole.
     // Covers: S-4
     #[test]
     fn puts_arrive_whole(

@@ -10,16 +10,16 @@ use super::bytes::*;
 use super::stranger::{Line, Scene};
 use crate::Bed;
 
-/// Seconds of the timeout.
+/// The timeout in seconds.
 const TIMEOUT_S: u64 = 40;
 
-/// Checks of the connections per timeout.
+/// The number of checks of the connections per timeout.
 const LOOKS: u64 = 4;
 
-/// Credits of the NI, all of which one peer may hold.
+/// The number of credits of the NI, all of which one peer may hold.
 const CREDITS: usize = 8;
 
-/// The length of a payload in an IMMEDIATE, and of one that is written by RDMA.
+/// The lengths of a payload in an IMMEDIATE, and of one that is written by RDMA.
 const LENGTHS: [usize; 2] = [1000, 5000];
 
 /// Returns a node whose credits one peer can all hold, and a stranger that is connected to
@@ -36,11 +36,10 @@ fn scene() -> (Scene, Line, End) {
     (scene, line, other)
 }
 
-/// Sends the stranger more than the node has credits for; the stranger returns none.
+/// Sends the stranger more messages than the node has credits for; the stranger returns no credit.
 fn hold_all(scene: &Scene, length: usize) {
     let victim = scene.victim();
-    // An IMMEDIATE ends when it has been sent: the same number of messages again waits for the
-    // stranger's credits.
+    // An IMMEDIATE ends when it has been sent, so as many again wait for the stranger's credits.
     let count = if length > 4000 { CREDITS } else { 2 * CREDITS };
     for bits in 0..count as u64 {
         victim.put_unasked(scene.id(), &filled(whole(length), 1), bits);
@@ -110,7 +109,7 @@ fn silence_while_others_wait_for_credits() {
     }
 }
 
-/// If no message waits, the peer has all of the timeout.
+/// If no message waits, the peer has the whole timeout.
 #[test]
 fn silence_while_nobody_waits() {
     for length in LENGTHS {
@@ -131,8 +130,8 @@ fn silence_while_nobody_waits() {
 
 /// The peer's own requests, which are answered, are no progress of the messages to it: other peers
 /// get their credits after a quarter of the timeout. But the peer lives, and may hold messages back
-/// (lnet-semantics 11): its connection stays. A payload that it asks for later is not sent; it gets
-/// an error instead.
+/// (lnet-semantics 11): its connection stays. A payload that the peer requests later is not sent;
+/// the peer gets an error instead.
 // Covers: S-109
 #[test]
 fn who_lives_keeps_its_connection_and_no_credits() {
@@ -199,7 +198,7 @@ fn who_lives_is_waited_for_until_it_falls_silent() {
         if failed > 0 {
             victim.put_unasked(scene.id(), &filled(whole(length), 1), 99);
         }
-        // It has sent a message a fifth ago.
+        // The last message of the peer was a fifth of the timeout ago.
         assert_eq!(given_up_after(&scene, 3, || {}), None, "it has all of the timeout");
         assert!(given_up_after(&scene, 4, || {}).is_some());
         assert_eq!(victim.lnd.counters().rx.timeouts, 1);
@@ -209,7 +208,8 @@ fn who_lives_is_waited_for_until_it_falls_silent() {
     }
 }
 
-/// A slow peer does make progress: it answers one transfer every fifth of the timeout, and stays.
+/// A slow peer does make progress: it answers one transfer every fifth of the timeout. Its
+/// connection stays.
 #[test]
 fn a_slow_peer_is_kept_while_others_wait_for_credits() {
     let (scene, mut line, other) = scene();

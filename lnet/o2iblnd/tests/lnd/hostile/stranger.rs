@@ -16,9 +16,9 @@ use crate::{Bed, Node};
 
 const SERVICE: u16 = 987;
 const BUFFER: usize = 8192;
-/// Receive buffers, and the same number of send buffers.
+/// The number of receive buffers, and of send buffers.
 const BUFFERS: usize = 32;
-/// The memory that it lets peers write to: receive buffers that it never uses.
+/// The length of the memory that peers may write to: receive buffers that are never used.
 const TARGET: usize = (BUFFERS - 4) * BUFFER;
 const OPTIONS: ConnectOptions = ConnectOptions { retry_count: 5, rnr_retry_count: 6 };
 
@@ -44,7 +44,7 @@ pub(super) enum LineEvent {
     Other,
 }
 
-/// A connection of the stranger's, or the beginning of one.
+/// A connection of the stranger, or the beginning of one.
 pub(super) struct Line {
     pub(super) token: Token,
     pub(super) endpoint: Box<dyn Endpoint>,
@@ -83,7 +83,7 @@ impl Scene {
         ProcessId::lnet(Nid::new_v4(Net::new(NetType::O2IB, 0), self.address))
     }
 
-    /// Returns this side of a connection.
+    /// Returns the stranger's side of a connection.
     pub(super) fn own(&self) -> End {
         End { nid: number(self.id().nid), stamp: 0x5eed }
     }
@@ -263,13 +263,13 @@ impl Line {
         Piece { address, length: length as u32, key }
     }
 
-    /// Returns `length` bytes of its memory, from an offset on.
+    /// Returns `length` bytes of the stranger's memory, from `offset` on.
     pub(super) fn written(&self, offset: usize, length: usize) -> Vec<u8> {
         let start = TARGET + offset;
         self.buffer.read(start..start + length).unwrap().to_vec()
     }
 
-    /// Returns the address that peers may write to, and its key.
+    /// Returns the address and the key of the memory that peers may write to.
     pub(super) fn target(&self) -> (u64, u32) {
         (self.region.address_of(TARGET), self.memory.remote_key())
     }
