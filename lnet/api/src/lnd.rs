@@ -101,8 +101,8 @@ pub enum Verdict {
     /// connection, which is not read further. If the message is lost before that, the LND calls
     /// [`Upcalls::forget_delayed`].
     Delay(RxToken),
-    /// As [`Verdict::Delay`], but always on the connection, which is not read further: a fault rule
-    /// delays the message, and no other may overtake it.
+    /// The message waits as with [`Verdict::Delay`], but always on the connection, which is not
+    /// read further: a fault rule delays the message, and no other may overtake it.
     Stay(RxToken),
     /// The peer broke the protocol: close its connections.
     Close(Errno),
@@ -263,8 +263,8 @@ pub trait Upcalls: Send + Sync {
     /// failed.
     fn finalize_tx(&self, token: TxToken, result: Result<(), Errno>);
 
-    /// As [`Upcalls::finalize_tx`] for several messages that have left with one system call, in
-    /// this order: a thread that waits for some of them is woken once.
+    /// Finalises several messages that have left with one system call, in this order, like
+    /// [`Upcalls::finalize_tx`]: a thread that waits for some of them is woken once.
     fn finalize_txs(&self, tokens: &[TxToken], result: Result<(), Errno>) {
         tokens.iter().for_each(|&token| self.finalize_tx(token, result));
     }

@@ -337,7 +337,8 @@ pub trait LNet: Send + Sync {
         self.eq_alloc_for(Handler::Shared(handler))
     }
 
-    /// As [`LNet::eq_alloc`], for a handler of either kind. ENOMEM when there are too many queues.
+    /// Makes an event queue like [`LNet::eq_alloc`], with a handler of either kind. ENOMEM when
+    /// there are too many queues.
     fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError>;
 
     /// Makes an event queue that keeps the last `count` events (rounded up to a power of two) until

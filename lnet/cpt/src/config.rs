@@ -61,7 +61,7 @@ impl CptConfig {
         match (&self.pattern, self.npartitions) {
             (None, 0) => CptTable::create_default(topology, self.estimate),
             (None, number) => CptTable::create(topology, number),
-            // Such a pattern reduces a layout and contradicts no number.
+            // A pattern that reduces a layout contradicts no number.
             (Some(pattern @ Pattern::Reduced { groups, .. }), number) => {
                 CptTable::create_reduced(topology, pattern, if number == 0 { *groups } else { number })
             }

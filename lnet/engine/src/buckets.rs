@@ -7,7 +7,7 @@ use nlx_sync::Room;
 use crate::list::{Linked, Links};
 use crate::slab::NONE;
 
-/// Buckets per allocation.
+/// The number of buckets per allocation.
 const CHUNK: usize = 1024;
 
 /// Buckets per object: at two, a successful search compares 1.25 objects on average.
@@ -28,7 +28,7 @@ pub(crate) trait Hashed: Linked<CHAIN> {
 #[derive(Debug, Default)]
 pub(crate) struct Buckets {
     chunks: Vec<Box<[u32; CHUNK]>>,
-    /// Buckets in use.
+    /// The number of buckets in use.
     count: usize,
     /// Objects in the index.
     objects: usize,

@@ -231,9 +231,9 @@ impl Engine {
         self.ping_asking(source, target, sleeper, SINK_LENGTH as usize)
     }
 
-    /// As [`Engine::ping`], with a sink of `sink_bytes`: the kernel's discovery begins with 272
-    /// (lnet-wire 15). If the answer is longer, [`Ping::needs`] returns its length. Use exactly
-    /// that length for the next query: over RDMA a longer sink above 3976 bytes fails
+    /// Starts a ping like [`Engine::ping`], with a sink of `sink_bytes`: the kernel's discovery
+    /// begins with 272 (lnet-wire 15). If the answer is longer, [`Ping::needs`] returns its length.
+    /// Use exactly that length for the next query: over RDMA a longer sink above 3976 bytes fails
     /// ([`lnet_api::Get`]).
     ///
     /// # Errors

@@ -235,8 +235,8 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     let poster = node.beside(move |node| node.post_as(&spec));
     let verdict = node.arrive_with(spec.match_bits.0);
     let md = poster.join().unwrap();
-    // It matched the buffer at once, or waited and was resumed; no message waits beside a matching
-    // buffer.
+    // The message matched the buffer at once, or waited and was resumed; no message waits beside a
+    // matching buffer.
     let delivery = match verdict {
         Verdict::Deliver(delivery) => delivery,
         Verdict::Delay(_) => {
@@ -500,7 +500,7 @@ fn a_message_on_its_way_to_its_network_is_taken_back() {
     }
 }
 
-/// As above, while the credit for which the message waits is returned, and while its network
+/// A message is taken back while the credit for which it waits is returned, and while its network
 /// finalises it.
 #[test]
 fn a_message_that_is_taken_back_ends_once() {
@@ -548,7 +548,7 @@ fn a_call_that_makes_its_md_tells_whether_it_has_ended() {
     });
 }
 
-/// As above, while the credit for which the message waits is returned, and while the new handle is
+/// A call that makes its MD waits for a credit: the credit is returned while the new handle is
 /// unlinked.
 #[test]
 fn a_call_that_makes_its_md_waits_for_a_credit() {

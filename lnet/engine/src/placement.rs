@@ -176,7 +176,7 @@ impl Placements {
 pub(crate) struct EntryCounts([u32; KINDS]);
 
 impl EntryCounts {
-    /// Counts an entry.
+    /// Counts an entry with this placement.
     pub(crate) fn add(&mut self, placement: Placement, masked: bool) {
         placement.kinds(masked).for_each(|kind| self.0[kind as usize] += 1);
     }

@@ -115,7 +115,7 @@ struct World {
     network: Arc<Network>,
     poor: Node,
     peer: Node,
-    /// The accepted MDs.
+    /// The MDs that the engine has accepted, each of which must end once.
     mds: Vec<MdHandle>,
     buffer: IoVec,
 }
@@ -177,7 +177,7 @@ impl World {
             now_ns += 1;
         }
         for &md in &mds {
-            // The MD may have ended.
+            // The MD may have ended already.
             let _ = poor.engine.md_unlink(md);
         }
         network.run();

@@ -70,7 +70,7 @@ impl<T> Slab<T> {
         self.entries.get(key.in_shard())
     }
 
-    /// As [`Slab::get`], mutable.
+    /// Returns the entry of [`Slab::get`], for changes.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.entries.get_mut(key.in_shard())
     }
@@ -108,7 +108,7 @@ impl<T> Slab<T> {
         self.entries.iter().map(|(key, value)| (Key::new(self.shard, key), value))
     }
 
-    /// As [`Slab::iter`], mutable.
+    /// Iterates over the entries like [`Slab::iter`], for changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         let shard = self.shard;
         self.entries.iter_mut().map(move |(key, value)| (Key::new(shard, key), value))

@@ -178,7 +178,7 @@ mod tests {
         assert!(!waiting.let_go());
         waiting.put_back(second);
         assert_eq!(waiting.len(), 1);
-        // Nor does it carry over after a cancelled message that was sent nevertheless.
+        // A cancelled message that was sent nevertheless has no effect on later ones either.
         waiting.push(tx(3));
         let sent = waiting.hand_out().unwrap();
         assert!(waiting.take(sent.token).is_none());

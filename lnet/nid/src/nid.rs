@@ -95,8 +95,8 @@ impl Nid {
         Nid::small(Net::from_id((nid4 >> 32) as u32), (nid4 as u32).to_be_bytes())
     }
 
-    /// As [`Nid::from_nid4`], for a value off the wire: accepts only values that [`Nid::to_nid4`]
-    /// returns.
+    /// Converts a value from the wire like [`Nid::from_nid4`], but accepts only values that
+    /// [`Nid::to_nid4`] returns.
     ///
     /// # Errors
     /// [`NidError::Nid4Bits`] if bits above the network type are set and the value is not the

@@ -95,7 +95,7 @@ impl Node {
         self.discover_unless(&ping::interrupt(target)?, target, options)
     }
 
-    /// As [`Node::discover`], ended early when `interrupt` is raised.
+    /// Discovers like [`Node::discover`], but ends early when `interrupt` is raised.
     ///
     /// # Errors
     /// As for [`Node::discover`], with EINTR if it was interrupted.

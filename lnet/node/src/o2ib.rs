@@ -65,7 +65,7 @@ pub(crate) fn ready() -> Result<(), LndError> {
     make(O2ibConfig::default()).map(drop)
 }
 
-/// As [`ready`], for the network of an NI.
+/// Checks like [`ready`] that a node can use RDMA, for the network of an NI.
 ///
 /// # Errors
 /// [`NodeError::Rdma`].

@@ -114,7 +114,7 @@ impl From<&PingFailure> for Errno {
 }
 
 impl Node {
-    /// As [`Node::ping`], ended early when `interrupt` is raised.
+    /// Pings like [`Node::ping`], but ends early when `interrupt` is raised.
     ///
     /// # Errors
     /// [`PingFailure`], with EINTR if it was interrupted.

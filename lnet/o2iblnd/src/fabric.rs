@@ -425,7 +425,7 @@ pub enum WorkError {
     NoReceiver,
     /// The peer refused the access: the address or key is not registered there (10).
     RemoteAccess,
-    /// Another status of verbs.
+    /// Any other status of verbs.
     Other(u32),
 }
 

@@ -70,7 +70,7 @@ impl Leases {
             && let Some(entry) = self.of(access).get_mut(&range)
         {
             // The existing lease is checked already: what would conflict with the second one
-            // conflicts with it too.
+            // conflicts with the first one too.
             entry.holders += 1;
             return Ok(());
         }

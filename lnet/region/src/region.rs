@@ -144,9 +144,9 @@ impl Region {
         Region::over(Memory::private(bytes)?, bytes, false)
     }
 
-    /// As [`Region::heap`], but in separate pages for any size, which forked children do not
-    /// inherit: So a write of this process after a fork cannot separate the memory from the pages
-    /// that a device has pinned.
+    /// Allocates private memory like [`Region::heap`], but in separate pages for any size, which
+    /// forked children do not inherit. So a write of this process after a fork cannot separate the
+    /// memory from the pages that a device has pinned.
     ///
     /// # Errors
     /// As [`Region::heap`].

@@ -17,7 +17,7 @@ pub struct Failure {
     pub seed: u64,
     /// The number of steps after which the run fails.
     pub steps: u64,
-    /// The error.
+    /// The description of the error.
     pub what: String,
     /// The last events before the failure.
     pub trace: Vec<String>,

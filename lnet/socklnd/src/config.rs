@@ -72,7 +72,7 @@ pub struct SockConfig {
     pub eager_ack: u32,
     /// Connections of each bulk type to a peer (S-208).
     pub conns_per_peer: u8,
-    /// CPU partitions of the node, with one shard each.
+    /// CPU partitions of the node, with one shard or more each (see `nscheds`).
     pub partitions: usize,
     /// The memory of the partitions: a shard's state is allocated near its partition (S-305).
     pub memory: PartitionMemory,

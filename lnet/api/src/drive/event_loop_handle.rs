@@ -195,7 +195,7 @@ pub(crate) fn arm_with(
 }
 
 impl Armed {
-    /// Ends the sleep.
+    /// Ends the announced sleep.
     pub(crate) fn end(self, drive: &dyn Drive, sleeper: &Arc<Sleeper>) {
         self.unlisten(drive, sleeper);
         sleeper.finish();

@@ -105,8 +105,9 @@ impl Token {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// As [`Token::word`], where an old value is harmless, because a change based on it fails or
-    /// the check is repeated. A model always reads the newest value.
+    /// Returns the word like [`Token::word`], for callers to which an old value is harmless,
+    /// because a change based on it fails or the check is repeated. In a loom model this is always
+    /// the newest value.
     pub(super) fn newest(&self) -> u64 {
         if !cfg!(all(test, loom)) {
             return self.word();
@@ -159,13 +160,14 @@ impl Token {
         self.newest() == FREE && self.exchange(CLAIM, FREE, HELD)
     }
 
-    /// As [`Token::claim`], also for a token of a waiter that has not polled the shard for a while.
+    /// Claims the token like [`Token::claim`], even from a waiter that has not polled the shard for
+    /// a while.
     pub(super) fn claim_left(&self, now_ns: u64) -> bool {
         let word = self.newest();
         self.can_be_taken(word, now_ns) && self.exchange(CLAIM, word, HELD)
     }
 
-    /// As [`Token::claim`], for a token that was given to this scheduler thread.
+    /// Claims a token that was given to this scheduler thread.
     pub(super) fn claim_given(&self, sched_thread: Holder) -> bool {
         self.is_parked_by(sched_thread) && self.exchange(CLAIM_GIVEN, sched_thread.0 | PARKED, HELD)
     }

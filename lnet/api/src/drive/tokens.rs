@@ -83,13 +83,13 @@ impl Tokens {
         self.shards[shard].claim()
     }
 
-    /// As [`Tokens::claim`], also from a waiter that has not polled the shard for a while, because
-    /// its handlers run.
+    /// Claims a token like [`Tokens::claim`], even one of a waiter that has not polled the shard
+    /// for a while because its handlers run.
     pub(crate) fn claim_left(&self, shard: usize, now_ns: u64) -> bool {
         self.shards[shard].claim_left(now_ns)
     }
 
-    /// As [`Tokens::claim`], if a waiter has given the token to this scheduler thread.
+    /// Claims a token that a waiter has given to this scheduler thread.
     pub(crate) fn claim_given(&self, shard: usize, sched_thread: &Arc<Sleeper>) -> bool {
         self.shards[shard].claim_given(Holder::of_sched_thread(sched_thread))
     }
@@ -186,7 +186,7 @@ impl Tokens {
         self.attended(Token::word)
     }
 
-    /// As [`Tokens::all_attended`], but from possibly old values.
+    /// Returns the result of [`Tokens::all_attended`], but from values that may be old.
     pub(crate) fn seem_attended(&self) -> bool {
         self.attended(Token::newest)
     }

@@ -174,7 +174,7 @@ fn a_pattern_keeps_to_the_cpus_that_are_allowed() {
     assert_eq!(lists(&table), ["2-3", "4-5"]);
 }
 
-/// Both text forms of lnet-semantics 18a.
+/// A table prints in both text forms of lnet-semantics 18a.
 // Covers: S-301
 #[test]
 fn tables_and_distances_print_a_line_per_partition() {

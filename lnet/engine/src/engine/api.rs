@@ -84,8 +84,8 @@ impl LNet for Engine {
         self.unlink_entry(me, false)
     }
 
-    /// As [`LNet::md_attach`]; an entry that has an MD already is left unchanged, in its place in
-    /// the list.
+    /// Attaches an MD to an entry. An entry that has an MD already is left unchanged, in its place
+    /// in the list.
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
         self.with(|work| {
             let (partition, key) = self.decode_me(me)?;
@@ -120,8 +120,9 @@ impl LNet for Engine {
         })
     }
 
-    /// As [`LNet::put`]; also EBUSY while a message is being received into the MD's memory, and
-    /// ENOMEM when a region has reached its maximum number of leases.
+    /// Starts a PUT. In addition to the errors of [`LNet::put`]: EBUSY while a message is being
+    /// received into the MD's memory, and ENOMEM when a region has reached its maximum number of
+    /// leases.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
         self.send(put.md, &Request::of_put(put))
     }
@@ -130,7 +131,7 @@ impl LNet for Engine {
         self.send(get.md, &Request::of_get(get))
     }
 
-    /// As [`LNet::bind_put`], with the errors of [`LNet::put`] here.
+    /// Binds an MD and starts a PUT, with the errors of [`LNet::put`] in this implementation.
     fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
         let request = Request::of_put(&put);
         self.bind_and_send(put.md, &request)
@@ -180,8 +181,8 @@ impl LNet for Engine {
 }
 
 impl Engine {
-    /// As [`LNet::me_unlink`]. If `idle`, messages that the MD has taken already end as if it were
-    /// still attached: no answer is withdrawn.
+    /// Unlinks an entry like [`LNet::me_unlink`]. If `idle`, messages that the MD has taken already
+    /// end as if it were still attached: no answer is withdrawn.
     pub(crate) fn unlink_entry(&self, me: MeHandle, idle: bool) -> Result<(), LNetError> {
         self.with(|work| {
             let (partition, key) = self.decode_me(me)?;

@@ -27,7 +27,7 @@ impl Engine {
         self.add_ni_on(id, lnd, &[])
     }
 
-    /// As [`Engine::add_ni`], with peers that belong to these CPU partitions alone (S-315:
+    /// Adds an NI like [`Engine::add_ni`], whose peers belong to these CPU partitions only (S-315:
     /// `tcp0(eth0)[0,2]`, `o2ib0:0(ib0)`); an empty list means all.
     ///
     /// # Errors
@@ -36,10 +36,10 @@ impl Engine {
         self.add_ni_at(id, lnd, cpts, None)
     }
 
-    /// As [`Engine::add_ni_on`], for an NI whose device is attached to this NUMA node. Of several
-    /// NIs that lead to a peer, the engine chooses the one whose device is nearest to the partition
-    /// of the message's MD (S-209, lnet-semantics 14). An NI without a NUMA node counts as near to
-    /// every partition.
+    /// Adds an NI like [`Engine::add_ni_on`], whose device is attached to this NUMA node. Of
+    /// several NIs that lead to a peer, the engine chooses the one whose device is nearest to the
+    /// partition of the message's MD (S-209, lnet-semantics 14). An NI without a NUMA node counts
+    /// as near to every partition.
     ///
     /// # Errors
     /// As for [`Engine::add_ni_on`].

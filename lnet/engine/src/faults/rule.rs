@@ -231,8 +231,8 @@ mod tests {
     }
 
     proptest! {
-        /// Exactly one message of each group, for any seed; either the last one, or one at varying
-        /// positions.
+        /// A rate selects exactly one message of each group, for any seed: the last one, or one at
+        /// varying positions.
         #[test]
         fn a_rate_is_exact(count in 1u32..50, seed: u64, from in 0u64..1000) {
             let count = NonZeroU32::new(count).unwrap();

@@ -52,8 +52,8 @@ impl Net {
         if let Some(share) = self.share_mut(key) {
             share.traffic.received.count(kind);
         }
-        // A message over the network cannot name this node as its source, as this node's messages
-        // to itself use no network (lnet-wire 14), nor the wildcard NID.
+        // The source of a message over the network cannot be the wildcard NID, nor this node, whose
+        // messages to itself use no network (lnet-wire 14).
         let nobody = shared.nis.is_local(header.src.nid) || header.src.nid.is_any();
         let welcome = dest == arrival.ni && !nobody;
         let peer = match asks(header) {

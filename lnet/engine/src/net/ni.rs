@@ -26,10 +26,10 @@ const BUSY_PEERS: u32 = 8;
 /// Phase in the life of an NI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its LND is starting it: messages arrive and are answered, nothing else is sent.
+    /// The LND is starting the NI: messages arrive and are answered, nothing else is sent.
     Starting,
     Up,
-    /// Its LND is stopping it: nothing arrives or is sent.
+    /// The LND is stopping the NI: nothing arrives or is sent.
     Stopping,
 }
 
@@ -151,7 +151,7 @@ impl Nis {
         self.slab.get(ni)
     }
 
-    /// As [`Nis::get`], mutable.
+    /// Returns the NI of [`Nis::get`], for changes.
     pub(super) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
         self.slab.get_mut(ni)
     }

@@ -47,7 +47,7 @@ impl<V> NidMap<V> {
         NidMap::within(limit, &Room::default())
     }
 
-    /// As [`NidMap::new`], with memory from `room`.
+    /// Creates a map for `limit` NIDs whose memory comes from `room`.
     pub(super) fn within(limit: usize, room: &Room) -> NidMap<V> {
         NidMap { slab: slab(limit).within(room), index: Buckets::within(room), hasher: Hasher::default() }
     }

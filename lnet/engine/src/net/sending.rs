@@ -23,7 +23,7 @@ pub(super) enum Awaits {
 #[derive(Debug)]
 pub(super) struct Sending {
     pub(super) message: Message,
-    /// The next hop.
+    /// The index of the peer that is the next hop.
     pub(super) peer: u32,
     /// Index of the LND's part of the message in a separate table while the message waits for
     /// credits, otherwise [`NONE`]. The table is separate because few messages ever wait.

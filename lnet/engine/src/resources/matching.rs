@@ -151,7 +151,7 @@ fn try_entry(objects: &Objects, entry: &MatchEntry, wanted: &MatchRequest) -> Op
     try_md(entry, md, wanted)
 }
 
-/// As `try_entry`, for a PUT that already waits: reserved buffers match.
+/// Applies the rules of `try_entry` for a PUT that already waits: reserved buffers match.
 pub(super) fn try_reserved(objects: &Objects, entry: &MatchEntry, wanted: &MatchRequest) -> Found {
     let md = objects.md_at(entry.md);
     md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)

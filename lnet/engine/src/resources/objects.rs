@@ -119,7 +119,7 @@ impl Objects {
         self.slab.get(key)?.md.as_ref()
     }
 
-    /// As [`Objects::named_md`], mutable.
+    /// Returns the MD of [`Objects::named_md`], for changes.
     pub(super) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
         self.slab.get_mut(key)?.md.as_mut()
     }
@@ -134,7 +134,7 @@ impl Objects {
         self.slab[index].md.as_ref().expect("links name descriptors that exist")
     }
 
-    /// As [`Objects::md`], mutable.
+    /// Returns the MD of [`Objects::md`], for changes.
     pub(super) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
         self.slab[index].md.as_mut().expect("links name descriptors that exist")
     }

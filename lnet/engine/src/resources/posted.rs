@@ -200,7 +200,8 @@ impl Posted {
         objects.remove_entry(me);
     }
 
-    /// Attaches an MD to an entry, which is removed if that fails.
+    /// Attaches an MD to an entry. If the MD is refused, the entry is removed; an entry that has an
+    /// MD already is kept.
     ///
     /// # Errors
     /// ENOENT if the entry is gone, EBUSY if it has an MD, EINVAL for an invalid MD, ENOMEM if

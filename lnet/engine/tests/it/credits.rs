@@ -51,7 +51,7 @@ fn no_peer_gets_more_than_its_credits_and_all_messages_leave_in_order() {
     assert_eq!(network.most_in_flight.load(Ordering::Relaxed), 3);
     assert_eq!(brief(&a.events()), vec![(Send, Ok(()), false); MANY]);
     assert!(a.is_quiet());
-    // All credits are returned.
+    // All credits are returned: of four messages, three leave at once.
     for _ in 0..4 {
         a.put(mds[0], b.id(), 1, AckRequest::NoAck).unwrap();
     }

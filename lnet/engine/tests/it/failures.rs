@@ -273,8 +273,8 @@ fn a_lost_peer_leaves_descriptors_for_more_operations_alone() {
     assert!(a.is_quiet());
 }
 
-// motr-transport 5.8: an active bulk receive whose SEND was seen ends with a REPLY event that has
-// `unlinked`.
+// motr-transport 5.8: Motr saves the result of a REPLY that comes before its SEND, and uses it when
+// the SEND ends the MD.
 #[test]
 fn a_reply_that_came_before_its_send_event_keeps_its_success_when_the_peer_is_lost() {
     let (network, a, b) = two_nodes();

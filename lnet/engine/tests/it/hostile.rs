@@ -107,7 +107,7 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
     let to = |dest| Header { dest, ..put };
     let lo = ProcessId::lnet(Nid::LOOPBACK);
     let discarded = [
-        // Portals that do not exist.
+        // PUTs to portals that do not exist.
         target.put_header(64, 1, 0, 10),
         target.put_header(u32::MAX, 1, 0, 10),
         target.get_header(64, 1, 0, 10),
@@ -125,13 +125,13 @@ fn each_field_that_is_out_of_range_is_discarded_or_closes_the_connection() {
         target.get_header(34, 1, u32::MAX, u32::MAX),
         target.get_header(34, 1, 0, u32::MAX),
         target.get_header(34, 1, 0, 101),
-        // Invalid sources.
+        // Messages with an invalid source.
         from(target.node.id()),
         from(lo),
         from(ProcessId::ANY),
         from(ProcessId::new(Nid::ANY, Pid::LNET)),
         Header { src: target.node.id(), ..get },
-        // A node of another network.
+        // A message for a node of another network.
         to("12345-10.0.0.1@o2ib".parse().unwrap()),
         // ACK and REPLY without a request.
         target.ack(WireHandle::NONE),
@@ -182,7 +182,7 @@ fn what_looks_odd_but_fits_is_taken() {
     target.assert_unharmed();
 }
 
-/// S-107; lnet-wire 5.
+/// A wire handle that differs in one bit is invalid (S-107; lnet-wire 5).
 #[test]
 fn wire_handles_that_differ_in_a_bit_name_nothing() {
     let target = Target::new();

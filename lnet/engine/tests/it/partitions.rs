@@ -129,7 +129,7 @@ fn a_partition_without_buffers_is_skipped_after_a_while_until_one_is_posted() {
     let other = post(&node, 0, Position::Local, 1, 1000);
     let own = post(&node, last, Position::Local, 2, 1);
     assert_eq!(send(&network, &node, last, 2), Some(own));
-    // Its partition has been empty only for a short time: messages search it, and miss the buffer
+    // The partition has been empty only for a short time: messages search it, and miss the buffer
     // in the other partition, if there is one.
     let missed = if PARTITIONS == 1 { Some(other) } else { None };
     assert_eq!(send(&network, &node, last, 1), missed);

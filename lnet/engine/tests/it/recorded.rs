@@ -45,7 +45,7 @@ struct Side {
     posted: Vec<(MdHandle, IoVec)>,
 }
 
-/// A request without its answer yet.
+/// A request whose answer has not arrived yet.
 struct Asked {
     md: MdHandle,
     memory: IoVec,

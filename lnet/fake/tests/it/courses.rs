@@ -98,7 +98,7 @@ fn managed_offsets_and_truncation() {
     assert_eq!((rest.mlength, rest.unlinked), (14, true));
 }
 
-// lnet-semantics 7
+// An MD that is sending is unlinked with its SEND (lnet-semantics 7).
 #[test]
 fn an_unlink_of_what_is_being_sent_ends_with_its_send() {
     let rig = Rig::new();

@@ -142,9 +142,9 @@ pub fn running_nodes() -> Vec<RunningNode> {
     all
 }
 
-/// As [`running_nodes`]; for root also the nodes of all other users, whose folders the asker's
-/// children visit. Their answers are read before this returns, by the deadline. With a wanted
-/// process, this returns once its node is found.
+/// Returns the nodes of [`running_nodes`]; for root also those of all other users, whose folders
+/// the asker's children visit. Their answers are read before this returns, by the deadline. With a
+/// wanted process, this returns once the node of that process is found.
 #[must_use]
 pub fn running_nodes_with(asker: &Asker, deadline: Instant, wanted: Option<u32>) -> HostNodes {
     let is_root = Uid::effective().is_root();

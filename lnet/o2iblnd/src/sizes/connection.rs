@@ -156,7 +156,7 @@ pub const fn receives(depth: u16) -> u32 {
 
 /// Returns the number of own messages that a connection of nlx of this depth takes; further
 /// messages wait with the peer. It is twice the number that LNet has in flight to a peer (a request
-/// and an answer each), plus [`MESSAGES_BEYOND`].
+/// and an answer each), plus `MESSAGES_BEYOND`.
 #[must_use]
 pub const fn messages(depth: u16) -> u16 {
     depth.saturating_mul(2).saturating_add(MESSAGES_BEYOND)

@@ -74,7 +74,7 @@ pub enum LinkLayer {
     Infiniband,
     /// An Ethernet link, for RoCE.
     Ethernet,
-    /// Another link layer, by the system's name.
+    /// Any other link layer, by the system's name.
     Other(String),
 }
 

@@ -72,7 +72,7 @@ struct Test {
     model: Model,
     ops: usize,
     sent: Vec<Waits>,
-    /// Requests of the peer: key, kind, and true if the buffer is posted again.
+    /// The peer's requests that have no answer yet, with their kinds.
     requests: Vec<(Key, MessageKind)>,
     wanted: Vec<(Key, usize)>,
     sinks: Vec<Waits>,

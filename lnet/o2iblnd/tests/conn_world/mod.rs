@@ -23,7 +23,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// The maximum number of work requests of a transfer in these worlds, DONE included.
 pub(crate) const CHAIN_MAX: u64 = 5;
 
-/// Two nodes.
+/// Two nodes, and the messages between them.
 pub(crate) struct World {
     pub(crate) nodes: [Node; 2],
     pub(crate) rng: Rng,

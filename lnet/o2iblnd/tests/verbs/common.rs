@@ -27,7 +27,7 @@ pub(crate) fn netdev() -> String {
     all.split([' ', ',']).next().expect("one").to_owned()
 }
 
-/// Changes the netdev.
+/// Changes a setting of the guest's netdev by `ip link set`.
 pub(crate) fn link(setting: &[&str]) {
     let ip = Command::new("ip").args(["link", "set", &netdev()]).args(setting).status();
     assert!(ip.expect("ip").success());

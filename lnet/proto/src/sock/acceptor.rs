@@ -190,9 +190,9 @@ impl Offer {
         self.acceptance(peer.nid, Pid(0))
     }
 
-    /// As [`Offer::accept`] for a connection from any other port: the hello contains the PID by
-    /// which this node identifies the peer. Without it the peer must treat this node as a userspace
-    /// node, which has one connection only (lnet-wire 27).
+    /// Accepts like [`Offer::accept`], for a connection from any other port: the hello contains the
+    /// PID by which this node identifies the peer. Without it the peer must treat this node as a
+    /// userspace node, which has one connection only (lnet-wire 27).
     ///
     /// # Errors
     /// As for [`Offer::accept`].

@@ -4,7 +4,7 @@ use lnet_region::Region;
 
 use super::state::State;
 
-/// A registration.
+/// The registration of memory with a simulated device.
 #[derive(Debug)]
 pub(super) struct Registered {
     pub(super) device: u64,

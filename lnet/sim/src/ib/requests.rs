@@ -173,7 +173,7 @@ impl State {
         self.reject(to, Rejected::Record(padded(record, REJECTED_BYTES)));
     }
 
-    /// Accepts a request.
+    /// Accepts the connection request of a passive end.
     pub(super) fn accept(&mut self, passive: u64, private_data: &[u8]) {
         let Some(end) = self.own.ends.get(&passive) else { return };
         let (there, active) = (end.host, end.peer);

@@ -456,8 +456,8 @@ impl<W: Wire> HostHandle<W> {
         let mut state = self.lock();
         let now_ns = EPOCH_NS + state.now_ns;
         let last = &mut state.hosts[self.host].incarnation;
-        // At least one more than the last one: virtual time does not advance while nothing happens,
-        // and an NI may start twice at one time.
+        // The incarnation is greater than the last one in any case: virtual time does not advance
+        // while nothing happens, and an NI may start twice at one time.
         *last = now_ns.max(*last + 1);
         *last
     }

@@ -8,7 +8,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Header, WireHandle};
 use lnet_region::IoVec;
 
-/// A match entry.
+/// A match entry of the model.
 pub(super) struct Me {
     pub(super) spec: MeSpec,
     pub(super) handle: Option<MeHandle>,
@@ -33,7 +33,7 @@ pub(super) struct Lease {
     pub(super) write: bool,
 }
 
-/// A memory descriptor.
+/// A memory descriptor of the model.
 pub(super) struct Md {
     pub(super) memory: IoVec,
     /// The expected content of the MD's memory.

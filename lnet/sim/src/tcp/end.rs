@@ -483,7 +483,7 @@ impl State {
         }
     }
 
-    /// Describes an end.
+    /// Returns the name of an end, with its addresses.
     pub(super) fn name(&self, id: u64) -> String {
         self.own.ends.get(&id).map_or_else(
             || format!("end {id}, which is gone"),

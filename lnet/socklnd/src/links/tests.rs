@@ -41,7 +41,7 @@ fn the_set_is_opened_in_the_order_of_the_specification() {
 fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);
     assert_eq!(links.next(0, false), Next::Nothing);
-    // Nor does the passive side complete the set that the other side opens.
+    // The passive side also does not complete the set that the other side opens.
     assert_eq!(links.offered(ConnType::Control, RUN), Answer::Accept);
     links.accepted(ConnType::Control, RUN);
     assert_eq!(links.next(0, true), Next::Nothing);
@@ -246,7 +246,7 @@ fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
     assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkIn));
 }
 
-/// lnet-wire 27.
+/// A userspace peer gets one CONTROL connection, and is never connected to (lnet-wire 27).
 #[test]
 fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     let mut links = links(LOW, HIGH, 1);

@@ -114,8 +114,8 @@ fn a_given_shard_that_a_waiter_takes() {
     end(&net, [taker], sched_threads);
 }
 
-/// As above, with a scheduler thread that claims the shard at once, so that the other waiter can
-/// run at any step of the hand-over.
+/// A waiter gives its shard to a scheduler thread that claims it at once, so that the other waiter
+/// can run at any step of the hand-over.
 fn a_shard_that_is_given_while_a_waiter_takes_it() {
     let net = Net::new(1);
     net.tokens.set_steward(0, net.sleepers[MOST].clone());

@@ -34,7 +34,7 @@ impl World {
         World::after(|_| {})
     }
 
-    /// As [`World::new`], but runs `prepare` before the scheduler threads start.
+    /// Creates a world like [`World::new`], and runs `prepare` before the scheduler threads start.
     fn after(prepare: impl FnOnce(&Net)) -> World {
         let net = Net::new(2);
         net.system.set_time(GRACE_NS);

@@ -172,7 +172,7 @@ impl<'a> Kernel<'a> {
         self.line.send(&bytes);
     }
 
-    /// Disconnects.
+    /// Ends the connection to the node.
     pub(super) fn leave(self) {
         self.line.endpoint.disconnect();
     }

@@ -250,7 +250,7 @@ fn of(token: Token, cm_event: CmEvent) -> Option<LineEvent> {
 }
 
 impl Line {
-    /// Posts receive buffers.
+    /// Posts all receive buffers of the line.
     pub(super) fn receive(&self) {
         let works: Vec<ReceiveWork> = (0..BUFFERS)
             .map(|place| ReceiveWork { id: place as u64, piece: self.piece(place, BUFFER) })

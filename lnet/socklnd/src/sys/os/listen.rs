@@ -12,7 +12,7 @@ use super::{errno, retry};
 use crate::SockError;
 use crate::sys::{Accepted, Handle, Listener, Options};
 
-/// A listening socket.
+/// A listening socket of the system.
 struct Listening {
     socket: Socket,
     address: SocketAddr,
