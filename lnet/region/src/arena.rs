@@ -60,11 +60,11 @@ struct ArenaInner {
 }
 
 impl Arena {
-    /// Creates an arena over the memory of another process's descriptors: zeros, of fixed size. The
-    /// memory of the first one is followed by that of the second one, and so on; all but the last
-    /// must be whole pages of the next. All of them are sealed against further writers
-    /// (`F_SEAL_FUTURE_WRITE`): after that no process can create a writable mapping, or remove
-    /// pages.
+    /// Creates an arena over memory to which another process has descriptors: the memory is all
+    /// zeros, and its size is fixed. The memory of the first one is followed by that of the second
+    /// one, and so on; all but the last must be whole pages of the next. All of them are sealed
+    /// against further writers (`F_SEAL_FUTURE_WRITE`): after that no process can create a writable
+    /// mapping, or remove pages.
     ///
     /// # Errors
     /// As [`Region::attach`], [`RegionError::Length`] also for an empty list.

@@ -91,7 +91,7 @@ impl Memory {
         Memory::heap(bytes)
     }
 
-    /// As [`Memory::private`], but in separate pages of any length.
+    /// Allocates private memory like [`Memory::private`], but in separate pages for any length.
     pub(crate) fn separate_pages(bytes: usize) -> Result<Memory, RegionError> {
         check_length(bytes)?;
         // Miri supports only the allocator's memory.

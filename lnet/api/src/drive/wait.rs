@@ -48,7 +48,8 @@ pub fn wait_until(
     wait_with(drive, sleeper, deadline_ns, ready, sleep_on_descriptors)
 }
 
-/// [`wait_until`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
+/// Does the work of [`wait_until`], with the sleep as a parameter: a model checker cannot sleep in
+/// the kernel.
 ///
 /// After a sleep, only the shards whose descriptors were readable are polled: usually a single one,
 /// which has the awaited event. If the condition is still false, the next round polls the other

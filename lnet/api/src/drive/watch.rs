@@ -49,7 +49,8 @@ impl Watch {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
     }
 
-    /// [`Watch::serve`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
+    /// Does the work of [`Watch::serve`], with the sleep as a parameter: a model checker cannot
+    /// sleep in the kernel.
     pub(crate) fn serve_with(
         &self,
         drive: &dyn Drive,
@@ -190,7 +191,8 @@ pub fn drive_shard(drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>, over
     drive_shard_with(drive, shard, sleeper, over, sleep_on_descriptors);
 }
 
-/// [`drive_shard`] with the sleep as a parameter: a model checker cannot sleep in the kernel.
+/// Does the work of [`drive_shard`], with the sleep as a parameter: a model checker cannot sleep in
+/// the kernel.
 pub(crate) fn drive_shard_with(
     drive: &dyn Drive,
     shard: usize,

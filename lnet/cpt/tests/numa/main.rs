@@ -11,8 +11,8 @@ use lnet_cpt::{
 
 const PAGE: usize = 4096;
 
-/// Longer than a huge page of x86-64 and a part of another one, wherever the kernel aligns the
-/// memory.
+/// A length greater than that of a huge page of x86-64 and a part of another one, wherever the
+/// kernel aligns the memory.
 const LONG: usize = 5 << 20;
 
 /// Runs a test on a separate thread, so that the test may change the thread's affinity.

@@ -90,7 +90,7 @@ impl HeldTable {
         Some(token)
     }
 
-    /// Starts the delays of the messages since the last call.
+    /// Starts the delays of the messages that have arrived since the last call.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         while let Some(key) = self.fresh.pop_front() {
             if let Some(message) = self.messages.get_mut(key) {

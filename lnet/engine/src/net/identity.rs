@@ -164,7 +164,7 @@ mod tests {
     const LIMIT: usize = 3;
     const OURS: u32 = 11;
 
-    /// The rules of [`Identities::learn`], written plainly.
+    /// Applies the rules of [`Identities::learn`] to the model, in a simple form.
     fn model_learns(model: &mut Model, sender: u32, list: &[u32], foreign: &[u32]) {
         let before = model.iter().find(|node| node.contains(&sender)).cloned().unwrap_or_default();
         let others: Vec<u32> = model.iter().filter(|node| **node != before).flatten().copied().collect();

@@ -44,7 +44,7 @@ impl Resources for Bound {
         &mut self.mds
     }
 
-    /// Also removes the outstanding responses of the MD.
+    /// Marks the MD as dead, and removes its outstanding responses.
     fn retire(&mut self, md: u32) {
         self.mds.objects.md_mut(md).dead = true;
         while let Some(head) = self.mds.objects.md(md).responses.head() {

@@ -64,7 +64,7 @@ impl Resources for Posted {
         &mut self.mds
     }
 
-    /// Also removes the MD's ME if the ME was posted with `auto_unlink`.
+    /// Marks the MD as dead; also removes its ME if the ME was posted with `auto_unlink`.
     fn retire(&mut self, md: u32) {
         let objects = &mut self.mds.objects;
         objects.md_mut(md).dead = true;

@@ -23,7 +23,8 @@ use super::common::*;
 /// failure is detected.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A queue whose handler reports that it is inside an event, and blocks there until it is released.
+/// Creates a queue whose handler reports that it is inside an event, and blocks there until it is
+/// released.
 fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     let (inside, is_inside) = channel();
     let (leave, may_leave) = channel();

@@ -15,7 +15,7 @@ use crate::{Bed, Config, Node, connections};
 const LENGTHS: [usize; 15] =
     [0, 1, 64, 95, 927, 928, 1023, 3975, 3976, 3977, 4096, 4097, 65_537, (1 << 20) - 1, 1 << 20];
 
-/// Memory of `length` bytes, also of none.
+/// Returns memory of `length` bytes, which may be 0.
 fn memory(length: usize) -> IoVec {
     whole(length.max(1)).trimmed(length).unwrap()
 }

@@ -16,7 +16,7 @@ const LENGTHS: [usize; 4] = [64, 3980, 5000, 1 << 20];
 /// Limits with which no held message is taken into memory.
 const NONE: HeldLimits = HeldLimits { peer_kb: 0, all_kb: 0, drop_beyond: false };
 
-/// The numbers of held messages of a node's engine and of its LND.
+/// Returns the numbers of held messages of a node's engine and of its LND.
 fn held(node: &Node) -> [usize; 2] {
     [node.engine.waiting(portal()), node.lnd.held()]
 }

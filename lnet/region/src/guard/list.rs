@@ -67,7 +67,7 @@ pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static N
     Ok(node)
 }
 
-/// Removes a range.
+/// Removes the range of a node.
 pub(super) fn leave(node: &'static Node) {
     node.set(0..0, 0);
     SPARE.lock().push(node);

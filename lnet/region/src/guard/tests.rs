@@ -32,7 +32,7 @@ fn mortal(pages: usize) -> (Region, OwnedFd) {
     (region, fd)
 }
 
-/// As `mortal`, under the guard, with the file shortened to `to` pages.
+/// Creates memory as `mortal` does, under the guard, and shortens the file to `to` pages.
 fn cut(pages: usize, to: usize) -> IoVec {
     install().unwrap();
     let (region, fd) = mortal(pages);

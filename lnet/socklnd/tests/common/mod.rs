@@ -31,7 +31,7 @@ pub const PORT: u16 = 21_988;
 /// A time after which a test has hung.
 const STUCK_MS: u16 = 60_000;
 
-/// An address whose peers are on this partition.
+/// Returns an address whose peers are on this partition.
 pub fn address_on(partition: usize) -> Ipv4Addr {
     std::iter::repeat_with(address).find(|address| partition_of(*address) == partition).unwrap()
 }
@@ -49,7 +49,7 @@ pub fn config() -> SockConfig {
     SockConfig { accept_port: PORT, partitions: PARTITIONS, ..SockConfig::default() }
 }
 
-/// Memory in `fragments` pieces with gaps between them, filled with `bytes`.
+/// Returns memory in `fragments` pieces with gaps between them, filled with `bytes`.
 pub fn memory(bytes: &[u8], fragments: usize) -> IoVec {
     let memory = gapped(&cut(bytes.len(), fragments));
     fill(&memory, bytes);
@@ -147,7 +147,7 @@ impl Engine {
         assert_eq!(before, None, "a send is finalised twice");
     }
 
-    /// The number of completely received messages.
+    /// Returns the number of completely received messages.
     pub fn received(&self) -> usize {
         self.got.lock().unwrap().iter().filter(|got| got.result.is_some()).count()
     }
@@ -427,7 +427,7 @@ pub fn settle(nodes: &[&Node]) {
     while nodes.iter().map(|node| node.poll().work).sum::<usize>() > 0 {}
 }
 
-/// Two connected, idle nodes; this thread has polled the first one last.
+/// Returns two connected, idle nodes; this thread has polled the first one last.
 pub fn idle_pair() -> (Node, Node) {
     let (a, b) = (Node::new(), Node::new());
     a.put_bytes(b.id(), b"x", 0);

@@ -13,18 +13,18 @@ pub const BULK_IN: u32 = 2;
 pub const BULK_OUT: u32 = 3;
 pub const NONE: u32 = u32::MAX;
 
-/// The 64-bit NID of an address on `tcp`: network 0x20000 and the address, little-endian (lnet-wire
-/// 2).
+/// Returns the 64-bit NID of an address on `tcp`: network 0x20000 and the address, little-endian
+/// (lnet-wire 2).
 pub fn nid(address: Ipv4Addr) -> [u8; 8] {
     (0x0002_0000_u64 << 32 | u64::from(u32::from(address))).to_le_bytes()
 }
 
-/// An acceptor request (lnet-wire 21).
+/// Returns an acceptor request (lnet-wire 21).
 pub fn request(target: Ipv4Addr) -> Vec<u8> {
     [&0xacce_7100_u32.to_le_bytes()[..], &1_u32.to_le_bytes(), &nid(target)].concat()
 }
 
-/// A hello (lnet-wire 22.2).
+/// Returns a hello (lnet-wire 22.2).
 pub fn hello(version: u32, from: Ipv4Addr, to: Ipv4Addr, incarnation: u64, conn_type: u32) -> Vec<u8> {
     [
         &0x4572_6963_u32.to_le_bytes()[..],
@@ -41,7 +41,7 @@ pub fn hello(version: u32, from: Ipv4Addr, to: Ipv4Addr, incarnation: u64, conn_
     .concat()
 }
 
-/// A message prefix (lnet-wire 25.2).
+/// Returns a message prefix (lnet-wire 25.2).
 pub fn prefix(kind: u32, zc_req: u64, zc_ack: u64) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &0_u32.to_le_bytes(), &zc_req.to_le_bytes(), &zc_ack.to_le_bytes()].concat()
 }

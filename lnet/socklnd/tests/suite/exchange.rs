@@ -4,7 +4,7 @@ use crate::common::{Got, Node, S, drive, idle_pair, memory, pattern, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_proto::Body;
 
-/// The match bits of a PUT: the tests number their messages by them.
+/// Returns the match bits of a PUT, by which the tests number their messages.
 fn bits_of(got: &Got) -> u64 {
     let Body::Put { match_bits, .. } = got.header.body else { panic!("{:?}", got.header) };
     match_bits.0

@@ -12,7 +12,8 @@ use lnet_socklnd::{AcceptPolicy, SockConfig, SockLnd, Step};
 
 const INCARNATION: u64 = 0x18e9_ae44_0000_0001;
 
-/// The expected answer to a hello: everything except the node's incarnation is known beforehand.
+/// Returns the expected answer to a hello: everything except the node's incarnation is known
+/// beforehand.
 fn expected_answer(version: u32, from: Ipv4Addr, to: Ipv4Addr, answer: &[u8], conn_type: u32) -> Vec<u8> {
     let incarnation = u64::from_le_bytes(answer[32..40].try_into().unwrap());
     let mut expected = raw::hello(version, from, to, incarnation, conn_type);
@@ -24,7 +25,7 @@ fn expected_answer(version: u32, from: Ipv4Addr, to: Ipv4Addr, answer: &[u8], co
     expected
 }
 
-/// One recorded stream of `tests/vectors`: its items' bytes in order.
+/// Returns the items' bytes of a recorded stream of `tests/vectors`, in order.
 fn recorded(name: &str, stream: usize) -> Vec<Vec<u8>> {
     let path = format!("{}/../../tests/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
     let json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -42,7 +43,7 @@ fn recorded(name: &str, stream: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The recorded bytes with the NIDs of this test in place of the two nodes' NIDs.
+/// Returns recorded bytes with the NIDs of this test in place of the two nodes' NIDs.
 fn moved(bytes: &[u8], from: (Ipv4Addr, Ipv4Addr)) -> Vec<u8> {
     let recorded = [Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 3)].map(raw::nid);
     let ours = [from.0, from.1].map(raw::nid);

@@ -291,7 +291,7 @@ fn nis_come_and_go_under_traffic() {
                 while !stop.load(Ordering::Acquire) {
                     let before = b.received();
                     let token = a.put(b.id(), &bytes, 0);
-                    // In both directions over the NI that comes and goes.
+                    // The messages use the NI that comes and goes, in both directions.
                     tokens.push(a.get_over(extra.nid, &engine, b.id()));
                     b.put(extra, &bytes, 0);
                     until("it goes on", || a.sent(token).is_some() && b.received() > before);

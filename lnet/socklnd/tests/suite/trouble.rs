@@ -12,13 +12,13 @@ use lnet_socklnd::{HeldLimits, SockConfig};
 
 const INCARNATION: u64 = 77;
 
-/// A peer with a CONTROL connection to a node.
+/// Creates a peer with a CONTROL connection to a node.
 fn peer_of(node: &Node) -> (Ipv4Addr, Wire) {
     let peer = address();
     (peer, Wire::shake_hands(peer, node, INCARNATION, CONTROL).0)
 }
 
-/// The header of a PUT with this payload length.
+/// Returns the header of a PUT with this payload length.
 fn put_header(node: &Node, dest: ProcessId, payload_length: u32) -> Header {
     let body = Body::Put {
         ack_wmd: WireHandle::NONE,

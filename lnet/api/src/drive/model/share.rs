@@ -21,8 +21,9 @@ const KEPT: usize = 1;
 /// The shard that is given away.
 const GIVEN: usize = 0;
 
-/// Two waiters sleep, the first one on both shards. Then so many messages arrive that it gives a
-/// shard away, and last a message on each shard.
+/// Starts two waiters that sleep, the first one on both shards. When six messages arrive at once,
+/// three on each shard, the first waiter gives the shard `GIVEN` away. Two of the messages are for
+/// a waiter: `given` and `kept` are the numbers of those that come on the two shards.
 fn loaded([given, kept]: [usize; 2]) -> (Arc<Net>, [Running; 2]) {
     let net = Net::new(2);
     net.busy_ns.store(BUSY_NS, Relaxed);

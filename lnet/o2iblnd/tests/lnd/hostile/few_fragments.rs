@@ -95,7 +95,7 @@ fn status(message: &[u8]) -> i32 {
     word(message, 56) as i32
 }
 
-/// The node is the source of a PUT; returns the status of its PUT_DONE.
+/// Makes the node the source of a PUT; returns the status of its PUT_DONE.
 fn puts(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().put_unasked(scene.id(), source, 7);
     let request = next_message(scene, line);
@@ -107,7 +107,7 @@ fn puts(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     status(&done)
 }
 
-/// The node is the source of a REPLY; returns the status of its GET_DONE.
+/// Makes the node the source of a REPLY; returns the status of its GET_DONE.
 fn replies(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     scene.victim().post(source, 8, MdOptions::OP_GET);
     let own = scene.own();
@@ -118,8 +118,8 @@ fn replies(scene: &Scene, line: &mut Line, other: End, source: &IoVec) -> i32 {
     status(&done)
 }
 
-/// The node is the sink of a PUT; returns the number of fragments that it describes, or the error
-/// with which it refuses.
+/// Makes the node the sink of a PUT; returns the number of fragments that the node describes, or
+/// the error with which it refuses.
 fn takes(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> Result<u32, i32> {
     scene.victim().post(sink, 9, MdOptions::OP_PUT);
     let own = scene.own();
@@ -135,7 +135,7 @@ fn takes(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> Result<u32
     Ok(word(&answer, 68))
 }
 
-/// The node is the sink of a GET; returns the number of fragments that it describes.
+/// Makes the node the sink of a GET; returns the number of fragments that the node describes.
 fn gets(scene: &Scene, line: &mut Line, other: End, sink: &IoVec) -> u32 {
     scene.victim().get(scene.id(), sink, 7);
     let request = next_message(scene, line);
