@@ -171,7 +171,8 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     pub(crate) fn new(event_number: u64, next: u32) -> Self {
-        // The truncation is intended: the doc of `MAX_SLOTS` says why the low half is enough.
+        // The truncation is intended: the doc of `MAX_SLOTS` has the reason why the low half is
+        // enough.
         Stamp { number: event_number as u32, next }
     }
 
@@ -217,7 +218,8 @@ pub(crate) struct Payload([AtomicU64; WORDS]);
 impl Payload {
     #[inline]
     pub(crate) fn write<T: Event>(&self, event: &T) {
-        // Whole words are copied separately from the rest, so that the compiler knows all lengths.
+        // Whole words are copied separately from the rest, so that all lengths are constants for
+        // the compiler.
         let (whole, rest) = event.as_bytes().as_chunks();
         let (words, last) = self.words_of::<T>().split_at(whole.len());
         for (word, bytes) in words.iter().zip(whole) {

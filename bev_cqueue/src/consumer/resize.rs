@@ -13,7 +13,7 @@ use nlx_sync::{AtomicU32, point};
 
 impl<T: Event, M: Memory> Consumer<T, M> {
     /// Links `more` slots into the ring, first those that [`shrink`](Consumer::shrink) has cut off.
-    /// The producer sees all of them at once; waiting events keep their order.
+    /// The producer gets all of them at once; waiting events keep their order.
     ///
     /// The new slots go behind the divider, and the last of them becomes the divider: the old
     /// divider and the others are then the last free slots. Only the link of a slot that the

@@ -273,7 +273,7 @@ fn a_consumer_goes_on_while_a_producer_is_stopped_at_any_point() {
         client.step(OracleOp::Grow(1));
         let stopped_at = client.sequence.seen;
         trapped.other.go_on();
-        // The interrupted round goes on: its events arrive, and the producer may accept a shrink.
+        // The interrupted round continues: its events arrive, and the producer may accept a shrink.
         while client.sequence.seen < trapped.board.get(Word::Submitted)
             || trapped.board.get(Word::Accepted) != trapped.board.get(Word::Shrinks)
         {

@@ -5,7 +5,7 @@ use lnet_nid::{MatchBits, ProcessId};
 /// lazy portal until the portal was no longer lazy, its connection was lost, or there was no memory
 /// for it.
 ///
-/// The sender notices at most that no ACK arrives (lnet-wire 10).
+/// The sender can only detect that no ACK arrives (lnet-wire 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dropped {
     /// The process of this node to which the PUT was sent: one of [`crate::LNet::local_ids`].

@@ -385,8 +385,8 @@ pub trait LNet: Send + Sync {
 
     /// Unlinks an MD (lnet-semantics 7). An idle MD gives one UNLINK event before the call returns,
     /// a busy one sets `unlinked` in its last event. The message that was last sent from it is
-    /// withdrawn if it has not begun to leave, and ends with ECANCELED; one that has goes on.
-    /// ENOENT if the MD is gone already.
+    /// withdrawn if it has not begun to leave, and ends with ECANCELED; one that has begun
+    /// continues. ENOENT if the MD is gone already.
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError>;
 
     /// Sends a PUT. ENOENT if the MD is gone, exhausted or attached, EHOSTUNREACH without a route

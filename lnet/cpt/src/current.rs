@@ -47,7 +47,7 @@ pub(crate) fn current_override() -> Option<usize> {
     CURRENT_CPT.get()
 }
 
-/// Returns a number of the calling thread: 0 for the first thread that asks, 1 for the next.
+/// Returns a number of the calling thread: 0 for the first thread that calls this, 1 for the next.
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     if NUMBER.get() == UNNUMBERED {

@@ -312,8 +312,9 @@ impl Engine {
     /// counts it as dropped ([`crate::Counters::drop_count`]), but does not report it to
     /// [`lnet_api::LNet::watch_drops`]. A delayed message blocks its connection, so that later
     /// messages of the peer are delayed as well, and stay in order. It is lost if its connection or
-    /// its NI ends meanwhile; removal of its rule does not affect it. No message is delayed on a
-    /// node without NIs, whose time does not pass, nor beyond [`crate::Limits::held`] messages.
+    /// its NI ends during the delay; removal of its rule does not affect it. No message is delayed
+    /// on a node without NIs, whose time does not pass, nor beyond [`crate::Limits::held`]
+    /// messages.
     ///
     /// ```
     /// use lnet::{Engine, EngineConfig};

@@ -237,7 +237,7 @@ pub(crate) struct Inbound {
     /// The last hop of the message.
     pub(crate) from: ProcessId,
     pub(crate) rx: RxContext,
-    /// The token under which the LND knows the message if a fault rule has delayed it, otherwise 0.
+    /// The LND's token for the message if a fault rule has delayed it, otherwise 0.
     pub(crate) held: u64,
     /// The NIDs of the node that the header names as its source, the primary one first.
     pub(crate) nids: SmallVec<[Nid; 2]>,

@@ -270,7 +270,7 @@ fn the_first_buffer_of_a_unique_portal_meets_a_message_too() {
     check(move || attach_spec_against_block(2, unique, |_| {}));
 }
 
-/// The same race where the message, before it knows of the buffer, has no reason to search the
+/// The same race where the message, before the buffer is visible to it, has no reason to search the
 /// buffer's partition.
 // Covers: S-109, S-310
 #[test]

@@ -322,7 +322,7 @@ impl Net {
     }
 
     /// Returns the route of a message to a process (lnet-semantics 14), from an MD of this
-    /// partition: straight to the target, as this node does not route and knows no router.
+    /// partition: straight to the target, as this node does not route and has no router.
     ///
     /// # Errors
     /// EADDRNOTAVAIL for a source that is no NI, EHOSTUNREACH if no NI leads there, ENOMEM if this

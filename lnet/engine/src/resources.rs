@@ -147,7 +147,7 @@ impl MdTable {
     }
 
     /// Stores the token of a message that waits or is with its LND: from now on the owner of its MD
-    /// can withdraw it. If the owner has unlinked the MD meanwhile, the message is withdrawn now,
+    /// can withdraw it. If the owner has unlinked the MD before that, the message is withdrawn now,
     /// as the unlink found no token. The message may have ended already; then the token names
     /// nothing.
     pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {

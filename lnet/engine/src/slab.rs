@@ -18,9 +18,9 @@ pub(crate) const INDEX_MAX: usize = (1 << INDEX_BITS) - 1;
 /// The name of an object: its index and generation.
 pub(crate) type Key = SlotKey;
 
-/// A table whose objects are also accessed by bare index where the caller knows that they exist, as
-/// in lists within the table. Each object starts at a cache line, so that a random access costs as
-/// few misses as its size allows.
+/// A table whose objects are also accessed by bare index where they are sure to exist, as in lists
+/// within the table. Each object starts at a cache line, so that a random access costs as few
+/// misses as its size allows.
 pub(crate) type Slab<T> = Slots<T, CacheLine>;
 
 /// The alignment of a slot.

@@ -86,7 +86,7 @@ impl Spy {
     }
 
     /// Returns and removes the events passed to handlers since they were last taken, each recorded
-    /// before its handler sees it. Events that are only polled are not included.
+    /// before it is passed to its handler. Events that are only polled are not included.
     pub fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.record.lock().events)
     }

@@ -136,7 +136,8 @@ impl<P: Protocol> HeldTable<P> {
     }
 
     /// Returns the key of the next held message. The engine gets it with each message that it may
-    /// hold back: another thread may resume the message before the driver knows that it is held.
+    /// hold back: another thread may resume the message before the driver has recorded that it is
+    /// held.
     pub fn next(&self) -> RxContext {
         RxContext(self.table.next_key().0)
     }

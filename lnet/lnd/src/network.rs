@@ -164,7 +164,7 @@ impl<P: Protocol> Network<P> {
     /// The number that a node accepts is its own setting. Over TCP a peer that takes fewer is asked
     /// again `min_reconnect_ms` later, three times; then the existing connections suffice until
     /// this function is called again, even with the same number, or until they are gone (lnet-wire
-    /// 24). A peer that resets a surplus connection is asked again `max_reconnect_ms` later.
+    /// 24). A peer that resets a surplus connection gets another request `max_reconnect_ms` later.
     pub fn set_conns_per_peer(&self, nid: Option<Nid>, count: u8) {
         let count = count.clamp(1, P::CONNS_PER_PEER_MAX);
         let mut setup = self.setup.lock();

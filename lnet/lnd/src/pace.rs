@@ -7,7 +7,7 @@ const BRIEF_MAX: u32 = 2;
 /// The reason and end of a pause between attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// The peer asked to be tried later, is connecting itself, or its connections are short-lived;
+    /// The peer requested a later attempt, is connecting itself, or has short-lived connections;
     /// messages wait.
     Retry {
         /// The end of the pause, in nanoseconds.

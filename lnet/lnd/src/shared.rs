@@ -95,8 +95,7 @@ impl<P: Protocol> Shared<P> {
         }
         let shard = self.shards.shard(ni.sub, ni.upcalls.partition_of(ni.id.nid, id.nid));
         let make = || Peer::new(key, ni.clone(), shard.clone(), P::links(self, ni, id));
-        // If the NI has ended and started again meanwhile, the entry may belong to its new
-        // incarnation.
+        // If the NI has ended and started again since, the entry may belong to its new incarnation.
         self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
     }
 

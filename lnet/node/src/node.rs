@@ -308,14 +308,14 @@ impl Node {
     }
 
     /// Waits for the oldest event of the first of these queues that has one, removes it and returns
-    /// it (`LNetEQPoll`, S-311). The calling thread drives the network meanwhile, and also wakes
-    /// when another thread's driving delivers an event. Several threads may wait for one queue:
-    /// each event goes to one of them. `None` waits without limit, zero does not wait. Returns
-    /// `None` on timeout.
+    /// it (`LNetEQPoll`, S-311). During the wait the calling thread drives the network, and also
+    /// wakes when another thread's driving delivers an event. Several threads may wait for one
+    /// queue: each event goes to one of them. `None` waits without limit, zero does not wait.
+    /// Returns `None` on timeout.
     ///
     /// # Errors
-    /// ENOENT if a queue does not exist, or is freed meanwhile; EINVAL if it cannot be polled;
-    /// ESHUTDOWN once the node has been shut down and the queues are empty; EMFILE without
+    /// ENOENT if a queue does not exist, or is freed during the wait; EINVAL if it cannot be
+    /// polled; ESHUTDOWN once the node has been shut down and the queues are empty; EMFILE without
     /// descriptors.
     pub fn eq_poll(&self, eqs: &[EqHandle], timeout: Option<Duration>) -> Result<Option<Polled>, LNetError> {
         self.drive.eq_poll(eqs, timeout)
@@ -349,7 +349,7 @@ impl Node {
     /// peers that may push back have done so and have their ACK, or the wait for them ends.
     fn drain(&self, until_ns: u64) {
         let engine = &self.drive.engine;
-        // A peer that sees the end of a connection before its hello treats that as a fault.
+        // A peer treats the end of a connection before its hello as a fault.
         let verbs = || self.verbs.get().map_or(0, |lnd| lnd.completing());
         let sent = || engine.sending() == 0 && self.sock.completing() + verbs() == 0;
         let done = || sent() && !engine.awaits_push_back(self.drive.now_ns());

@@ -94,7 +94,7 @@ pub struct Conn<T> {
     waiting: VecDeque<Key>,
     /// NOOPs that are posted and have not completed.
     noops: u8,
-    /// Set when a NOOP must show that this side lives, also if no other rule asks for one; sending
+    /// Set when a NOOP must show that this side lives, also if no other rule requires one; sending
     /// any message clears it.
     shows_life: bool,
     /// NOOPs sent since a message was last received. A peer whose program has stopped has receive
@@ -228,7 +228,7 @@ impl<T> Conn<T> {
         self.forget(key)
     }
 
-    /// Makes [`Conn::next`] return a NOOP if it has no other message, so that the peer sees that
+    /// Makes [`Conn::next`] return a NOOP if it has no other message, as a sign to the peer that
     /// this side lives. [`Conn::next`] returns at most one such NOOP until the next message is
     /// received, as a peer whose program has stopped has no buffers for more.
     pub fn show_life(&mut self) {

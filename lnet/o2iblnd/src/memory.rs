@@ -52,8 +52,8 @@ struct Known {
     registering: Mutex<()>,
 }
 
-/// The registrations with one device. A peer can write to memory while it knows the key, so
-/// memory is registered for peers only when they first need it.
+/// The registrations with one device. A peer can write to memory while it has the key, so memory is
+/// registered for peers only when they first need it.
 struct KnownBy {
     device: Weak<dyn Device>,
     local: Option<Arc<dyn Memory>>,

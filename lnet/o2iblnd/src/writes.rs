@@ -235,8 +235,8 @@ mod tests {
     }
 
     proptest! {
-        /// lnet-wire 37: each byte goes where the sink's list says, in order, by requests that the
-        /// device can carry out.
+        /// lnet-wire 37: each byte goes to its place in the sink's list, in order, by requests that
+        /// the device can carry out.
         // Covers: S-504
         #[test]
         fn each_byte_is_written_once_and_in_order(

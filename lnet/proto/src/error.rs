@@ -369,7 +369,7 @@ pub enum ProtoError {
 }
 
 impl ProtoError {
-    /// Returns the errno that an LNet user knows: `EPROTO` for nearly all errors of a peer, `EIO`
+    /// Returns the errno that users of LNet get: `EPROTO` for nearly all errors of a peer, `EIO`
     /// for a checksum, `ECONNRESET` for a connection closed before a byte came, `ESTALE` for
     /// another incarnation of a node, `ECONNREFUSED` and `EHOSTUNREACH` where no connection is
     /// possible, `ENOBUFS` and `EINVAL` for the rest.

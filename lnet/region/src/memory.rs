@@ -176,7 +176,8 @@ impl Memory {
             if (end - start) % page_bytes(fd.as_fd()) != 0 {
                 return Err(RegionError::NotRegion { what: "its length", errno: Errno::EINVAL });
             }
-            // SAFETY: these bytes lie within the mapping above, which only this function knows.
+            // SAFETY: these bytes lie within the mapping above, to which only this function has a
+            // pointer.
             unsafe { replace(map.as_mut_ptr().wrapping_add(end), part, fd) }
                 .map_err(|errno| RegionError::System { bytes: part, errno })?;
             end += part;

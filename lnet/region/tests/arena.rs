@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const ARENA_BYTES: usize = 1 << 20;
 
-/// Creates an arena; returns it with the memory as the process that created it sees it.
+/// Creates an arena; returns it with the memory as the process that created it has mapped it.
 fn arena(bytes: usize, pages: Pages) -> (Arena, IoVec) {
     let memory = Region::memfd(bytes, pages).unwrap();
     let fd = memory.share().unwrap().try_clone_to_owned().unwrap();

@@ -361,7 +361,7 @@ impl Conn {
 
     fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<OwnMessage>) {
         let Some(token) = message.token else { return };
-        // The lease ends before the engine learns that the message has ended.
+        // The lease ends before the engine gets the end of the message.
         drop(message);
         match own {
             Some(own) if own.token == token => own.result = Some(result),

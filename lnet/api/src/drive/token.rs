@@ -30,8 +30,8 @@ const HELD: u64 = 4;
 /// the holder.
 const ACTIVITY: u64 = 7;
 
-/// Returns whether the holder of a token with this word notices events on the shard: it sleeps on
-/// the shard, or has the token exclusively.
+/// Returns whether the holder of a token with this word gets the shard's events: it sleeps on the
+/// shard, or has the token exclusively.
 pub(super) fn is_attended(word: u64) -> bool {
     matches!(word & ACTIVITY, WATCHED | HELD)
 }

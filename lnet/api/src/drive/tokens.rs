@@ -179,7 +179,7 @@ impl Tokens {
         self.shards[shard].is_parked_by(Holder::of_sched_thread(sched_thread))
     }
 
-    /// Returns whether no shard needs a keeper: each holder notices events, because it sleeps on
+    /// Returns whether no shard needs a keeper: each holder gets the events, because it sleeps on
     /// the shard, or has the token exclusively. A waiter that has the node's only shard does not
     /// poll others.
     pub(crate) fn all_attended(&self) -> bool {

@@ -46,7 +46,7 @@ impl LNet for Engine {
         let gone = LNetError::NoSuch { object: "EQ", handle: eq.0 };
         let key = self.common.handles.decode_eq(eq).ok_or(gone.clone())?;
         let queue = {
-            // Under all locks, so that no MD starts to use the queue meanwhile (S-307).
+            // All locks are held, so that no MD starts to use the queue (S-307).
             let (mut posted, mut bound) = (self.posted.lock_all(), self.bound.lock_all());
             let used = posted.parts_mut().any(|part| part.mds().users(key) > 0)
                 || bound.parts_mut().any(|part| part.mds().users(key) > 0);

@@ -28,7 +28,7 @@ impl Engine {
     /// message that fails at once starts the next one, which may fail at once too.
     pub(super) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            // Each list only up to its length now: actions that are added meanwhile run in the next
+            // Each list only up to its length now: actions that are added by these run in the next
             // round.
             for _ in 0..work.launches.len() {
                 let Some(launch) = work.launches.pop() else { break };
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Hands a message that need not wait to its LND, in the caller's thread. A message that has
-    /// waited for credits is not sent if its MD was unlinked meanwhile (lnet-semantics 7).
+    /// waited for credits is not sent if its MD was unlinked during the wait (lnet-semantics 7).
     pub(super) fn hand_over(&self, launched: Launched, work: &mut Work) {
         let (md, token) = match launched {
             Launched::Waits { md, token } => (md, token),

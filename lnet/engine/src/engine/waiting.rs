@@ -162,8 +162,7 @@ impl Engine {
             }
             RxName::Held(key) => match self.take_held(|table| table.take(key)) {
                 Some(waiting) => (Some(waiting), true),
-                // The message may wait for a buffer by now: its LND still knows it by the same
-                // token.
+                // The message may wait for a buffer by now: its LND still has the same token.
                 None => (self.take_delayed(token), false),
             },
         };

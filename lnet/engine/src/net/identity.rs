@@ -208,8 +208,8 @@ mod tests {
                 let before = model.clone();
                 model_learns(&mut model, sender, &list, &foreign);
                 prop_assert_eq!(table.is_news(nid(sender), nids(), ours, is_foreign), model != before);
-                // A caller whose `foreign` is incomplete may be told of news once too often, but
-                // never too rarely.
+                // A caller whose `foreign` is incomplete may get a report of news once too often,
+                // but never too rarely.
                 prop_assert!(model == before || table.is_news(nid(sender), nids(), ours, |_| false));
                 table.learn(nid(sender), nids(), ours, is_foreign);
                 for number in 1..12 {

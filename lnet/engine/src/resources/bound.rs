@@ -281,8 +281,8 @@ impl Bound {
             return Err(DropReason::NoRoom);
         }
         let Ok(sink) = self.mds.objects.md(md).memory.incoming(0..mlength as usize) else {
-            // The MD's memory is in use, so the data is lost. The owner learns that now, and not at
-            // the deadline.
+            // The MD's memory is in use, so the data is lost. The owner gets the error now, and not
+            // at the deadline.
             self.fail_response(response, Errno::EBUSY, work);
             return Err(DropReason::Busy);
         };

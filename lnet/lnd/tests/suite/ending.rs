@@ -40,7 +40,7 @@ fn shutdown_under_load() {
     }
 }
 
-/// lnet-wire 24, 34: a peer's new incarnation is noticed whichever side connects, and old
+/// lnet-wire 24, 34: a peer's new incarnation is detected whichever side connects, and old
 /// connections are closed.
 #[test]
 fn a_node_comes_back_in_another_life() {
@@ -93,8 +93,8 @@ fn both_connect_at_once() {
     });
 }
 
-/// With no node at an existing address, the message fails and the failure says why; a node that
-/// starts there is found.
+/// With no node at an existing address, the message fails and the failure has the reason; a node
+/// that starts there is found.
 #[test]
 fn nobody_listens() {
     on_pairs(&Config::default(), |bed, [a, b]| {

@@ -172,8 +172,8 @@ fn connections_per_peer() {
     }
 }
 
-/// A node that wants more connections than its peer allows: they agree on the number, traffic goes
-/// on in both directions, and the end of the surplus ones is no failure of the peer.
+/// A node that requests more connections than its peer allows: they agree on the number, traffic
+/// goes on in both directions, and the end of the surplus ones is no failure of the peer.
 #[test]
 fn surplus_connections() {
     for partitions in [1, 2, 4] {

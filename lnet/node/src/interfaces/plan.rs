@@ -19,7 +19,7 @@ pub(crate) struct PlannedNi {
     pub(crate) tunables: NiTunables,
     /// The network device that carries the NI.
     pub(crate) device: String,
-    /// The NUMA node of that device, if the system knows it.
+    /// The NUMA node of that device, if the system reports it.
     pub(crate) numa_node: Option<usize>,
 }
 

@@ -261,7 +261,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
         node.shutdown(Duration::ZERO);
         assert_eq!(events.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);
         assert!(!waits.join().unwrap());
-        // The shutdown ends each ping before its timeout, and the error says so.
+        // The shutdown ends each ping before its timeout, and the error names the shutdown.
         for ping in pings {
             let failure = ping.join().unwrap().unwrap_err();
             assert_eq!((failure.errno, failure.step), (Errno::ESHUTDOWN, PingStep::ShutDown), "{failure}");

@@ -46,8 +46,8 @@ impl<T> Conn<T> {
         Some(Emit { id, credits, what, item: slot.item.as_mut() })
     }
 
-    /// Returns whether a NOOP is due (lnet-wire 36); the caller knows that no other message can be
-    /// sent.
+    /// Returns whether a NOOP is due (lnet-wire 36); the caller must have checked that no other
+    /// message can be sent.
     pub(super) fn noop_is_due(&self, now_ns: u64) -> bool {
         let sign = self.noops_since_received == 0 && (self.shows_life || now_ns >= self.keepalive_at_ns());
         let credits = self.noops_since_received < NOOPS_MAX && self.credits.wants_noop();

@@ -13,7 +13,7 @@ use crate::links::LinkId;
 use crate::sizes::{self, ConnSizes};
 use lnet_lnd::admission::Permit;
 
-/// The inline size asked for, if the device supports it: a message without payload, except long
+/// The requested inline size, if the device supports it: a message without payload, except long
 /// descriptors.
 const INLINE: u32 = 220;
 

@@ -68,7 +68,7 @@ impl ConnSizes {
     }
 
     /// Returns the least memory of the queues at the device: [`QUEUE_ENTRY_BYTES`] for each entry.
-    /// Only the device knows the real size, so it is not part of [`ConnSizes::bytes`].
+    /// The real size depends on the device alone, so it is not part of [`ConnSizes::bytes`].
     #[must_use]
     pub const fn queue_bytes_least(&self) -> u64 {
         let entries = self.sends as u64 + self.receives as u64 + self.completions_least as u64;

@@ -59,7 +59,7 @@ pub struct Agreed {
     pub depth: u16,
     /// The maximum number of fragments of a transfer.
     pub fragments: u16,
-    /// The queues of the active side: made for the parameters that it asked for, even if it was
+    /// The queues of the active side: made for the parameters that it requested, even if it was
     /// granted less.
     pub active: ConnSizes,
     /// The queues of the passive side.

@@ -63,7 +63,7 @@ impl EventHub {
             | ffi::RDMA_CM_EVENT_UNREACHABLE => CmEvent::Failed(token, errno_of(event.status)),
             // SAFETY: passed on; these events have private data.
             ffi::RDMA_CM_EVENT_CONNECT_RESPONSE => CmEvent::Accepted(token, unsafe { private_data(event) }),
-            // A peer that stops before it learns that the connection is established rejects it; on
+            // A peer that stops before the connection is established on its side rejects it; on
             // this side it was established already.
             ffi::RDMA_CM_EVENT_REJECTED if of.established => {
                 // SAFETY: the identifier is valid.

@@ -84,8 +84,8 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
     bed.end(nodes);
 }
 
-/// A device that supports less than it reports is asked a few times, at intervals, and not with
-/// each peer that connects.
+/// With a device that supports less than it reports, queues are tried a few times, at intervals,
+/// and not with each peer that connects.
 #[test]
 fn a_device_that_has_less_than_it_promises() {
     let bed = Bed::new();

@@ -18,7 +18,7 @@
 //! Nodes send in their own byte order, which the magic number shows; this crate sends little-endian
 //! and reads both. The driver keeps the credits of a connection.
 //!
-//! A large PUT, in the view of a sink that wants all of it:
+//! A large PUT, in the view of a sink that requests all of it:
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};

@@ -47,9 +47,9 @@ pub enum RejectReason {
     /// The request names an earlier incarnation of the interface, or the active side has restarted
     /// since.
     ConnStale = 5,
-    /// The request asks for too many RDMA fragments.
+    /// The request has too many RDMA fragments.
     RdmaFrags = 6,
-    /// The request asks for too deep a queue.
+    /// The request has too great a queue depth.
     MsgQueueSize = 7,
     /// Reserved; not used.
     InvalidSrvId = 8,

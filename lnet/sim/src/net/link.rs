@@ -28,7 +28,7 @@ pub struct LinkModel {
     pub payload_lost: u32,
     /// The lifetime of a connection; `None`: it lives until an end is gone.
     pub life_ns: Option<(u64, u64)>,
-    /// The delay until an end notices that a connection is gone.
+    /// The delay until an end detects that its connection is gone.
     pub notice_ns: (u64, u64),
     /// Chance that a message is lost silently, in a network without reliability.
     pub vanish: u32,

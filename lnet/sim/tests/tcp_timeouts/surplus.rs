@@ -14,7 +14,7 @@ use super::{S, assert_fires, watched_ns};
 const ALL: usize = 5;
 const BULK_OUT: u8 = 3;
 
-/// Makes a node and a peer with all connections that the node wants.
+/// Makes a node and a peer with all connections that the node requests.
 fn connected(habits: TcpHabits) -> (Stage, ScriptedPeer) {
     let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, habits);
     let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);

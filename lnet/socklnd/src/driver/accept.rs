@@ -43,7 +43,7 @@ pub(super) struct Accepting {
     pub(super) permit: Permit,
     pub(super) machine: Acceptor<Locals>,
     pub(super) deadline_ns: u64,
-    /// The NI that the peer asked for, after its request.
+    /// The NI in the peer's request, once that has arrived.
     pub(super) ni: Option<Nid>,
 }
 

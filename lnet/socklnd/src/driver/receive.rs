@@ -36,7 +36,7 @@ const READS_PER_TURN: usize = 8;
 pub(super) struct RxConn {
     pub(super) conn: Arc<Conn>,
     pub(super) peer: Arc<Peer>,
-    /// The peer's address. The system no longer knows it once the connection is broken.
+    /// The peer's address. The system no longer reports it once the connection is broken.
     pub(super) remote: SocketAddr,
     decoder: Decoder,
     state: State,

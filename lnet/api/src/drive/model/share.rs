@@ -22,8 +22,8 @@ const KEPT: usize = 1;
 const GIVEN: usize = 0;
 
 /// Starts two waiters that sleep, the first one on both shards. When six messages arrive at once,
-/// three on each shard, the first waiter gives the shard `GIVEN` away. Two of the messages are for
-/// a waiter: `given` and `kept` are the numbers of those that come on the two shards.
+/// three on each shard, the first waiter gives the shard `GIVEN` away. `given` and `kept` are the
+/// numbers of the first message on each shard; the other messages are for no waiter (`FOR_NONE`).
 fn loaded([given, kept]: [usize; 2]) -> (Arc<Net>, [Running; 2]) {
     let net = Net::new(2);
     net.busy_ns.store(BUSY_NS, Relaxed);

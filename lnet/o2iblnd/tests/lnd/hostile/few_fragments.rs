@@ -39,7 +39,7 @@ fn pieces() -> IoVec {
 }
 
 /// nlx does not depend on `map_on_demand`, `ntx` and other tunables of the kernel; a peer that sets
-/// them gets queues for the fragments that it asks for.
+/// them gets queues for the fragments that it requests.
 // Covers: S-502, S-508
 #[test]
 fn its_queues_are_as_calculated() {

@@ -264,7 +264,7 @@ impl<T: Transport> World<T> {
         for (a, b) in self.pairs() {
             self.net.reset(a, b);
         }
-        // The ends of the connections are noticed before any buffer is posted.
+        // The ends of the connections are detected before any buffer is posted.
         self.run_until(self.net.now_ns() + COMES_NS)?;
         let in_memory: Vec<usize> = self.nodes.iter().map(|node| node.lnd.held()).collect();
         numbers.iter().try_for_each(|number| self.post_late(*number))?;

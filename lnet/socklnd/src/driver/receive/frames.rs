@@ -143,8 +143,8 @@ impl RxConn {
         self.settle(turn, held)
     }
 
-    /// Keeps a held message on the connection, which is not read meanwhile. The message waits for
-    /// the engine, without a time limit.
+    /// Keeps a held message on the connection, which is not read as long as the message is held.
+    /// The message waits for the engine, without a time limit.
     fn hold(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>, token: RxToken, message: Unread) {
         self.state = State::Held;
         self.begun_ns = None;
