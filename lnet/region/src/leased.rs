@@ -175,7 +175,7 @@ impl ReadVec {
     pub fn as_slice(&self) -> Option<&[u8]> {
         // SAFETY: `single` returns private memory under a program's lease only. The lease exists as
         // long as `self`, and excludes leases to write or receive, without which there is neither
-        // `&mut` nor store; nor can the region become shared while it exists.
+        // `&mut` nor store; nor can the region become shared while the lease exists.
         self.0.single().map(|piece| unsafe { piece.slice() })
     }
 

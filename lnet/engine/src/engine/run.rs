@@ -28,8 +28,8 @@ impl Engine {
     /// message that fails at once starts the next one, which may fail at once too.
     pub(super) fn run(&self, work: &mut Work) {
         while !work.is_empty() {
-            // Each list only up to its length now: actions that are added by these run in the next
-            // round.
+            // Each list is processed up to its present length only: the actions that these add run
+            // in the next round.
             for _ in 0..work.launches.len() {
                 let Some(launch) = work.launches.pop() else { break };
                 self.launch(launch, work);

@@ -366,7 +366,7 @@ impl Engine {
         let is_unique = || self.portals[portal].kind() == Some(PortalKind::Unique);
         if !is_unique() {
             let attempt = self.search_wildcard(portal, search, work, Self::search_each);
-            // If the portal is unique now, its first entry was posted after the search. The poster
+            // If the portal is unique now, its first entry was posted during the search. The poster
             // of a later one sees the announcement: because of the fences, and with one partition
             // because this search has held its lock.
             if !attempt.is_nothing() || !is_unique() {
