@@ -252,7 +252,7 @@ fn attach_spec_against_block(partitions: usize, spec: MeSpec, before: impl Fn(&N
     node.assert_quiet();
 }
 
-/// A message that is about to wait, and the buffer for which it would wait.
+/// Race of a message that is about to wait with the posting of the buffer for which it would wait.
 // Covers: S-109, S-310
 #[test]
 fn a_buffer_and_a_message_that_is_about_to_wait_meet() {

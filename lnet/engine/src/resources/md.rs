@@ -68,7 +68,7 @@ impl Descriptor {
         }
     }
 
-    /// Returns the number of bytes of its memory.
+    /// Returns the length of the MD's memory in bytes.
     pub(super) fn len(&self) -> u64 {
         self.memory.len() as u64
     }
