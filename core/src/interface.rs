@@ -95,7 +95,8 @@ pub trait CoreTm: Send + Sync {
     /// Of each operation: EINVAL for lengths and counts that do not fit the buffer and for an
     /// invalid descriptor, EPERM for a descriptor of the wrong direction, EFBIG for one whose size
     /// does not fit, ENOENT for an unknown buffer, EBUSY for one in flight, ENOMEM without space
-    /// for events, ESHUTDOWN after [`CoreTm::stop`], or an error of LNet.
+    /// for events, ESHUTDOWN after [`CoreTm::stop`], [`CoreError::QueueCorrupt`] (EIO) once
+    /// [`CoreTm::events_get`] has failed, or an error of LNet.
     ///
     /// ```
     /// use nlx_core::{Address, BufferHandle, CoreError, CoreTm, Operation, OperationKind};

@@ -1,15 +1,16 @@
 //! A transfer machine: starting operations, taking events, waiting, stopping.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 
 use lnet_api::{Errno, EventLoopHandle, corked, wait_until};
-use nlx_bev_cqueue::{Consumer, Corruption, Heap};
+use nlx_bev_cqueue::{Consumer, Heap};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, EventRoom, Operation, Submitted,
     WakeUp, submit_in_room,
 };
-use nlx_sync::{AtomicBool, Mutex, Ordering, uncounted};
+use nlx_sync::{Mutex, uncounted};
 
 use crate::agreed::STOP;
 use crate::kcore::Domain;
@@ -27,8 +28,9 @@ pub(crate) struct Machine {
     descriptors: DescriptorForm,
     /// [`CoreTm::wake`] was called, and no wait has consumed it yet.
     pub(crate) woken: WakeUp,
-    /// The ring of events points outside its memory: no event can be taken any more.
-    corrupt: AtomicBool,
+    /// Set once the ring of events was found corrupt: no event is taken and no operation starts any
+    /// more.
+    corrupt: OnceLock<CoreError>,
     /// Set once a program has requested a descriptor.
     loop_handle: OnceLock<EventLoopHandle>,
 }
@@ -46,7 +48,7 @@ impl Machine {
             ring: Mutex::new(Ring::new(consumer)),
             descriptors,
             woken: WakeUp::default(),
-            corrupt: AtomicBool::new(false),
+            corrupt: OnceLock::new(),
             loop_handle: OnceLock::new(),
         }
     }
@@ -93,16 +95,21 @@ impl Machine {
     /// Marks the ring as corrupt: this process has overwritten it. Waiters then return; otherwise
     /// they would search for ever for an event that the ring seems to hold.
     #[cold]
-    fn mark_corrupt(&self, corruption: Corruption) -> CoreError {
+    fn mark_corrupt(&self, damage: impl fmt::Display) -> CoreError {
         let address = self.shared().address;
-        if !self.corrupt.swap(true, Ordering::Relaxed) {
-            tracing::error!(%address, %corruption, "the event queue of a transfer machine is corrupt: its events are lost");
-        }
-        CoreError::QueueCorrupt { address, reason: corruption.to_string() }
+        let mark = || {
+            tracing::error!(%address, %damage, "the event queue of a transfer machine is corrupt: its events are lost");
+            CoreError::QueueCorrupt { address, reason: damage.to_string() }
+        };
+        self.corrupt.get_or_init(mark).clone()
     }
 
     fn is_corrupt(&self) -> bool {
-        self.corrupt.load(Ordering::Relaxed)
+        self.corrupt.get().is_some()
+    }
+
+    fn check_intact(&self) -> Result<(), CoreError> {
+        self.corrupt.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Returns whether anything other than an event ends a wait. A wake-up and news end one wait
@@ -129,12 +136,13 @@ impl Machine {
         Ok(loop_handle)
     }
 
-    /// Releases room of events that will not come, or that have been taken.
+    /// Releases room of events that will not come, or that have been taken. A number that exceeds
+    /// the room in use comes from an event that this process has overwritten.
     fn release_in(&self, ring: &mut Ring, events: u32) {
-        let released = ring.release(events);
-        debug_assert!(released.is_ok(), "{}: {released:?}", self.shared().address);
-        if let Ok(Some(slots)) = released {
-            self.shared().shrink(&mut ring.consumer, slots);
+        match ring.release(events) {
+            Ok(Some(slots)) => self.shared().shrink(&mut ring.consumer, slots),
+            Ok(None) => {}
+            Err(error) => drop(self.mark_corrupt(error)),
         }
     }
 
@@ -189,6 +197,9 @@ impl CoreTm for Machine {
         operations: &[Operation],
         outcome: &mut dyn FnMut(usize, Result<Submitted, CoreError>),
     ) {
+        if let Err(error) = self.check_intact() {
+            return (0..operations.len()).for_each(|at| outcome(at, Err(error.clone())));
+        }
         let started_ns = started_ns.unwrap_or_else(|| self.shared().drive.now_ns());
         corked(|| submit_in_room(self, operations, |operation| self.begin(operation, started_ns), outcome));
         debug_assert!(uncounted(|| self.invariant(&self.ring.lock().consumer)));
@@ -200,6 +211,7 @@ impl CoreTm for Machine {
 
     fn events_get(&self, events: &mut [BufferEvent]) -> Result<usize, CoreError> {
         let mut ring = self.ring.lock();
+        self.check_intact()?;
         let (mut taken, mut released) = (0, 0_u32);
         for (place, event) in events.iter_mut().zip(ring.consumer.drain(usize::MAX)) {
             *place = event;

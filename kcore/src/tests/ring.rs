@@ -1,8 +1,10 @@
 //! The ring of events, tested through private items (S-407).
 
+use std::mem::offset_of;
 use std::os::unix::fs::FileExt;
 
 use lnet_fake::ScriptedEvent;
+use nlx_core::BufferEvent;
 
 use super::*;
 
@@ -54,26 +56,56 @@ fn the_ring_of_events_shrinks_around_what_is_posted() {
     assert_eq!((rig.tm.needed(), rig.core.faults().overruns), (0, 0));
 }
 
-/// A process that has overwritten its own ring gets an error from every wait, and does not block.
+/// Offset of a slot's stamp: the number of its event, and below it the index of the next slot. The
+/// event lies directly before it.
+const STAMP_OFFSET: usize = 120;
+
+/// Overwrites bytes of the ring's first slot, which the first event takes.
+fn overwrite(rig: &Rig, offset: usize, bytes: &[u8]) {
+    let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
+    memory.write_all_at(bytes, (rig.tm.slots_address() + offset) as u64).unwrap();
+}
+
+/// Checks that the ring is corrupt for every call that needs it, and that no wait blocks.
+fn check_corrupt(rig: &Rig) {
+    let own = rig.tm.address();
+    let other = rig.core.register(&rig.memory).unwrap();
+    // Refused for the same reason, although there is no room for so many events.
+    let kind = OperationKind::Receive { min_receive_size: 1, max_messages: u32::MAX };
+    let operation = Operation { buffer: other, cookie: COOKIE, kind };
+    for _ in 0..2 {
+        for error in [rig.tm.event_get().unwrap_err(), rig.tm.submit(&operation).unwrap_err()] {
+            assert!(matches!(&error, CoreError::QueueCorrupt { address, .. } if *address == own), "{error}");
+            assert_eq!(error.errno(), Errno::EIO);
+        }
+    }
+    rig.core.deregister(other).expect("nothing has started");
+    assert!(!rig.tm.pending() && !rig.tm.event_wait(None) && rig.tm.has_ended());
+}
+
+/// A process that has overwritten its own ring gets an error from every call that takes events or
+/// starts an operation, and no wait blocks.
 // Covers: MT-219
 #[test]
-fn a_ring_that_is_overwritten_ends_every_wait() {
-    /// Offset of a slot's stamp: the number of its event, and below it the index of the next slot.
-    const STAMP_OFFSET: usize = 120;
+fn a_ring_that_is_overwritten_ends_every_wait_and_starts_nothing() {
     let rig = Rig::new();
     rig.start(OperationKind::PassiveReceive);
-    let memory = std::fs::File::options().write(true).open("/proc/self/mem").unwrap();
-    let stamp = (1u64 << 32 | u64::from(u32::MAX)).to_ne_bytes();
-    memory.write_all_at(&stamp, (rig.tm.slots_address() + STAMP_OFFSET) as u64).unwrap();
+    overwrite(&rig, STAMP_OFFSET, &(1u64 << 32 | u64::from(u32::MAX)).to_ne_bytes());
     assert!(rig.tm.event_get().unwrap().is_some_and(|event| event.cookie == 0), "what stood there");
     assert!(rig.tm.pending(), "there is something to be told");
-    for _ in 0..2 {
-        let error = rig.tm.event_get().unwrap_err();
-        assert!(
-            matches!(&error, CoreError::QueueCorrupt { address, .. } if *address == rig.tm.address()),
-            "{error}"
-        );
-        assert_eq!(error.errno(), Errno::EIO);
-    }
-    assert!(!rig.tm.pending() && !rig.tm.event_wait(None) && rig.tm.has_ended());
+    check_corrupt(&rig);
+}
+
+/// The same when only an event is overwritten, so that it releases more room than is in use. The
+/// event itself is delivered.
+// Covers: MT-219
+#[test]
+fn an_event_that_releases_too_much_room_is_a_corrupt_ring() {
+    let rig = Rig::new();
+    rig.start(RECEIVE);
+    rig.tm.cancel(rig.buffer, COOKIE).unwrap();
+    let released = STAMP_OFFSET - size_of::<BufferEvent>() + offset_of!(BufferEvent, released);
+    overwrite(&rig, released, &(MESSAGES + 1).to_ne_bytes());
+    assert!(rig.tm.event_get().unwrap().is_some_and(|event| event.unlinked()));
+    check_corrupt(&rig);
 }

@@ -47,6 +47,7 @@ impl Machine {
                     taken += 1;
                 }
             }
+            // Numbers of this process: `settle` ignores those that are in the queue.
             let given_back = consumer.release(released);
             point!(RoomReleased);
             debug_assert!(given_back.is_ok(), "{}: {given_back:?}", self.address);

@@ -84,6 +84,26 @@ fn events_that_cannot_be_end_the_domain() {
     }
 }
 
+/// A corrupt event queue ends the domain: the operation in flight ends with ENOTCONN, and none
+/// starts any more.
+// Covers: MT-219
+#[test]
+fn a_corrupt_event_queue_ends_the_domain_and_starts_nothing() {
+    let (helper, domain, tm) = started();
+    let ((handle, memory), (other, _)) = (buffer(&domain, 1000), buffer(&domain, 1000));
+    tm.submit(&receive(handle, 4)).unwrap();
+    helper.corrupt();
+    while tm.needed() > 0 {
+        assert!(tm.event_wait(None));
+        if let Some(event) = tm.event_get().unwrap() {
+            assert_eq!((event.buffer(), event.status()), (handle, Err(Errno::ENOTCONN)));
+        }
+    }
+    assert!(tm.has_ended() && !domain.is_connected());
+    assert_eq!(tm.submit(&receive(other, 1)).unwrap_err().errno(), Errno::ENOTCONN);
+    until(|| memory.write(0..1000).is_ok());
+}
+
 /// The helper's refusal of an operation is its last event.
 #[test]
 fn an_operation_is_refused_by_the_helper() {

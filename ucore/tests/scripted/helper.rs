@@ -1,7 +1,9 @@
 //! A helper without a network: a script answers requests; operations are not carried out.
 
+use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +16,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen,
     recvmsg, sendmsg, socket,
 };
-use nlx_bev_cqueue::{Consumer, Producer, QueueWord, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Memory, Producer, QueueWord, SharedMemory};
 use nlx_core::{BufferEvent, Limits, Nid, Region, TmId};
 use nlx_driver_proto::{Entry, Features, PACKET_MAX, Reply, Request, Submission, VERSION, Welcome};
 use nlx_sync::Waker;
@@ -109,6 +111,17 @@ impl Helper {
         let (producer, waker) = &mut seen.queues[0];
         producer.push(event).unwrap();
         waker.wake().unwrap();
+    }
+
+    /// Overwrites the first slot of the first transfer machine's queue: it shows an event, and leads
+    /// out of the queue.
+    pub(crate) fn corrupt(&self) {
+        /// Offset of a slot's stamp: the number of its event, and below it the index of the next.
+        const STAMP_OFFSET: usize = 120;
+        let slots = self.seen.lock().queues[0].0.memory().slots().as_ptr().addr();
+        let memory = File::options().write(true).open("/proc/self/mem").unwrap();
+        let stamp = (1u64 << 32 | u64::from(u32::MAX)).to_ne_bytes();
+        memory.write_all_at(&stamp, (slots + STAMP_OFFSET) as u64).unwrap();
     }
 }
 
