@@ -35,7 +35,7 @@ impl OperationKind {
         let (length, remote) = match *self {
             OperationKind::Receive { min_receive_size, max_messages } => {
                 check_range("min_receive_size", min_receive_size, bytes)?;
-                check_range("max_messages", max_messages.into(), limits.messages_max.into())?;
+                check_messages(max_messages, limits)?;
                 (bytes, None)
             }
             OperationKind::PassiveReceive => (bytes, None),
@@ -72,6 +72,11 @@ pub fn usable_portal(portal: u32) -> Result<Portal, CoreError> {
         Ok(usable) if usable != Portal::RESERVED => Ok(usable),
         _ => Err(CoreError::PortalRange { portal }),
     }
+}
+
+/// Checks the number of messages of a receive.
+pub(crate) fn check_messages(max_messages: u32, limits: &Limits) -> Result<(), CoreError> {
+    check_range("max_messages", max_messages.into(), limits.messages_max.into())
 }
 
 fn check_range(field: &'static str, value: u64, limit: u64) -> Result<(), CoreError> {

@@ -1,6 +1,7 @@
 //! Room for the events of operations: reserved before they start, so that no event is lost (S-407).
 
-use crate::{CoreError, Operation, Submitted};
+use crate::fit::check_messages;
+use crate::{CoreError, Limits, Operation, OperationKind, Submitted};
 
 /// The event queue of a transfer machine, as starting operations see it.
 pub trait EventRoom {
@@ -13,6 +14,9 @@ pub trait EventRoom {
 
     /// Returns the largest number of events for which there can be room.
     fn limit(&self) -> usize;
+
+    /// Returns the limits of operations.
+    fn limits(&self) -> &Limits;
 }
 
 /// Room for events that no operation has taken yet; dropping it releases the room.
@@ -22,6 +26,15 @@ struct ReservedRoom<'a, Q: EventRoom> {
 }
 
 impl<Q: EventRoom> ReservedRoom<'_, Q> {
+    /// Reserves room for the events of an operation. A number of messages that no operation may
+    /// have is refused as such, and not for lack of room.
+    fn of<'a>(queue: &'a Q, operation: &Operation) -> Result<ReservedRoom<'a, Q>, CoreError> {
+        if let OperationKind::Receive { max_messages, .. } = operation.kind {
+            check_messages(max_messages, queue.limits())?;
+        }
+        ReservedRoom::make(queue, operation.kind.events_max().into())
+    }
+
     /// Reserves room for this number of events.
     fn make(queue: &Q, events: u64) -> Result<ReservedRoom<'_, Q>, CoreError> {
         match u32::try_from(events).ok().filter(|&events| queue.provision(events)) {
@@ -43,8 +56,8 @@ impl<Q: EventRoom> Drop for ReservedRoom<'_, Q> {
 
 /// Implements [`CoreTm::submit_all`](crate::CoreTm::submit_all) for transports that reserve room
 /// for events. It reserves room for all operations at once or, if there is not enough, for each one
-/// separately. `begin` starts an operation, which takes over the room for its events if it
-/// succeeds.
+/// separately. `begin` checks and starts an operation, which takes over the room for its events if
+/// it succeeds.
 pub fn submit_in_room<Q: EventRoom>(
     queue: &Q,
     operations: &[Operation],
@@ -62,8 +75,7 @@ pub fn submit_in_room<Q: EventRoom>(
     for (index, operation) in operations.iter().enumerate() {
         let begun = match &mut all {
             Some(room) => start(operation, room),
-            None => ReservedRoom::make(queue, events(operation).into())
-                .and_then(|mut room| start(operation, &mut room)),
+            None => ReservedRoom::of(queue, operation).and_then(|mut room| start(operation, &mut room)),
         };
         outcome(index, begun);
     }

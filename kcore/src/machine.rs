@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use lnet_api::{Errno, EventLoopHandle, corked, wait_until};
 use nlx_bev_cqueue::{Consumer, Heap};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, EventRoom, Operation, Submitted,
-    WakeUp, submit_in_room,
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, EventRoom, Limits, Operation,
+    Submitted, WakeUp, submit_in_room,
 };
 use nlx_sync::{Mutex, uncounted};
 
@@ -183,6 +183,10 @@ impl EventRoom for Machine {
 
     fn limit(&self) -> usize {
         self.ring.lock().consumer.max_slots() as usize - 1
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.domain.network.limits
     }
 }
 

@@ -62,6 +62,10 @@ pub enum Error {
         /// The values that are allowed.
         rule: &'static str,
     },
+    /// An active operation uses [`Offer::NONE`](crate::Offer::NONE): no passive operation has
+    /// returned it.
+    #[error("the offer is NONE, which names no buffer")]
+    NoOffer,
     /// The operation's timeout is 0: it would pass before the operation starts.
     #[error("the operation's timeout of 0 has passed already")]
     TimeoutPassed,
@@ -150,7 +154,10 @@ pub enum Error {
     NoPool,
     /// The transfer machine did not stop within the timeout. It goes on stopping, and `stop` can be
     /// called again.
-    #[error("the transfer machine has not stopped in time: {in_flight} operations are in flight")]
+    #[error(
+        "the transfer machine has not stopped in time: {in_flight} {} in flight",
+        if *in_flight == 1 { "operation is" } else { "operations are" }
+    )]
     StopTimedOut {
         /// The number of operations that have not ended.
         in_flight: usize,
@@ -181,6 +188,7 @@ impl Error {
             Error::OtherDomain
             | Error::Segments { .. }
             | Error::Offer { .. }
+            | Error::NoOffer
             | Error::Setting { .. }
             | Error::Delivery
             | Error::NoFuture

@@ -68,7 +68,7 @@ pub struct Op {
     pub(crate) owner: Option<Arc<dyn Owner>>,
     /// It is part of an operation in flight: it may start while the machine stops.
     pub(crate) going_on: bool,
-    /// A setting that this kind of operation does not have: the start is refused.
+    /// The first setting that this kind of operation does not have: the start is refused.
     misplaced: Option<Setting>,
 }
 
@@ -268,10 +268,10 @@ impl Op {
         self
     }
 
-    /// Records a setting that this kind of operation does not have.
+    /// Records a setting that this kind of operation does not have; of several, the first.
     #[cold]
     fn misplace(self, setting: Setting) -> Op {
-        Op { misplaced: Some(setting), ..self }
+        Op { misplaced: self.misplaced.or(Some(setting)), ..self }
     }
 
     /// Returns the queue of the transfer machine that the operation belongs to.
@@ -332,6 +332,11 @@ impl Op {
         }
         if let Some(setting) = self.misplaced {
             return Err(Error::Setting { setting: setting.name(), queue: self.queue() });
+        }
+        if let OpAction::Bulk(Bulk::ActiveReceive(offer) | Bulk::ActiveSend(offer)) = &self.action
+            && *offer == Offer::NONE
+        {
+            return Err(Error::NoOffer);
         }
         if self.buffer.is_of(domain) { Ok(()) } else { Err(Error::OtherDomain) }
     }

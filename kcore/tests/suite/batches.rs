@@ -106,7 +106,7 @@ fn a_batch_of_more_events_than_can_be_counted_is_refused() {
     let kind = OperationKind::Receive { min_receive_size: 1, max_messages: u32::MAX };
     let operations: Vec<_> =
         buffers(&bed, 3).into_iter().map(|buffer| Operation { buffer, cookie: 1, kind }).collect();
-    assert_eq!(errors(&together(&bed, &operations)), [Some(Errno::ENOMEM); 3]);
+    assert_eq!(errors(&together(&bed, &operations)), [Some(Errno::EINVAL); 3]);
     bed.assert_idle();
 }
 

@@ -149,6 +149,7 @@ fn numbers_that_do_not_fit_the_buffer_are_refused() {
         (receive(all + 1, 1), Errno::EINVAL),
         (receive(1, 0), Errno::EINVAL),
         (receive(1, limits.messages_max + 1), Errno::EINVAL),
+        (receive(1, u32::MAX), Errno::EINVAL),
         (OperationKind::PassiveSend { length: 0 }, Errno::EINVAL),
         (OperationKind::PassiveSend { length: all + 1 }, Errno::EINVAL),
         (active_receive(all + 1), Errno::EFBIG),

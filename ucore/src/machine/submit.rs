@@ -2,7 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use nlx_core::{CoreError, Descriptor, EventRoom, MatchCounter, Operation, Queue, Submitted, submit_in_room};
+use nlx_core::{
+    CoreError, Descriptor, EventRoom, Limits, MatchCounter, Operation, Queue, Submitted, submit_in_room,
+};
 use nlx_driver_proto::Entry;
 
 use super::Machine;
@@ -26,6 +28,10 @@ impl EventRoom for Machine {
 
     fn limit(&self) -> usize {
         self.consumer_state.lock().consumer.max_slots() as usize - 1
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.link.welcome.limits
     }
 }
 

@@ -38,6 +38,7 @@ fn what_can_be_checked_is_refused_at_once() {
         (OperationKind::Send { length: 1, to: unknown }, Errno::EINVAL),
         (OperationKind::Receive { min_receive_size: 501, max_messages: 1 }, Errno::EINVAL),
         (OperationKind::Receive { min_receive_size: 1, max_messages: 0 }, Errno::EINVAL),
+        (OperationKind::Receive { min_receive_size: 1, max_messages: u32::MAX }, Errno::EINVAL),
         (OperationKind::PassiveSend { length: 501 }, Errno::EINVAL),
         (OperationKind::ActiveReceive { descriptor: Descriptor::NONE }, Errno::EINVAL),
         (OperationKind::ActiveReceive { descriptor: passive }, Errno::EFBIG),

@@ -299,7 +299,11 @@ fn broken(field: &'static str, value: impl TryInto<u64>, rule: &'static str) -> 
 
 impl fmt::Debug for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Offer({} bytes in {} parts)", self.length(), self.parts())
+        match self.parts() {
+            _ if *self == Offer::NONE => f.write_str("Offer(NONE)"),
+            1 => write!(f, "Offer({} bytes)", self.length()),
+            parts => write!(f, "Offer({} bytes in {parts} parts)", self.length()),
+        }
     }
 }
 
@@ -435,6 +439,14 @@ mod tests {
                 assert!(![form, other].contains(&(Offer::HEADER_LEN + parts * form)));
             }
         }
+    }
+
+    #[test]
+    fn an_offer_shows_its_bytes_and_parts() {
+        let parts = |length| format!("{:?}", offer(length, 1 << 20, DescriptorForm::Compatible));
+        assert_eq!(parts(3 << 20), "Offer(3145728 bytes in 3 parts)");
+        assert_eq!(parts(1 << 20), "Offer(1048576 bytes)");
+        assert_eq!(format!("{:?}", Offer::NONE), "Offer(NONE)");
     }
 
     #[test]

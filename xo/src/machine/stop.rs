@@ -50,7 +50,7 @@ impl Machine {
     /// tm.start(Op::receive(domain.allocate(64)?))?;
     /// // No message comes.
     /// let late = tm.stop(Stop::Drain, Some(Duration::from_millis(1))).unwrap_err();
-    /// assert_eq!(late.to_string(), "the transfer machine has not stopped in time: 1 operations are in flight");
+    /// assert_eq!(late.to_string(), "the transfer machine has not stopped in time: 1 operation is in flight");
     /// tm.stop(Stop::Abort, None)?;
     /// assert!(tm.wait(None)?.is_some_and(|event| event.buffer.is_some()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

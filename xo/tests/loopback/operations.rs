@@ -90,6 +90,37 @@ fn a_setting_that_an_operation_lacks_is_refused_by_name() {
     }
 }
 
+#[test]
+fn of_several_settings_that_an_operation_lacks_the_first_is_named() {
+    let pair = Pair::new();
+    let send = || Op::send(pair.empty(64), pair.a.own_end_point());
+    for (op, setting) in [
+        (send().max_messages(8).min_receive_size(8), "max_messages"),
+        (send().min_receive_size(8).max_messages(8), "min_receive_size"),
+    ] {
+        let refused = pair.a.start(op).unwrap_err();
+        let is_named = matches!(refused.error, Error::Setting { setting: named, .. } if named == setting);
+        assert!(is_named, "{}", refused.error);
+    }
+}
+
+/// With a small and a large buffer.
+#[test]
+fn an_active_operation_without_an_offer_is_refused_as_such() {
+    let pair = Pair::new();
+    for bytes in [64, 3 << 20] {
+        for op in [
+            Op::active_receive(pair.empty(bytes), Offer::NONE),
+            Op::active_send(pair.empty(bytes), Offer::NONE),
+        ] {
+            let Refused { buffer, error } = pair.a.start(op).unwrap_err();
+            assert_eq!((&error, buffer.len()), (&Error::NoOffer, bytes));
+            assert_eq!(error.to_string(), "the offer is NONE, which names no buffer");
+            assert_eq!(error.errno(), Errno::EINVAL);
+        }
+    }
+}
+
 /// One side of a conversation: sends `first` if it is given, and then answers each number with
 /// `answer` of it.
 fn converse(

@@ -325,6 +325,7 @@ fn a_stop_cancels_each_operation_once_and_times_out_at_its_deadline() {
     let ops = [rig.receive(None), rig.receive(None)];
     let error = rig.tm.stop(Stop::Abort, Some(5 * MS)).unwrap_err();
     assert_eq!((error.errno(), rig.script.now_ns()), (Errno::ETIMEDOUT, 5 * MS_NS));
+    assert!(error.to_string().ends_with("2 operations are in flight"), "{error}");
     let mut cancelled: Vec<u64> = rig.script.take_cancels().iter().map(|cancel| cancel.1).collect();
     cancelled.sort();
     let cookies = rig.script.operations().map(|operation| operation.cookie);
