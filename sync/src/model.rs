@@ -8,6 +8,12 @@ pub use loom::sync::atomic::{
 };
 pub use loom::sync::{Arc, MutexGuard};
 
+/// Loads the newest value of a word; see [`plain::newest`](crate::plain::newest).
+pub fn newest(word: &AtomicU64) -> u64 {
+    const NEVER: u64 = u64::MAX;
+    word.compare_exchange(NEVER, NEVER, Ordering::Relaxed, Ordering::Relaxed).unwrap_or_else(|word| word)
+}
+
 /// Loom's lock with the interface of `parking_lot::Mutex`, which a panic does not poison either.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(loom::sync::Mutex<T>);

@@ -7,6 +7,13 @@ pub use core::sync::atomic::{
 #[cfg(feature = "std")]
 pub use std::sync::OnceLock;
 
+/// Loads a word where an old value does no harm. A model always loads the newest value: there are
+/// fewer orders of steps to run then.
+#[inline]
+pub fn newest(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
 #[cfg(feature = "count-locks")]
 pub use crate::counted::{Mutex, MutexGuard};
 

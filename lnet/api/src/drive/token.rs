@@ -7,7 +7,7 @@ use nlx_sync::{Rule, rule};
 
 use super::Sleeper;
 use crate::drive::rules::{BEGIN, CALL, CLAIM, CLAIM_GIVEN, DOZE, DROP, GIVE, HAND_OVER, TAKE};
-use crate::drive::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::drive::sync::{AtomicBool, AtomicU64, Ordering, newest};
 
 /// The time for which a shard must be unpolled before another thread may take it from a driver that
 /// is awake, in nanoseconds. Longer than a poll of small messages takes, so that threads with short
@@ -109,13 +109,7 @@ impl Token {
     /// because a change based on it fails or the check is repeated. In a loom model this is always
     /// the newest value.
     pub(super) fn newest(&self) -> u64 {
-        if !cfg!(all(test, loom)) {
-            return self.word();
-        }
-        const NEVER: u64 = u64::MAX;
-        self.word
-            .compare_exchange(NEVER, NEVER, Ordering::Relaxed, Ordering::Relaxed)
-            .unwrap_or_else(|word| word)
+        newest(&self.word)
     }
 
     fn left_ns(&self) -> u64 {
@@ -128,13 +122,7 @@ impl Token {
         rule!(
             step,
             self.word.compare_exchange(from, to, HAND_OVER.chain(), Ordering::Relaxed).is_ok(),
-            broken = {
-                let is_there = self.newest() == from;
-                if is_there {
-                    self.word.store(to, HAND_OVER.release());
-                }
-                is_there
-            },
+            broken = (self.newest() == from).then(|| self.word.store(to, HAND_OVER.release())).is_some(),
         )
     }
 
@@ -227,14 +215,7 @@ impl Token {
         self.left_ns.store(now_ns, Relaxed);
         let give =
             || self.exchange(GIVE, waiter.0 | PARKED, Holder::of_sched_thread(sched_thread).0 | PARKED);
-        rule!(
-            CALL,
-            give().then(|| sched_thread.wake()).is_some(),
-            broken = {
-                sched_thread.wake();
-                give()
-            }
-        )
+        rule!(CALL, give().then(|| sched_thread.wake()).is_some(), broken = (sched_thread.wake(), give()).1)
     }
 
     pub(super) fn call_off(&self) {
