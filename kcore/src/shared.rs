@@ -214,15 +214,7 @@ impl<T: EventSink> TmShared<T> {
     pub(crate) fn set_teardown(&self, teardown: PendingTeardown) -> Result<(), LNetError> {
         // SYNC kcore.remains
         let set = |teardown| self.teardown.get_or_init(|| teardown);
-        rule!(
-            REMAINS,
-            set(teardown).clear(),
-            broken = {
-                let cleared = teardown.clear();
-                set(teardown);
-                cleared
-            }
-        )
+        rule!(REMAINS, set(teardown).clear(), broken = (teardown.clear(), set(teardown)).0)
     }
 
     /// Returns the number of event slots reserved by the operations in flight, without those whose
