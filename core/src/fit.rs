@@ -3,18 +3,7 @@
 
 use crate::{Address, CoreError, Limits, MatchBits, MatchCounter, OperationKind, Portal, match_bits};
 
-/// An operation whose numbers fit its buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fitted {
-    /// Bytes of the buffer that the operation uses, from the first on: 1 to the length of the
-    /// buffer.
-    pub length: u64,
-    /// The peer's buffer, or the receiver of the message; `None` for operations that wait for a
-    /// peer.
-    pub remote: Option<Remote>,
-}
-
-/// The remote target of an operation.
+/// The remote target of an operation: the peer's buffer, or the receiver of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     /// The peer's transfer machine.
@@ -26,12 +15,13 @@ pub struct Remote {
 }
 
 impl OperationKind {
-    /// Checks the operation against a buffer of `bytes` bytes.
+    /// Checks the operation against a buffer of `bytes` bytes. Returns the number of bytes that it
+    /// uses, from the first on, which is 1 to `bytes`; and its target, unless it waits for a peer.
     ///
     /// # Errors
     /// EINVAL for lengths and counts that do not fit and for an invalid portal, and the errors of
     /// [`crate::Descriptor::for_active_receive`] and [`crate::Descriptor::for_active_send`].
-    pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<Fitted, CoreError> {
+    pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<(u64, Option<Remote>), CoreError> {
         let (length, remote) = match *self {
             OperationKind::Receive { min_receive_size, max_messages } => {
                 check_range("min_receive_size", min_receive_size, bytes)?;
@@ -53,7 +43,7 @@ impl OperationKind {
             }
         };
         check_range("length", length, bytes)?;
-        Ok(Fitted { length, remote })
+        Ok((length, remote))
     }
 }
 
@@ -118,10 +108,10 @@ mod tests {
                 kinds.push(OperationKind::ActiveSend { descriptor, length });
             }
             for kind in kinds {
-                let fits = kind.fit(bytes, &Limits::LNET).map(|fitted| fitted.length).ok();
+                let fits = kind.fit(bytes, &Limits::LNET).map(|(length, _)| length).ok();
                 prop_assert_eq!(fits, (1..=bytes).contains(&length).then_some(length), "{:?}", kind);
             }
-            let all = OperationKind::PassiveReceive.fit(bytes, &Limits::LNET).map(|fitted| fitted.length);
+            let all = OperationKind::PassiveReceive.fit(bytes, &Limits::LNET).map(|(length, _)| length);
             prop_assert_eq!(all, Ok(bytes));
         }
     }

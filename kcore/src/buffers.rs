@@ -1,7 +1,7 @@
 //! Registered buffers: the table of handles, and the operation that each buffer is associated with.
 
 use lnet_region::IoVec;
-use nlx_core::{BufferHandle, CoreError, Fitted, Limits, OperationKind, Remote};
+use nlx_core::{BufferHandle, CoreError, Limits, OperationKind, Remote};
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicU64, Mutex, Ordering, SlotKey, Slots};
 
@@ -44,7 +44,7 @@ impl Buffer {
     /// ENOENT once the buffer is deregistered, and those of [`OperationKind::fit`].
     pub fn fit(&self, kind: &OperationKind, limits: &Limits) -> Result<(IoVec, Option<Remote>), CoreError> {
         let memory = self.memory()?;
-        let Fitted { length, remote } = kind.fit(memory.len() as u64, limits)?;
+        let (length, remote) = kind.fit(memory.len() as u64, limits)?;
         // `fit` has checked the length against the buffer.
         Ok((memory.into_trimmed(length as usize)?, remote))
     }

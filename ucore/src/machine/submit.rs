@@ -77,7 +77,7 @@ impl Machine {
             slot = place.lock();
         }
         let buffer = slot.buffer(*handle)?;
-        let length = kind.fit(buffer.len(), &link.welcome.limits)?.length;
+        let (length, _) = kind.fit(buffer.len(), &link.welcome.limits)?;
         // The check is reliable here: with room for its events reserved, the machine cannot be
         // stopped.
         if self.stopped.load(Ordering::Relaxed) {
