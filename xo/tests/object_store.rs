@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nlx_testkit::buffers::pattern;
+
 /// A test that takes longer is considered hung.
 const HUNG: Duration = Duration::from_secs(60);
 
@@ -94,10 +96,6 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn content(seed: usize, length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251 + seed * 7) as u8).collect()
-}
-
 #[test]
 fn clients_store_and_fetch_objects_of_all_sizes_at_once() {
     let store = Store::start(1);
@@ -109,10 +107,10 @@ fn clients_store_and_fetch_objects_of_all_sizes_at_once() {
                 for length in lengths {
                     let name = format!("object-{client}-{length}");
                     let (file, copy) = (store.file(&name), store.file(&format!("{name}.copy")));
-                    fs::write(&file, content(client, length)).unwrap();
+                    fs::write(&file, pattern(client, length)).unwrap();
                     store.succeeds(10 + client as u8, &["put", text(&file), &name]);
                     store.succeeds(10 + client as u8, &["get", &name, text(&copy)]);
-                    assert!(fs::read(&copy).unwrap() == content(client, length), "{name} came back changed");
+                    assert!(fs::read(&copy).unwrap() == pattern(client, length), "{name} came back changed");
                 }
             });
         }
@@ -133,11 +131,11 @@ fn objects_are_replaced_and_deleted_and_nothing_else_is_reached() {
     let store = Store::start(2);
     let (file, copy) = (store.file("file"), store.file("copy"));
     for seed in [1, 2] {
-        fs::write(&file, content(seed, 2_000_000 * seed)).unwrap();
+        fs::write(&file, pattern(seed, 2_000_000 * seed as usize)).unwrap();
         store.succeeds(10, &["put", text(&file), "name"]);
     }
     store.succeeds(11, &["get", "name", text(&copy)]);
-    assert!(fs::read(&copy).unwrap() == content(2, 4_000_000), "the second one has replaced the first");
+    assert!(fs::read(&copy).unwrap() == pattern(2, 4_000_000), "the second one has replaced the first");
     fs::remove_file(&copy).unwrap();
 
     store.succeeds(10, &["delete", "name"]);
@@ -171,10 +169,10 @@ fn a_client_that_dies_leaves_nothing() {
     dying.wait().unwrap();
 
     let (file, copy) = (store.file("file"), store.file("copy"));
-    fs::write(&file, content(3, 20_000_000)).unwrap();
+    fs::write(&file, pattern(3, 20_000_000)).unwrap();
     store.succeeds(11, &["put", text(&file), "other"]);
     store.succeeds(12, &["get", "other", text(&copy)]);
-    assert!(fs::read(&copy).unwrap() == content(3, 20_000_000), "it came back changed");
+    assert!(fs::read(&copy).unwrap() == pattern(3, 20_000_000), "it came back changed");
     assert_eq!(store.succeeds(12, &["list"]).trim(), "20000000 other");
 }
 

@@ -7,9 +7,8 @@ const GAP: usize = 61;
 
 /// Returns bytes that differ when they are shifted or belong to another buffer.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    (0..length as u64)
-        .map(|at| (at.wrapping_mul(31).wrapping_add(at / 251).wrapping_add(seed.wrapping_mul(7))) as u8)
-        .collect()
+    let scattered = |at: usize| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8;
+    (0..length).map(|at| scattered(at).wrapping_add(seed as u8)).collect()
 }
 
 /// The minimum length of a region that is registered.

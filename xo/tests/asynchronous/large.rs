@@ -7,7 +7,7 @@ use super::*;
 const LENGTH: usize = 5 * (1 << 20) + 777;
 
 async fn both_ways(pair: &Pair) {
-    let bytes = pattern(LENGTH);
+    let bytes = pattern(0, LENGTH);
     let written = pair.b.machine.start(Op::passive_receive(pair.b.empty(LENGTH)).timeout(HUNG));
     let offer = written.offer().clone();
     // As if received in a message.

@@ -11,6 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op, OpId, Stop};
+use nlx_testkit::buffers::pattern;
 
 #[path = "../support/helper.rs"]
 mod helper;
@@ -78,10 +79,6 @@ impl End {
     fn post(&self) -> OpId {
         self.machine.post(Op::receive(self.empty(4096))).unwrap().op
     }
-}
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
 /// Wakes the thread that polls.

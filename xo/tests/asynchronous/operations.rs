@@ -9,7 +9,7 @@ use super::*;
 /// Runs all six operations, from `a` to `b`.
 async fn every_operation(pair: &Pair) {
     let (a, b) = (&pair.a, &pair.b);
-    let bytes = pattern(4096);
+    let bytes = pattern(0, 4096);
     b.post();
     let sent = a.machine.start(Op::send(a.filled(&bytes), &pair.to_b()).timeout(HUNG)).await.unwrap();
     assert_eq!((sent.length, sent.buffer.len()), (4096, 4096));
@@ -59,7 +59,7 @@ async fn every_operation_under_tokio_on_several_threads_and_over_tcp() {
 
 /// Runs some bulk transfers, one after the other.
 async fn bulk(pair: &Pair, number: usize) {
-    let bytes = pattern(10_000 * (number + 1));
+    let bytes = pattern(0, 10_000 * (number + 1));
     for _ in 0..10 {
         let offered = pair.b.machine.start(Op::passive_send(pair.b.filled(&bytes)).timeout(HUNG));
         let offer = offered.offer().clone();

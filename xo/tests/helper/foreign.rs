@@ -1,6 +1,7 @@
 //! Memory that the helper does not share.
 
 use nlx::{Buffer, Domain, Errno, Error, IoVec, NodeConfig, Op, Region, TmOptions};
+use nlx_testkit::buffers::pattern;
 
 use super::support;
 
@@ -10,17 +11,14 @@ fn domain() -> Domain {
     support::domain(module_path!(), &NodeConfig::new())
 }
 
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
 /// It is refused, and the error names the alternative.
 // Covers: S-3
 #[test]
 fn foreign_memory_is_refused_by_name() {
     let domain = domain();
     let foreign = || IoVec::whole(Region::heap(BYTES).unwrap());
-    let refusals = [domain.register(foreign()), domain.adopt(pattern(BYTES)), domain.adopt(vec![0; 3 << 20])];
+    let refusals =
+        [domain.register(foreign()), domain.adopt(pattern(0, BYTES)), domain.adopt(vec![0; 3 << 20])];
     for refused in refusals {
         let error = refused.unwrap_err();
         assert_eq!(error.errno(), Errno::EFAULT, "{error}");
@@ -47,13 +45,13 @@ fn foreign_memory_sends_and_receives_by_copy() {
             _ => domain.adopt_copying(vec![0; length]).unwrap(),
         };
         let offer = b.start(Op::passive_receive(target).length(length)).unwrap().offer;
-        let source = domain.adopt_copying(pattern(length)).unwrap();
+        let source = domain.adopt_copying(pattern(0, length)).unwrap();
         a.start(Op::active_send(source, &offer).length(length)).unwrap();
         let sent = a.wait(None).unwrap().unwrap();
         assert_eq!((sent.status, sent.buffer.as_ref().map(Buffer::len)), (Ok(()), Some(length)));
         let received = b.wait(None).unwrap().unwrap();
         assert_eq!((received.status, received.length), (Ok(()), length));
-        assert!(bytes_of(&received.buffer.unwrap()) == pattern(length), "{length} bytes came changed");
+        assert!(bytes_of(&received.buffer.unwrap()) == pattern(0, length), "{length} bytes came changed");
     }
 }
 

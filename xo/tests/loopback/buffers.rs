@@ -40,7 +40,7 @@ fn buffers_of_many_segments_send_and_receive() {
         let part = |offset, length| Fragment::new(region.clone(), offset, length).unwrap();
         IoVec::new([part(1, 10), part(500, 3), part(4000, 5000)]).unwrap()
     };
-    let text = pattern(3000);
+    let text = pattern(0, 3000);
     let mut source = pair.domain.register_copying(segmented()).unwrap();
     assert!(matches!(source.write(), Err(Error::Segments { segments: 3 })));
     source.memory().write(0..3000).unwrap().copy_from(0, &text);
@@ -59,7 +59,7 @@ fn buffers_of_many_segments_send_and_receive() {
 #[test]
 fn an_operation_begins_anywhere_in_the_programs_memory() {
     let pair = Pair::new();
-    let region = Region::from_vec(pattern(10_000)).unwrap();
+    let region = Region::from_vec(pattern(0, 10_000)).unwrap();
     let range = |offset, length| {
         let fragment = Fragment::new(region.clone(), offset, length).unwrap();
         pair.domain.register_copying(IoVec::new([fragment]).unwrap()).unwrap()
@@ -74,7 +74,7 @@ fn an_operation_begins_anywhere_in_the_programs_memory() {
     }
     for (offset, length) in ranges {
         let message = next(&pair.b).message.unwrap();
-        assert_eq!(message[..], pattern(10_000)[offset..offset + length]);
+        assert_eq!(message[..], pattern(0, 10_000)[offset..offset + length]);
     }
 }
 

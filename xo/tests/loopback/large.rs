@@ -29,7 +29,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T, Refused>, errno: Errno, buffer
 fn small_and_large_buffers_meet() {
     const LENGTH: usize = 1000;
     let pair = Pair::new();
-    let text = pattern(3 * PART);
+    let text = pattern(0, 3 * PART);
     let small = Op::passive_send(pair.filled(&text[..LENGTH]));
     let part_of_a_large_one = Op::passive_send(pair.filled(&text)).length(LENGTH);
     for (passive, room) in [(small, 3 * PART), (part_of_a_large_one, LENGTH)] {
@@ -60,7 +60,7 @@ fn less_than_a_small_buffer_is_offered() {
     assert_eq!((offer.parts(), offer.length()), (1, 60));
     let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
     refused(pair.a.start(Op::active_send(pair.empty(61), &offer)), Errno::EFBIG, 61);
-    let writes = pair.a.start(Op::active_send(pair.filled(&pattern(60)), &offer)).unwrap().op;
+    let writes = pair.a.start(Op::active_send(pair.filled(&pattern(0, 60)), &offer)).unwrap().op;
     assert_eq!(whole(&pair.a, writes).length, 60);
     assert_eq!(whole(&pair.b, takes).length, 60);
 }
@@ -81,7 +81,7 @@ fn a_peer_may_send_less_than_the_last_part_has_room_for() {
         "{}",
         short.error
     );
-    let text = pattern(2 * PART + 1);
+    let text = pattern(0, 2 * PART + 1);
     let sent = pair.a.start(Op::active_send(pair.filled(&text), &offer)).unwrap().op;
     assert_eq!(whole(&pair.a, sent).length, text.len());
     let event = whole(&pair.b, got);
@@ -93,7 +93,7 @@ fn a_peer_may_send_less_than_the_last_part_has_room_for() {
 #[test]
 fn each_descriptor_of_an_offer_is_an_ordinary_one() {
     let pair = Pair::new();
-    let text = pattern(3 * PART + 10);
+    let text = pattern(0, 3 * PART + 10);
     let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
     for part in [2, 0, 3, 1] {
         let op = pair.a.start(Op::active_receive(pair.empty(PART), offer.descriptor(part))).unwrap().op;
@@ -129,7 +129,7 @@ fn memory_of_the_callers_own_is_split_across_its_segments() {
         pair.domain.register_copying(memory.unwrap()).unwrap()
     };
     let source = segmented();
-    let text = pattern(source.len());
+    let text = pattern(0, source.len());
     source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
     let Started { op: sent, offer } = pair.b.start(Op::passive_send(source).length(text.len())).unwrap();
     let got = pair.a.start(Op::active_receive(segmented(), &offer)).unwrap().op;
@@ -146,7 +146,7 @@ fn a_gibibyte_is_one_operation() {
         let segment = pair.domain.allocate(4 * PART).unwrap().memory().fragments()[0].clone();
         pair.domain.register(IoVec::new(vec![segment; 256]).unwrap()).unwrap()
     };
-    let text = pattern(4 * PART);
+    let text = pattern(0, 4 * PART);
     let (source, target) = (repeated(), repeated());
     source.memory().write(0..text.len()).unwrap().copy_from(0, &text);
     let Started { op: sent, offer } = pair.b.start(Op::passive_send(source).length(1 << 30)).unwrap();
@@ -254,7 +254,7 @@ fn a_stop_without_abort_waits_for_all_parts() {
     let domain = domain();
     let peer = machine(&domain);
     let tm = domain.machine().large_window(1).start("0@lo:12345:31:*").unwrap();
-    let text = pattern(5 * PART);
+    let text = pattern(0, 5 * PART);
     let mut source = domain.allocate(5 * PART).unwrap();
     source.write().unwrap().copy_from_slice(&text);
     let offer = peer.start(Op::passive_send(source).length(5 * PART)).unwrap().offer;
@@ -285,7 +285,7 @@ fn a_callback_hears_of_the_whole_only() {
     let tm =
         pair.domain.machine().callbacks(move |_, event| drop(events.send(event))).start("0@lo:12345:31:*");
     let tm = tm.unwrap();
-    let text = pattern(30 * PART + 1);
+    let text = pattern(0, 30 * PART + 1);
     let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
     let got = tm.start(Op::active_receive(pair.empty(text.len()), &offer)).unwrap().op;
     let event = arrived.recv().unwrap();
@@ -300,7 +300,7 @@ fn a_callback_hears_of_the_whole_only() {
 #[test]
 fn several_threads_move_a_large_transfer() {
     let pair = Pair::new();
-    let text = pattern(64 * PART);
+    let text = pattern(0, 64 * PART);
     for _ in 0..4 {
         let Started { op: sent, offer } = pair.b.start(Op::passive_send(pair.filled(&text))).unwrap();
         let got = pair.a.start(Op::active_receive(pair.empty(text.len()), &offer)).unwrap().op;

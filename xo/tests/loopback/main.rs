@@ -9,6 +9,7 @@ use std::time::Duration;
 use nlx::{
     Buffer, Domain, Errno, Event, NodeConfig, Op, OpId, Queue, Started, Stop, TmOptions, TransferMachine,
 };
+use nlx_testkit::buffers::pattern;
 
 #[path = "../support/helper.rs"]
 mod helper;
@@ -80,8 +81,4 @@ fn end_of(tm: &TransferMachine, op: OpId) -> Event {
     assert!(event.is_last());
     assert_eq!(event.op, op);
     event
-}
-
-fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
 }

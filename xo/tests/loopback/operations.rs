@@ -23,7 +23,7 @@ fn the_statistics_count_what_happened() {
     let pair = Pair::new();
     pair.b.start(Op::receive(pair.empty(4096)).min_receive_size(100).max_messages(2)).unwrap();
     for length in [10, 30] {
-        pair.send(&pattern(length));
+        pair.send(&pattern(0, length));
         next(&pair.b);
     }
     let all = pair.b.take_statistics();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nlx::{Buffer, Domain, Event, NodeConfig, Offer, Op, TmOptions, TransferMachine};
+use nlx_testkit::buffers::pattern;
 
 const PART: usize = 1 << 20;
 const LENGTH: usize = 24 * PART + 3;
@@ -32,10 +33,6 @@ impl Peer {
     }
 }
 
-fn content() -> Vec<u8> {
-    (0..LENGTH).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
 /// Waits for both machines' events: each transfer has one.
 fn ends(a: &Peer, b: &Peer) -> [Event; 2] {
     std::thread::scope(|scope| {
@@ -48,7 +45,7 @@ fn ends(a: &Peer, b: &Peer) -> [Event; 2] {
 #[test]
 fn large_buffers_cross_the_network_both_ways() {
     let (a, b) = (Peer::new(3, 1), Peer::new(3, 2));
-    let text = content();
+    let text = pattern(0, LENGTH);
     for _ in 0..2 {
         let offer = b.tm.start(Op::passive_send(b.filled(&text)).timeout(HUNG)).unwrap().offer;
         let offer = Offer::from_bytes(offer.as_bytes()).unwrap();
@@ -72,7 +69,7 @@ fn large_buffers_cross_the_network_both_ways() {
 fn a_node_that_goes_in_the_middle_fails_the_whole() {
     let (a, b) = (Peer::new(4, 1), Peer::new(4, 2));
     let tm = a.domain.machine().large_window(2).start("127.61.4.1@tcp:12345:31:*").unwrap();
-    let offer = b.tm.start(Op::passive_send(b.filled(&content()))).unwrap().offer;
+    let offer = b.tm.start(Op::passive_send(b.filled(&pattern(0, LENGTH)))).unwrap().offer;
     let op = tm.start(Op::active_receive(a.domain.allocate(LENGTH).unwrap(), &offer)).unwrap().op;
     // Its first parts are in flight: two of 25.
     drop(b);

@@ -25,7 +25,7 @@ impl Awaited {
 
     fn filled(&self) -> nlx::Buffer {
         let mut buffer = self.empty();
-        buffer.write().unwrap().copy_from_slice(&pattern(LENGTH));
+        buffer.write().unwrap().copy_from_slice(&pattern(0, LENGTH));
         buffer
     }
 }
@@ -50,11 +50,11 @@ fn an_operation_of_each_queue_is_awaited() {
     let written = a.machine.start(Op::active_send(a.filled(), &receives).timeout(HUNG));
     let read = a.machine.start(Op::active_receive(a.empty(), &sends).timeout(HUNG));
     block_on(async {
-        assert_eq!(b.machine.next_message().await.unwrap().message[..], pattern(LENGTH)[..]);
+        assert_eq!(b.machine.next_message().await.unwrap().message[..], pattern(0, LENGTH)[..]);
         for completion in [sent, written, shown, offered, read] {
             let completed = completion.await.unwrap();
             assert_eq!((completed.length, completed.buffer.read().unwrap().len()), (LENGTH, LENGTH));
-            assert_eq!(completed.buffer.read().unwrap()[..], pattern(LENGTH)[..]);
+            assert_eq!(completed.buffer.read().unwrap()[..], pattern(0, LENGTH)[..]);
         }
     });
 }

@@ -9,6 +9,7 @@ use nlx::{Buffer, Descriptor, Domain, EndPoint, Errno, Event, Op, OpId, Queue, T
 mod rdma;
 mod world;
 
+pub(crate) use nlx_testkit::buffers::pattern;
 pub(crate) use world::World;
 
 /// A wait that takes longer is considered hung.
@@ -199,11 +200,6 @@ pub(crate) fn wanted(world: &World, place: usize, id: &str) -> String {
 
 pub(crate) fn begin(domain: &Domain, address: &str) -> Result<TransferMachine, nlx::Error> {
     domain.transfer_machine(address, TmOptions::default())
-}
-
-/// Returns bytes that differ from position to position.
-pub(crate) fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
 /// Parses the descriptor in the bytes of a message.

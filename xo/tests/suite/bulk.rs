@@ -29,7 +29,7 @@ fn passive_buffers_are_offered_and_cancelled() {
 fn what_is_offered_is_read() {
     let Pair { a, b, world: _world } = &pair();
     for length in [1, 4095, 4096, 65_537, 1 << 20] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         let Started { op: passive, offer: sends } =
             a.tm.start(Op::passive_send(a.filled(&data)).timeout(HUNG)).unwrap();
         let active_send = |sends: &Offer| b.tm.start(Op::active_send(b.empty(length), sends).timeout(HUNG));
@@ -61,7 +61,7 @@ fn what_is_offered_is_read() {
 fn what_is_offered_is_written() {
     let Pair { a, b, world: _world } = &pair();
     for length in [1, 4097, (1 << 20) - 8192] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         let room = length + 8192;
         let Started { op: passive, offer: receives } =
             a.tm.start(Op::passive_receive(a.empty(room)).timeout(HUNG)).unwrap();
@@ -105,7 +105,7 @@ fn a_wrong_pairing_harms_nobody() {
 #[test]
 fn a_descriptor_that_was_used_or_cancelled_says_so() {
     let Pair { a, b, world: _world } = &pair();
-    let data = pattern(1000);
+    let data = pattern(0, 1000);
     for used in [true, false] {
         let Started { op: sends_op, offer: sends } =
             a.tm.start(Op::passive_send(a.filled(&data)).timeout(HUNG)).unwrap();
@@ -134,7 +134,7 @@ fn a_descriptor_that_was_used_or_cancelled_says_so() {
 #[test]
 fn a_stale_descriptor_does_not_reach_the_next_offer() {
     let Pair { a, b, world: _world } = &pair();
-    let data = pattern(1000);
+    let data = pattern(0, 1000);
     let Started { op, offer: stale } = a.tm.start(Op::passive_send(a.filled(&data))).unwrap();
     assert!(a.tm.cancel(op));
     let event = a.end_of(op);
@@ -156,7 +156,7 @@ fn a_stale_descriptor_does_not_reach_the_next_offer() {
 #[test]
 fn bulk_goes_both_ways_at_once() {
     let Pair { a, b, world: _world } = &pair();
-    let data = pattern(300_000);
+    let data = pattern(0, 300_000);
     let mut ends = Vec::new();
     for (one, other) in [(a, b), (b, a)] {
         let Started { op: sends_op, offer: sends } =

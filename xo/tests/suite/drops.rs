@@ -70,10 +70,10 @@ fn a_message_without_a_buffer_is_told_to_its_receiver() {
 fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
     let (pair, drops) = pair_with_observer(TmOptions::default());
     let op = pair.b.receive_one(64);
-    pair.send(&pattern(65));
+    pair.send(&pattern(0, 65));
     pair.settle();
     drops.until(&pair.b, 1);
-    assert_eq!(pair.pass(&pattern(64)).op, op);
+    assert_eq!(pair.pass(&pattern(0, 64)).op, op);
 }
 
 /// A message to another machine is not reported.

@@ -14,7 +14,7 @@ fn large_buffers_are_read_and_written() {
     let Pair { a, b, world: _world } = &pair();
     let mut parts = 0;
     for length in [1, PART - 1, PART, PART + 1, 3 * PART, 9 * PART - 1] {
-        let data = pattern(length);
+        let data = pattern(0, length);
         let mut source = a.filled(&data);
         source.set_tag(7);
         let Started { op: passive, offer } =

@@ -19,9 +19,9 @@ fn a_posted_buffer_is_cancelled() {
 // Covers: MT-63
 #[test]
 fn patterns_of_other_lengths_and_positions_differ() {
-    let all = pattern(10_000);
-    assert_eq!(all[..100], pattern(100)[..]);
-    assert_ne!(pattern(99), pattern(100));
+    let all = pattern(0, 10_000);
+    assert_eq!(all[..100], pattern(0, 100)[..]);
+    assert_ne!(pattern(0, 99), pattern(0, 100));
     for shift in 1..3000 {
         assert_ne!(all[shift..shift + 64], all[..64], "{shift}");
     }
@@ -39,7 +39,7 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
     let (mut offset, mut kept) = (0, Vec::new());
     for (number, length) in (1..).zip([full / 3, full, full, full]) {
         // The free room holds a full message each time.
-        let event = pair.pass(&pattern(length));
+        let event = pair.pass(&pattern(0, length));
         assert_eq!((event.op, event.offset, event.length), (op, offset, length));
         assert_eq!(event.is_last(), number == 4);
         assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, number, 0));
@@ -50,7 +50,7 @@ fn a_buffer_takes_as_many_messages_as_it_may() {
     }
     // The first messages are unchanged.
     for event in &kept {
-        assert_eq!(event.message.as_deref(), Some(&pattern(event.length)[..]));
+        assert_eq!(event.message.as_deref(), Some(&pattern(0, event.length)[..]));
     }
     assert_eq!(pair.b.tm.in_flight(), 0);
 }
@@ -74,7 +74,7 @@ fn a_buffer_ends_when_little_room_is_left() {
     let pair = pair();
     let op = pair.b.receive(2500, 8, 1000);
     for (offset, last) in [(0, false), (900, true)] {
-        let event = pair.pass(&pattern(900));
+        let event = pair.pass(&pattern(0, 900));
         assert_eq!((event.op, event.offset, event.is_last()), (op, offset, last));
     }
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
@@ -156,7 +156,7 @@ fn take_over(pair: &Pair, ops: [nlx::OpId; 2], lengths: [usize; 2]) {
     for op in ops {
         let mut offset = 0;
         for (length, last) in lengths.into_iter().zip([false, true]) {
-            let event = pair.pass(&pattern(length));
+            let event = pair.pass(&pattern(0, length));
             assert_eq!((event.op, event.offset, event.is_last()), (op, offset, last));
             offset += length;
         }

@@ -13,7 +13,7 @@ fn pings_of_falling_sizes_come_back() {
     let world = world();
     let [a, b] = [(0, "1000"), (1, "1001")].map(|(place, id)| Side::on(&world, place, id));
     for length in (1..=4096).rev().step_by(511) {
-        let data = pattern(length);
+        let data = pattern(0, length);
         b.receive_one(length);
         let op = a.send(&b, &data);
         assert_eq!(a.end_of(op).status, Ok(()));
@@ -41,7 +41,7 @@ fn pings_of_falling_sizes_come_back() {
 #[test]
 fn bulk_comes_back_by_two_descriptors_of_one_message() {
     let Pair { a: client, b: server, world: _world } = &pair();
-    let data = pattern(100_000);
+    let data = pattern(0, 100_000);
     server.receive_one(2 * Descriptor::MAX_LEN);
     let Started { op: sends_op, offer: sends } =
         client.tm.start(Op::passive_send(client.filled(&data)).timeout(HUNG)).unwrap();
@@ -100,7 +100,7 @@ fn a_ping_without_a_server_times_out_and_is_answered_later() {
     client.settle(&world);
 
     let there = Side::on(&world, 1, "1001");
-    let data = pattern(1 << 20);
+    let data = pattern(0, 1 << 20);
     there.receive_one(data.len());
     let answers = ask(&data, HUNG);
     assert_eq!(client.next().queue, Queue::MessageSend);

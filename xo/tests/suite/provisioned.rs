@@ -31,7 +31,7 @@ fn messages_find_buffers_of_the_pool() {
     let (pair, pool) = pair_with_pool(4);
     assert_eq!(balance(&pair, &pool), (2, 0, 2));
     for length in 1..=64 {
-        let event = pair.pass(&pattern(length));
+        let event = pair.pass(&pattern(0, length));
         assert!(event.is_last());
         assert_eq!(balance(&pair, &pool), (2, 0, 1));
         drop(event);

@@ -18,11 +18,11 @@ fn each_queue_counts_its_own() {
         a.receive_one(LENGTH);
         let receives = a.tm.start(Op::passive_receive(a.empty(LENGTH)).timeout(HUNG)).unwrap().offer;
         let sends =
-            a.tm.start(Op::passive_send(a.filled(&pattern(LENGTH))).length(LENGTH).timeout(HUNG))
+            a.tm.start(Op::passive_send(a.filled(&pattern(0, LENGTH))).length(LENGTH).timeout(HUNG))
                 .unwrap()
                 .offer;
-        b.send(a, &pattern(LENGTH));
-        b.tm.start(Op::active_send(b.filled(&pattern(LENGTH)), &receives).length(LENGTH).timeout(HUNG))
+        b.send(a, &pattern(0, LENGTH));
+        b.tm.start(Op::active_send(b.filled(&pattern(0, LENGTH)), &receives).length(LENGTH).timeout(HUNG))
             .unwrap();
         b.tm.start(Op::active_receive(b.empty(LENGTH), &sends).timeout(HUNG)).unwrap();
         [a, b].map(|side| [(); 3].map(|()| side.next()))

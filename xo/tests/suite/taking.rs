@@ -29,7 +29,7 @@ fn messages_wait_until_they_are_taken() {
     let pair = pair();
     let lengths = [100, 200, 300, 400];
     let op = pair.b.receive(1 << 16, 4, 400);
-    lengths.iter().for_each(|&length| pair.send(&pattern(length)));
+    lengths.iter().for_each(|&length| pair.send(&pattern(0, length)));
     let mut offset = 0;
     for (number, length) in lengths.into_iter().enumerate() {
         pair.until_pending();
@@ -38,7 +38,7 @@ fn messages_wait_until_they_are_taken() {
         }
         let event = pair.b.tm.take().unwrap().expect("it is pending");
         assert_eq!((event.op, event.offset, event.is_last()), (op, offset, number == 3));
-        assert_eq!(event.message.as_deref(), Some(&pattern(length)[..]));
+        assert_eq!(event.message.as_deref(), Some(&pattern(0, length)[..]));
         assert_eq!(event.sender.unwrap().address(), pair.a.tm.address());
         offset += length;
     }

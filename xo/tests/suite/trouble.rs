@@ -29,11 +29,11 @@ fn a_message_to_a_machine_that_is_not_started_is_gone() {
 fn a_message_that_is_too_long_leaves_the_buffer_alone() {
     let pair = pair();
     let op = pair.b.receive(400, 2, 200);
-    pair.send(&pattern(201));
-    let event = pair.pass(&pattern(200));
+    pair.send(&pattern(0, 201));
+    let event = pair.pass(&pattern(0, 200));
     assert_eq!((event.op, event.is_last()), (op, false));
-    pair.send(&pattern(401));
-    assert!(pair.pass(&pattern(10)).is_last());
+    pair.send(&pattern(0, 401));
+    assert!(pair.pass(&pattern(0, 10)).is_last());
     assert_eq!(pair.b.counts(Queue::MessageReceive), (1, 0, 2, 0));
 }
 
