@@ -45,13 +45,8 @@ pub(crate) fn expected(
     course: &[Trace],
     hit: &mut dyn FnMut(&'static str),
 ) -> (Vec<ClientEvent>, u64) {
-    use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let (mut events, mut faults) = (Vec::new(), 0);
-    // The table's flag `ooo`, and the outcome saved with it.
-    let mut saved: Option<ClientEvent> = None;
-    // Not in the table: the SEND of a message that never left does not end its MD in every LNet
-    // (lnet-semantics 8).
-    let mut never_left: Option<Errno> = None;
+    let mut model = Model { saved: None, never_left: None };
     let mut cancelled = false;
     for step in course {
         let event = match step {
@@ -68,75 +63,13 @@ pub(crate) fn expected(
             }
             Trace::Said(event) => event,
         };
-        let is_get = queue == Queue::ActiveBulkReceive;
-        let is_put = matches!(queue, Queue::MessageSend | Queue::ActiveBulkSend);
-        let is_acked = queue == Queue::ActiveBulkSend;
-        let (row, made) = match (event.kind, event.unlinked) {
-            (Send, false) if is_get && event.status.is_ok() => ("GET: SEND, more to come", None),
-            (Send, false) if is_get || (is_put && event.status.is_err()) => {
-                never_left = event.status.err();
-                ("never left, more to come", None)
-            }
-            (Send, true) if is_get => match (event.status, saved) {
-                (Err(errno), _) => {
-                    ("GET: SEND failed", Some(ClientEvent { status: Err(errno), ..ClientEvent::of(event) }))
-                }
-                (Ok(()), None) => ("GET: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
-                (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(ClientEvent { last: true, ..reply })),
-            },
-            // Not in the table: an active send is over when it has left and is acknowledged. Its
-            // length is that of the SEND.
-            (Send, false) if is_acked => {
-                saved = Some(ClientEvent::of(event));
-                ("PUT: SEND, more to come", None)
-            }
-            (Send, true) if is_acked => match (event.status, saved) {
-                (Err(_), _) => ("PUT: SEND failed", Some(ClientEvent::of(event))),
-                (Ok(()), None) => ("PUT: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
-                (Ok(()), Some(ClientEvent { status: Err(errno), .. })) => {
-                    ("PUT: SEND after ACK", Some(ClientEvent::failure(errno)))
-                }
-                (Ok(()), Some(_)) => ("PUT: SEND after ACK", Some(ClientEvent::of(event))),
-            },
-            (Ack, false) if is_acked => {
-                saved = Some(ClientEvent::of(event));
-                ("PUT: ACK, more to come", None)
-            }
-            (Ack, true) if is_acked => {
-                let made = match event.status {
-                    Ok(()) => ClientEvent { last: true, ..saved.unwrap_or_else(|| ClientEvent::of(event)) },
-                    Err(errno) => ClientEvent::failure(errno),
-                };
-                ("PUT: ACK", Some(made))
-            }
-            (Reply, false) if is_get => {
-                saved = Some(ClientEvent::of(event));
-                ("GET: REPLY, more to come", None)
-            }
-            (Reply, true) if is_get => ("GET: REPLY", Some(ClientEvent::of(event))),
-            (Unlink, true) => {
-                let before = never_left.or(saved.and_then(|reply| reply.status.err()));
-                let errno = before.or(event.status.err()).unwrap_or(Errno::ECANCELED);
-                ("UNLINK", Some(ClientEvent::failure(errno)))
-            }
-            (Put, last) if queue == Queue::MessageReceive => {
-                (if last { "receive: PUT, last" } else { "receive: PUT" }, Some(ClientEvent::of(event)))
-            }
-            (Send, true) if is_put => ("PUT: SEND", Some(ClientEvent::of(event))),
-            (Put, true) if queue == Queue::PassiveBulkReceive => {
-                ("passive receive: PUT", Some(ClientEvent::of(event)))
-            }
-            (Get, true) if queue == Queue::PassiveBulkSend => {
-                ("passive send: GET", Some(ClientEvent::of(event)))
-            }
+        let (row, made) = model.row(queue, event).unwrap_or_else(|| {
             // An assertion in the table; K4 counts it. The operation ends if it must, but with an
             // error.
-            (_, last) => {
-                faults += 1;
-                let errno = event.status.err().unwrap_or(Errno::EIO);
-                ("anything else", last.then(|| ClientEvent::failure(errno)))
-            }
-        };
+            faults += 1;
+            let errno = event.status.err().unwrap_or(Errno::EIO);
+            ("anything else", event.unlinked.then(|| ClientEvent::failure(errno)))
+        });
         hit(row);
         events.extend(made.map(|made| match made.status {
             // LNet's status of an operation that was unlinked in flight.
@@ -145,4 +78,110 @@ pub(crate) fn expected(
         }));
     }
     (events, faults)
+}
+
+/// A row of the table: its name, and the client's event, if it makes one.
+type Row = (&'static str, Option<ClientEvent>);
+
+/// What an operation remembers of its earlier LNet events.
+struct Model {
+    /// The table's flag `ooo`, and the outcome saved with it.
+    saved: Option<ClientEvent>,
+    /// Not in the table: the SEND of a message that never left does not end its MD in every LNet
+    /// (lnet-semantics 8).
+    never_left: Option<Errno>,
+}
+
+impl Model {
+    /// Returns the row for an event; `None` if the table asserts that it does not come.
+    fn row(&mut self, queue: Queue, event: &Event) -> Option<Row> {
+        if event.kind == EventKind::Unlink && event.unlinked {
+            let before = self.never_left.or(self.saved.and_then(|saved| saved.status.err()));
+            let errno = before.or(event.status.err()).unwrap_or(Errno::ECANCELED);
+            return Some(("UNLINK", Some(ClientEvent::failure(errno))));
+        }
+        match queue {
+            Queue::ActiveBulkReceive => self.get(event),
+            Queue::ActiveBulkSend => self.acked_put(event),
+            Queue::MessageSend => self.put(event),
+            Queue::MessageReceive | Queue::PassiveBulkReceive | Queue::PassiveBulkSend => {
+                Model::target(queue, event)
+            }
+        }
+    }
+
+    fn get(&mut self, event: &Event) -> Option<Row> {
+        Some(match (event.kind, event.unlinked) {
+            (EventKind::Send, false) if event.status.is_ok() => ("GET: SEND, more to come", None),
+            (EventKind::Send, false) => self.never_leaves(event),
+            (EventKind::Send, true) => match (event.status, self.saved) {
+                (Err(_), _) => ("GET: SEND failed", Some(ClientEvent::of(event))),
+                (Ok(()), None) => ("GET: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
+                (Ok(()), Some(reply)) => ("GET: SEND after REPLY", Some(ClientEvent { last: true, ..reply })),
+            },
+            (EventKind::Reply, false) => {
+                self.saved = Some(ClientEvent::of(event));
+                ("GET: REPLY, more to come", None)
+            }
+            (EventKind::Reply, true) => ("GET: REPLY", Some(ClientEvent::of(event))),
+            _ => return None,
+        })
+    }
+
+    /// Not in the table: an active send is over when it has left and is acknowledged. Its length is
+    /// that of the SEND.
+    fn acked_put(&mut self, event: &Event) -> Option<Row> {
+        Some(match (event.kind, event.unlinked) {
+            (EventKind::Send, false) if event.status.is_err() => self.never_leaves(event),
+            (EventKind::Send, false) => {
+                self.saved = Some(ClientEvent::of(event));
+                ("PUT: SEND, more to come", None)
+            }
+            (EventKind::Send, true) => match (event.status, self.saved) {
+                (Err(_), _) => ("PUT: SEND failed", Some(ClientEvent::of(event))),
+                (Ok(()), None) => ("PUT: unlink rides on SEND", Some(ClientEvent::failure(Errno::ECANCELED))),
+                (Ok(()), Some(ClientEvent { status: Err(errno), .. })) => {
+                    ("PUT: SEND after ACK", Some(ClientEvent::failure(errno)))
+                }
+                (Ok(()), Some(_)) => ("PUT: SEND after ACK", Some(ClientEvent::of(event))),
+            },
+            (EventKind::Ack, false) => {
+                self.saved = Some(ClientEvent::of(event));
+                ("PUT: ACK, more to come", None)
+            }
+            (EventKind::Ack, true) => {
+                let made = match event.status {
+                    Ok(()) => ClientEvent { last: true, ..self.saved.unwrap_or(ClientEvent::of(event)) },
+                    Err(errno) => ClientEvent::failure(errno),
+                };
+                ("PUT: ACK", Some(made))
+            }
+            _ => return None,
+        })
+    }
+
+    fn put(&mut self, event: &Event) -> Option<Row> {
+        match (event.kind, event.unlinked) {
+            (EventKind::Send, false) if event.status.is_err() => Some(self.never_leaves(event)),
+            (EventKind::Send, true) => Some(("PUT: SEND", Some(ClientEvent::of(event)))),
+            _ => None,
+        }
+    }
+
+    /// Returns the row for an event of an operation that a peer begins.
+    fn target(queue: Queue, event: &Event) -> Option<Row> {
+        let name = match (queue, event.kind, event.unlinked) {
+            (Queue::MessageReceive, EventKind::Put, false) => "receive: PUT",
+            (Queue::MessageReceive, EventKind::Put, true) => "receive: PUT, last",
+            (Queue::PassiveBulkReceive, EventKind::Put, true) => "passive receive: PUT",
+            (Queue::PassiveBulkSend, EventKind::Get, true) => "passive send: GET",
+            _ => return None,
+        };
+        Some((name, Some(ClientEvent::of(event))))
+    }
+
+    fn never_leaves(&mut self, event: &Event) -> Row {
+        self.never_left = event.status.err();
+        ("never left, more to come", None)
+    }
 }
