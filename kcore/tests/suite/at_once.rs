@@ -20,24 +20,24 @@ fn both_sides_have_their_event_when_the_call_returns() {
         let event = side.tm.event_get().unwrap().unwrap();
         assert_eq!((event.status(), event.length, event.unlinked()), (Ok(()), length, true));
     };
-    fill(&here, &pattern(BYTES, 1));
+    fill(&here, &pattern(1, BYTES));
 
     b.submit(theirs, OperationKind::Receive { min_receive_size: length, max_messages: 1 }).unwrap();
     a.submit(ours, OperationKind::Send { length, to: b.tm.address() }).unwrap();
     [a, b].into_iter().for_each(end);
-    assert_eq!(content(&there), pattern(BYTES, 1));
+    assert_eq!(content(&there), pattern(1, BYTES));
 
-    fill(&here, &pattern(BYTES, 2));
+    fill(&here, &pattern(2, BYTES));
     let descriptor = b.submit(theirs, OperationKind::PassiveReceive).unwrap().descriptor.unwrap();
     a.submit(ours, OperationKind::ActiveSend { descriptor, length }).unwrap();
     [a, b].into_iter().for_each(end);
-    assert_eq!(content(&there), pattern(BYTES, 2));
+    assert_eq!(content(&there), pattern(2, BYTES));
 
-    fill(&there, &pattern(BYTES, 3));
+    fill(&there, &pattern(3, BYTES));
     let descriptor = b.submit(theirs, OperationKind::PassiveSend { length }).unwrap().descriptor.unwrap();
     a.submit(ours, OperationKind::ActiveReceive { descriptor }).unwrap();
     [a, b].into_iter().for_each(end);
-    assert_eq!(content(&here), pattern(BYTES, 3));
+    assert_eq!(content(&here), pattern(3, BYTES));
     pair.assert_idle();
 }
 

@@ -21,8 +21,10 @@ mod world;
 
 pub(crate) use engine::EngineWorld;
 pub(crate) use fake::FakeWorld;
+pub(crate) use nlx_testkit::buffers::{bytes as content, fill, pattern};
+pub(crate) use nlx_testkit::until;
 pub(crate) use pair::{Pair, Side};
-pub(crate) use signals::{Signals, asleep, until};
+pub(crate) use signals::{Signals, asleep};
 pub(crate) use trace::{ClientEvent, Trace, expected};
 pub(crate) use world::{Arriving, Body, Finish, Outgoing, World};
 
@@ -108,7 +110,7 @@ impl<W: World> Bed<W> {
         let Address { portal, tmid, .. } = self.tm.address();
         let hdr_data = HdrData { tmid: from.tmid.get(), portal: from.portal }.encode();
         let bits = match_bits(tmid, MatchCounter::UNSOLICITED);
-        let payload = pattern(length as usize, 7);
+        let payload = pattern(7, length as usize);
         Arriving {
             from: ProcessId::new(from.nid, from.pid),
             body: Body::Put { portal, bits, hdr_data, payload },
@@ -155,7 +157,7 @@ impl Passive {
     /// Returns a PUT with which a peer writes into the buffer.
     pub(crate) fn put(&self, from: &Address, length: u32) -> Arriving {
         let (portal, bits) = (self.0.address.portal, self.0.match_bits);
-        let payload = pattern(length as usize, 9);
+        let payload = pattern(9, length as usize);
         let body = Body::Put { portal, bits, hdr_data: HdrData::NONE, payload };
         Arriving { from: ProcessId::new(from.nid, from.pid), body }
     }
@@ -219,16 +221,4 @@ pub(crate) fn every_operation() -> [OperationKind; Queue::COUNT] {
 
 pub(crate) fn memory(bytes: usize) -> IoVec {
     IoVec::whole(Region::heap(bytes).unwrap())
-}
-
-pub(crate) fn pattern(bytes: usize, seed: u8) -> Vec<u8> {
-    (0..bytes).map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed)).collect()
-}
-
-pub(crate) fn fill(memory: &IoVec, bytes: &[u8]) {
-    memory.write(0..bytes.len()).unwrap().copy_from(0, bytes);
-}
-
-pub(crate) fn content(memory: &IoVec) -> Vec<u8> {
-    memory.read(0..memory.len()).unwrap().to_vec()
 }

@@ -25,19 +25,19 @@ fn the_largest_buffer_of_most_segments_is_sent_and_received() {
     for gap in [0, 1] {
         let bytes = limits.buffer_bytes_max / limits.segments_max;
         let memory = scattered(limits.segments_max, bytes, gap);
-        fill(&memory, &pattern(limits.buffer_bytes_max, 2));
+        fill(&memory, &pattern(2, limits.buffer_bytes_max));
         let buffer = bed.core.register(&memory).unwrap();
         let send = OperationKind::Send { length: limits.buffer_bytes_max as u64, to: peer() };
         bed.submit_on(buffer, COOKIE, send).unwrap();
         let message = bed.world.outgoing().pop().unwrap();
-        assert_eq!(message.payload, pattern(limits.buffer_bytes_max, 2));
+        assert_eq!(message.payload, pattern(2, limits.buffer_bytes_max));
         bed.world.leave(&message, Ok(()));
         assert_eq!(bed.tm.event_get().unwrap().unwrap().status(), Ok(()));
         let receive =
             OperationKind::Receive { min_receive_size: limits.buffer_bytes_max as u64, max_messages: 1 };
         bed.submit_on(buffer, COOKIE, receive).unwrap();
         bed.receive(&bed.message(&peer(), limits.buffer_bytes_max as u32));
-        assert_eq!(content(&memory), pattern(limits.buffer_bytes_max, 7));
+        assert_eq!(content(&memory), pattern(7, limits.buffer_bytes_max));
         assert_eq!(bed.tm.event_get().unwrap().unwrap().status(), Ok(()));
         bed.core.deregister(buffer).unwrap();
     }
@@ -62,7 +62,7 @@ fn segments_of_any_start_and_length_are_registered() {
             let passive = Passive(passive_of(&descriptor.unwrap()));
             assert_eq!(passive.0.length, memory.len() as u64);
             bed.receive(&passive.put(&peer(), memory.len() as u32));
-            assert_eq!(content(&memory), pattern(memory.len(), 9));
+            assert_eq!(content(&memory), pattern(9, memory.len()));
             assert_eq!(bed.tm.event_get().unwrap().map(|event| event.length), Some(memory.len() as u64));
             bed.core.deregister(buffer).unwrap();
         }

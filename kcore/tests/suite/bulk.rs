@@ -13,7 +13,7 @@ fn a_passive_receive_ends_with_what_was_written() {
     let passive = bed.expose(OperationKind::PassiveReceive);
     let length = BUFFER_BYTES as u32 - 1;
     bed.receive(&passive.put(&peer(), length));
-    assert_eq!(content(&bed.memory)[..length as usize], pattern(length as usize, 9));
+    assert_eq!(content(&bed.memory)[..length as usize], pattern(9, length as usize));
     let event = bed.only_event();
     assert_eq!((event.status(), event.length, event.offset), (Ok(()), length.into(), 0));
     assert_eq!(event.sender(), None);
@@ -77,8 +77,8 @@ fn an_active_receive_ends_with_its_reply() {
     assert_eq!(bed.tm.needed(), 1);
     bed.world.leave(&message, Ok(()));
     assert!(!bed.tm.pending());
-    bed.receive(&message.reply(pattern(LENGTH as usize, 5)));
-    assert_eq!(content(&bed.memory)[..LENGTH as usize], pattern(LENGTH as usize, 5));
+    bed.receive(&message.reply(pattern(5, LENGTH as usize)));
+    assert_eq!(content(&bed.memory)[..LENGTH as usize], pattern(5, LENGTH as usize));
     let event = bed.only_event();
     assert_eq!((event.status(), event.length, event.offset), (Ok(()), LENGTH.into(), 0));
 }
@@ -89,7 +89,7 @@ fn an_active_receive_ends_with_its_reply() {
 fn an_active_receive_whose_reply_comes_first_ends_with_its_send() {
     let bed = bed();
     let message = bed.send(active_receive(LENGTH.into()));
-    bed.receive(&message.reply(pattern(100, 5)));
+    bed.receive(&message.reply(pattern(5, 100)));
     assert!(!bed.tm.pending());
     bed.world.leave(&message, Ok(()));
     let kinds: Vec<_> = bed.spy.take_events().iter().map(|event| (event.kind, event.unlinked)).collect();
@@ -114,7 +114,7 @@ fn an_active_receive_whose_reply_breaks_off_ends_with_the_reason() {
     let bed = bed();
     let message = bed.send(active_receive(LENGTH.into()));
     bed.world.leave(&message, Ok(()));
-    bed.world.arrive(&message.reply(pattern(100, 5))).unwrap()(Err(Errno::EIO));
+    bed.world.arrive(&message.reply(pattern(5, 100))).unwrap()(Err(Errno::EIO));
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
 }
 
@@ -123,7 +123,7 @@ fn an_active_receive_whose_reply_breaks_off_ends_with_the_reason() {
 fn a_reply_that_breaks_off_before_the_send_is_remembered() {
     let bed = bed();
     let message = bed.send(active_receive(LENGTH.into()));
-    bed.world.arrive(&message.reply(pattern(100, 5))).unwrap()(Err(Errno::EIO));
+    bed.world.arrive(&message.reply(pattern(5, 100))).unwrap()(Err(Errno::EIO));
     assert!(!bed.tm.pending());
     bed.world.leave(&message, Ok(()));
     assert_eq!(bed.only_event().status(), Err(Errno::EIO));
@@ -151,7 +151,7 @@ fn an_active_receive_that_waits_for_its_reply_can_be_cancelled() {
     let message = bed.send(active_receive(LENGTH.into()));
     bed.world.leave(&message, Ok(()));
     bed.tm.cancel(bed.buffer, COOKIE).unwrap();
-    assert!(bed.world.arrive(&message.reply(pattern(10, 1))).is_none(), "a late REPLY is nobody's");
+    assert!(bed.world.arrive(&message.reply(pattern(1, 10))).is_none(), "a late REPLY is nobody's");
     assert_eq!(bed.only_event().status(), Err(Errno::ECANCELED));
 }
 
@@ -161,11 +161,11 @@ fn an_active_receive_that_waits_for_its_reply_can_be_cancelled() {
 #[test]
 fn an_active_send_ends_when_it_is_acknowledged() {
     let bed = bed();
-    fill(&bed.memory, &pattern(BUFFER_BYTES, 3));
+    fill(&bed.memory, &pattern(3, BUFFER_BYTES));
     let message = bed.send(active_send(LENGTH.into()));
     assert_eq!((message.is_get, message.ack, message.hdr_data), (false, true, HdrData::NONE));
     assert_eq!(message.bits.0, u64::from(peer().tmid.get()) << 52 | 55);
-    assert_eq!(message.payload, pattern(BUFFER_BYTES, 3)[..LENGTH as usize]);
+    assert_eq!(message.payload, pattern(3, BUFFER_BYTES)[..LENGTH as usize]);
     bed.world.leave(&message, Ok(()));
     assert!(!bed.tm.pending());
     bed.world.arrive(&message.ack()).into_iter().for_each(|finish| finish(Ok(())));
@@ -210,7 +210,7 @@ fn an_ack_for_a_get_leaves_it_to_its_reply() {
             bed.world.leave(&message, Ok(()));
         }
         assert!(!bed.tm.pending());
-        bed.receive(&message.reply(pattern(LENGTH as usize, 5)));
+        bed.receive(&message.reply(pattern(5, LENGTH as usize)));
         assert_eq!(bed.only_event().status(), Ok(()));
     }
 }

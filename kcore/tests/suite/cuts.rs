@@ -36,7 +36,7 @@ fn a_buffer_is_cut_to_every_byte_count_and_whole_again() {
     let bed = bed();
     for vector in shapes() {
         let total = vector.len();
-        let bytes = pattern(total, 11);
+        let bytes = pattern(11, total);
         fill(&vector, &bytes);
         let buffer = bed.core.register(&vector).unwrap();
         for length in 1..=total {
@@ -78,11 +78,11 @@ fn an_active_receive_writes_no_more_than_it_asked_for() {
             let message = bed.world.outgoing().pop().unwrap();
             assert_eq!(message.length, length);
             bed.world.leave(&message, Ok(()));
-            bed.receive(&message.reply(pattern(length, 13)));
+            bed.receive(&message.reply(pattern(13, length)));
             let event = bed.tm.event_get().unwrap().unwrap();
             assert_eq!((event.status(), event.length), (Ok(()), length as u64));
             let mut expected = vec![0xee; total];
-            expected[..length].copy_from_slice(&pattern(length, 13));
+            expected[..length].copy_from_slice(&pattern(13, length));
             assert_eq!(content(&vector), expected, "{length} of {total}");
         }
     }

@@ -22,7 +22,7 @@ fn a_receive_buffer_gives_one_event_for_each_message() {
         assert_eq!((event.buffer(), event.cookie), (bed.buffer, COOKIE));
         assert_eq!(event.unlinked(), number == 2);
         assert_eq!(bed.tm.needed(), if number == 2 { 0 } else { MESSAGES as usize });
-        content.extend(pattern(length as usize, 7));
+        content.extend(pattern(7, length as usize));
     }
     assert_eq!(crate::bed::content(&bed.memory)[..content.len()], content);
     bed.assert_idle();
@@ -118,14 +118,14 @@ fn a_message_that_breaks_off_is_an_event_with_its_reason() {
 #[test]
 fn a_message_goes_to_its_peer_with_the_senders_address_and_gives_one_event() {
     let bed = bed();
-    fill(&bed.memory, &pattern(BUFFER_BYTES, 3));
+    fill(&bed.memory, &pattern(3, BUFFER_BYTES));
     let message = bed.send(OperationKind::Send { length: 2000, to: peer() });
     let own = bed.tm.address();
     assert_eq!((message.is_get, message.ack, message.offset), (false, false, 0));
     assert_eq!((message.to.nid, message.to.pid, message.portal), (peer().nid, peer().pid, peer().portal));
     assert_eq!(message.bits.0, u64::from(peer().tmid.get()) << 52);
     assert_eq!(message.hdr_data, u64::from(own.tmid.get()) << 52 | u64::from(own.portal));
-    assert_eq!(message.payload, pattern(BUFFER_BYTES, 3)[..2000]);
+    assert_eq!(message.payload, pattern(3, BUFFER_BYTES)[..2000]);
     assert_eq!((bed.tm.needed(), bed.tm.pending()), (1, false));
     bed.world.leave(&message, Ok(()));
     let event = bed.only_event();

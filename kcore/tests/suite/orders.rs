@@ -91,7 +91,7 @@ impl<'a, W: World> Course<'a, W> {
             (Queue::MessageReceive, ..) => Some(self.bed.message(&peer(), 100)),
             (Queue::PassiveBulkReceive, Some(passive), _) => Some(passive.put(&peer(), 200)),
             (Queue::PassiveBulkSend, Some(passive), _) => Some(passive.get(&peer(), LENGTH)),
-            (Queue::ActiveBulkReceive, _, Some(message)) => Some(message.reply(pattern(300, 1))),
+            (Queue::ActiveBulkReceive, _, Some(message)) => Some(message.reply(pattern(1, 300))),
             _ => None,
         }
     }

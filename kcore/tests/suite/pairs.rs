@@ -48,12 +48,12 @@ fn several_messages_share_a_buffer() {
         let (inbox, memory) = pair.b.buffer(room);
         pair.b.submit(inbox, OperationKind::Receive { min_receive_size: 16, max_messages }).unwrap();
         for number in 0..messages {
-            send(&pair, &pair.a, &pair.b, &pattern(13, number));
+            send(&pair, &pair.a, &pair.b, &pattern(number, 13));
             let event = pair.next(&pair.b);
             assert_eq!((event.length, event.offset), (13, 13 * u64::from(number)));
             assert_eq!(event.unlinked(), number == messages - 1);
         }
-        let all: Vec<u8> = (0..messages).flat_map(|number| pattern(13, number)).collect();
+        let all: Vec<u8> = (0..messages).flat_map(|number| pattern(number, 13)).collect();
         assert_eq!(content(&memory)[..all.len()], all);
     }
     pair.assert_idle();
@@ -67,7 +67,7 @@ fn bulk_is_read() {
     for bytes in [1, 4095, 4096, 4097, Limits::LNET.buffer_bytes_max] {
         let (theirs, there) = pair.b.buffer(bytes);
         let (ours, here) = pair.a.buffer((bytes + 7).min(Limits::LNET.buffer_bytes_max));
-        fill(&there, &pattern(bytes, 5));
+        fill(&there, &pattern(5, bytes));
         let kind = OperationKind::PassiveSend { length: bytes as u64 };
         let descriptor = pair.b.submit(theirs, kind).unwrap().descriptor.unwrap();
         pair.a.submit(ours, OperationKind::ActiveReceive { descriptor }).unwrap();
@@ -75,7 +75,7 @@ fn bulk_is_read() {
             let event = pair.next(side);
             assert_eq!((event.status(), event.length, event.unlinked()), (Ok(()), bytes as u64, true));
         }
-        assert_eq!(content(&here)[..bytes], pattern(bytes, 5));
+        assert_eq!(content(&here)[..bytes], pattern(5, bytes));
         assert!(content(&here)[bytes..].iter().all(|&byte| byte == 0));
     }
     pair.assert_idle();
@@ -88,14 +88,14 @@ fn bulk_is_written() {
     for bytes in [1, 4095, 4096, 4097, Limits::LNET.buffer_bytes_max] {
         let (theirs, there) = pair.b.buffer((bytes + 7).min(Limits::LNET.buffer_bytes_max));
         let (ours, here) = pair.a.buffer(bytes);
-        fill(&here, &pattern(bytes, 6));
+        fill(&here, &pattern(6, bytes));
         let descriptor = pair.b.submit(theirs, OperationKind::PassiveReceive).unwrap().descriptor.unwrap();
         pair.a.submit(ours, OperationKind::ActiveSend { descriptor, length: bytes as u64 }).unwrap();
         for side in [&pair.a, &pair.b] {
             let event = pair.next(side);
             assert_eq!((event.status(), event.length, event.unlinked()), (Ok(()), bytes as u64, true));
         }
-        assert_eq!(content(&there)[..bytes], pattern(bytes, 6));
+        assert_eq!(content(&there)[..bytes], pattern(6, bytes));
     }
     pair.assert_idle();
 }
@@ -123,12 +123,12 @@ fn bulk_of_every_byte_count_passes_between_odd_segments() {
     };
     for bytes in 1..=total {
         let length = bytes as u64;
-        fill(&here, &pattern(total, bytes as u8));
+        fill(&here, &pattern(bytes as u64, total));
         fill(&there, &vec![0xee; total]);
         let descriptor = pair.b.submit(theirs, OperationKind::PassiveReceive).unwrap().descriptor.unwrap();
         pair.a.submit(ours, OperationKind::ActiveSend { descriptor, length }).unwrap();
         both_end(bytes);
-        let written = [&pattern(total, bytes as u8)[..bytes], &vec![0xee; total - bytes]].concat();
+        let written = [&pattern(bytes as u64, total)[..bytes], &vec![0xee; total - bytes]].concat();
         assert_eq!(content(&there), written);
         let kind = OperationKind::PassiveSend { length };
         let descriptor = pair.b.submit(theirs, kind).unwrap().descriptor.unwrap();

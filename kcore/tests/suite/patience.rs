@@ -22,7 +22,7 @@ fn messages_wait_for_their_buffer_and_none_is_lost() {
     let pair = pair();
     let to = lazy(&pair.b);
     for number in 0..3 {
-        send(&pair, &to, &pattern(13, number));
+        send(&pair, &to, &pattern(number, 13));
     }
     let (inbox, memory) = to.buffer(100);
     to.submit(inbox, OperationKind::Receive { min_receive_size: 13, max_messages: 3 }).unwrap();
@@ -31,7 +31,7 @@ fn messages_wait_for_their_buffer_and_none_is_lost() {
         assert_eq!((event.length, event.offset, event.unlinked()), (13, 13 * number, number == 2));
         assert_eq!(pair.next(&pair.a).status(), Ok(()));
     }
-    let all: Vec<u8> = (0..3).flat_map(|number| pattern(13, number)).collect();
+    let all: Vec<u8> = (0..3).flat_map(|number| pattern(number, 13)).collect();
     assert_eq!((&content(&memory)[..all.len()], to.tm.dropped()), (&all[..], 0));
     to.tm.stop().unwrap();
     pair.assert_idle();

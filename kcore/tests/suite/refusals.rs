@@ -56,12 +56,12 @@ fn a_peer_that_no_network_leads_to_is_refused_and_leaves_nothing_behind() {
 #[test]
 fn a_buffer_is_whole_again_after_a_refusal() {
     let bed = bed();
-    fill(&bed.memory, &pattern(BUFFER_BYTES, 1));
+    fill(&bed.memory, &pattern(1, BUFFER_BYTES));
     bed.spy.fail(CallKind::BindPut, Errno::ENOMEM);
     let cut = OperationKind::Send { length: 3, to: peer() };
     assert_eq!(bed.submit(cut).unwrap_err().errno(), Errno::ENOMEM);
     let message = bed.send(OperationKind::Send { length: BUFFER_BYTES as u64, to: peer() });
-    assert_eq!(message.payload, pattern(BUFFER_BYTES, 1));
+    assert_eq!(message.payload, pattern(1, BUFFER_BYTES));
     bed.world.leave(&message, Ok(()));
     assert_eq!(bed.tm.event_get().unwrap().unwrap().status(), Ok(()));
     bed.assert_idle();

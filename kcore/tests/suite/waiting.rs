@@ -76,7 +76,7 @@ fn signals_do_not_end_a_wait() {
         for _ in 0..5 {
             assert!(signals.interrupt(&waiter, waiter_thread));
         }
-        until(|| waiter_thread.sleeps());
+        until("it sleeps again", || waiter_thread.sleeps());
         assert!(!waiter.is_finished());
         bed.receive(&passive.put(&peer(), 1));
         assert!(waiter.join().unwrap());

@@ -91,7 +91,7 @@ fn the_helper_dies_at_a_request() {
         });
         let errno = outcome.err().map(|error| error.errno());
         assert_eq!(errno, (victim != 2).then_some(Errno::ENOTCONN), "{victim}");
-        until(|| !domain.is_connected());
+        until("the connection ends", || !domain.is_connected());
     }
 }
 
@@ -125,7 +125,7 @@ fn a_helper_that_does_not_answer_counts_as_gone() {
     assert_eq!((tm.needed(), tm.event_get().unwrap()), (0, None));
     assert!(memory.read(0..1).is_err(), "it may still be written to");
     drop(stopped);
-    until(|| memory.write(0..4096).is_ok());
+    until("the memory is free", || memory.write(0..4096).is_ok());
     domain.deregister(buffer).unwrap();
     tm.stop().unwrap();
 }
@@ -161,7 +161,7 @@ fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     die.store(true, Ordering::SeqCst);
     let start = || domain.tm_start(&"0@lo:12345:41:*".parse().unwrap(), &TmOptions::default());
     assert_eq!(start().map(drop).unwrap_err().errno(), Errno::ENOTCONN);
-    until(|| domain.is_connected());
+    until("the client connects again", || domain.is_connected());
     let asked = || (refusals.load(Ordering::SeqCst), helper.connections.load(Ordering::SeqCst));
     assert_eq!(asked(), (1, 2));
     let tm = start().unwrap();
@@ -172,7 +172,7 @@ fn memory_is_refused_by_the_next_helper_and_asked_for_again() {
     tm.submit(&receive).unwrap();
     assert_eq!(asked(), (3, 2));
     assert_eq!(again.load(Ordering::SeqCst), buffer.0);
-    until(|| !helper.entries().is_empty());
+    until("an entry arrives", || !helper.entries().is_empty());
     // By its old handle, which is also used for later registrations.
     let entries = helper.entries();
     assert!(

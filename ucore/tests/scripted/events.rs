@@ -80,7 +80,7 @@ fn events_that_cannot_be_end_the_domain() {
         assert_eq!(statuses.last(), Some(&Err(Errno::ENOTCONN)), "{statuses:?}");
         assert!(statuses.len() == 1 || statuses[0] == Err(Errno::EPROTO));
         assert!(tm.has_ended() && !domain.is_connected());
-        until(|| memory.write(0..1000).is_ok());
+        until("the memory is free", || memory.write(0..1000).is_ok());
     }
 }
 

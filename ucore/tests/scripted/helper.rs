@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use lnet_region::Pages;
 use nix::sys::eventfd::EventFd;
@@ -20,12 +19,10 @@ use nlx_bev_cqueue::{Consumer, Memory, Producer, QueueWord, SharedMemory};
 use nlx_core::{BufferEvent, Limits, Nid, Region, TmId};
 use nlx_driver_proto::{Entry, Features, PACKET_MAX, Reply, Request, Submission, VERSION, Welcome};
 use nlx_sync::Waker;
+pub(crate) use nlx_testkit::until;
 use nlx_ucore::{HelperOptions, Ucore};
 use parking_lot::Mutex;
 use tempfile::TempDir;
-
-/// Longer than any step here takes, however busy the machine is.
-const HUNG: Duration = Duration::from_secs(60);
 
 /// The reaction to a request.
 pub(crate) enum Answer {
@@ -231,13 +228,4 @@ pub(crate) fn written(request: &Request, id: u64, reply: &Reply) -> Vec<u8> {
     let mut packet = vec![];
     reply.write(request.kind() as u16, id, &mut packet);
     packet
-}
-
-/// Blocks until the condition is true.
-pub(crate) fn until(mut so: impl FnMut() -> bool) {
-    let hung = Instant::now() + HUNG;
-    while !so() {
-        assert!(Instant::now() < hung, "it hangs");
-        std::thread::yield_now();
-    }
 }

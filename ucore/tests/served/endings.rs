@@ -24,7 +24,7 @@ fn the_helpers_end_ends_all_waits_and_operations() {
     let sent = buffer(&*domain, 100);
     submit(&*idle, &sent.send(7, tm.address()));
     assert_ok(&event(&*idle));
-    until(|| tm.pending());
+    until("an event is pending", || tm.pending());
     assert!(looped.arm(None).unwrap());
     let waits = AtomicU32::new(0);
     std::thread::scope(|scope| {
@@ -87,9 +87,9 @@ fn a_domain_connects_again() {
         let old = start(&*domain);
         submit(&*old, &posted.receive(1));
         helper.stop();
-        until(|| old.has_ended());
+        until("the machine ends", || old.has_ended());
         helper.start_again();
-        until(|| domain.is_connected());
+        until("the client connects again", || domain.is_connected());
         assert!(old.has_ended(), "it stays ended");
         assert_eq!(old.submit(&sent.send(1, old.address())).unwrap_err().errno(), Errno::ENOTCONN);
         let tm = start(&*domain);
@@ -122,9 +122,9 @@ fn a_helper_with_less_room_gets_what_it_takes() {
     ] {
         helper.set_quotas(quotas);
         helper.stop();
-        until(|| !domain.is_connected());
+        until("the connection ends", || !domain.is_connected());
         helper.start_again();
-        until(|| domain.is_connected());
+        until("the client connects again", || domain.is_connected());
         assert_eq!(domain.limits().buffers_max, quotas.buffers as usize);
         let tm = start(&*domain);
         for (place, buffer) in all.iter().enumerate() {
@@ -139,7 +139,7 @@ fn a_helper_with_less_room_gets_what_it_takes() {
     for Buffer { handle, .. } in all {
         domain.deregister(handle).unwrap();
     }
-    until(|| helper.host.status().clients[0].buffers == 0);
+    until("the buffers are deregistered", || helper.host.status().clients[0].buffers == 0);
 }
 
 /// A domain that is dropped does not reconnect.
@@ -148,13 +148,13 @@ fn a_domain_that_is_dropped_does_not_come_back() {
     let mut helper = Helper::start();
     let domain = Ucore::connect(&helper.options().reconnect(true)).unwrap();
     helper.stop();
-    until(|| !domain.is_connected());
+    until("the connection ends", || !domain.is_connected());
     drop(domain);
     helper.start_again();
     let other = helper.client();
     assert_eq!(helper.host.status().clients.len(), 1);
     drop(other);
-    until(|| helper.host.status().clients.is_empty());
+    until("the session ends", || helper.host.status().clients.is_empty());
 }
 
 /// Submitting, taking events and the helper's end at the same time: each operation that was started
@@ -198,7 +198,7 @@ fn every_operation_ends_once_whenever_the_helper_goes() {
                     }
                 }
             });
-            until(|| started.load(Ordering::Relaxed) > 100 * round);
+            until("operations start", || started.load(Ordering::Relaxed) > 100 * round);
             helper.stop();
         });
         while let Some(event) = tm.event_get().unwrap() {
@@ -260,7 +260,7 @@ fn another_client_goes_unnoticed() {
     submit(&*theirs, &posted.receive(1));
     let address = theirs.address();
     drop((theirs, posted, other));
-    until(|| helper.host.status().clients.len() == 1);
+    until("the other session ends", || helper.host.status().clients.len() == 1);
     let again = domain.tm_start(&address.into(), &TmOptions::default()).unwrap();
     again.stop().unwrap();
     tm.stop().unwrap();

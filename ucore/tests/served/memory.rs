@@ -45,9 +45,9 @@ fn memory_longer_than_an_arena_lies_in_several() {
         assert!(posted.bytes(0, 1 << 20) == bytes, "round {round}");
         posted.fill(&[0; 1 << 20]);
         helper.stop();
-        until(|| tm.has_ended());
+        until("the machine ends", || tm.has_ended());
         helper.start_again();
-        until(|| domain.is_connected());
+        until("the client connects again", || domain.is_connected());
         tm.stop().unwrap();
     }
     for Buffer { handle, memory } in [sent, posted] {

@@ -33,7 +33,7 @@ fn a_wait_looks_whatever_its_deadline() {
     submit(&*tm, &posted.receive(1));
     let sent = buffer(&*domain, 100);
     submit(&*tm, &sent.send(7, tm.address()));
-    until(|| tm.pending());
+    until("an event is pending", || tm.pending());
     for deadline_ns in [Some(0), Some(soon), Some(u64::MAX), None] {
         assert!(tm.event_wait(deadline_ns) && tm.pending());
     }
@@ -57,7 +57,7 @@ fn a_waiter_can_be_woken_without_an_event() {
                 awake.store(true, Ordering::Release);
             });
             tm.wake();
-            until(|| awake.load(Ordering::Acquire));
+            until("the waiter is awake", || awake.load(Ordering::Acquire));
         });
     }
 }

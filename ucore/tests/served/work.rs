@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreTm, IoVec, Operation, OperationKind, Region, Submitted,
 };
+pub(crate) use nlx_testkit::until;
 
 /// Longer than any step here takes, however busy the machine is.
 pub(crate) const HUNG: Duration = Duration::from_secs(60);
@@ -79,15 +80,6 @@ pub(crate) fn events_until(tm: &dyn CoreTm, ends: usize) -> Vec<BufferEvent> {
 pub(crate) fn deadline(after: Duration) -> u64 {
     let now: Duration = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap().into();
     (now + after).as_nanos() as u64
-}
-
-/// Blocks until the condition is true.
-pub(crate) fn until(mut so: impl FnMut() -> bool) {
-    let hung = Instant::now() + HUNG;
-    while !so() {
-        assert!(Instant::now() < hung, "it hangs");
-        std::thread::yield_now();
-    }
 }
 
 pub(crate) fn assert_ok(event: &BufferEvent) {

@@ -3,15 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::{Scope, ScopedJoinHandle};
-use std::time::{Duration, Instant};
 
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::unistd::{Pid, gettid};
+use nlx_testkit::until;
 use parking_lot::{Mutex, MutexGuard};
-
-/// Time after which a wait counts as hung.
-const HUNG: Duration = Duration::from_secs(60);
 
 static HANDLED: AtomicU32 = AtomicU32::new(0);
 
@@ -46,13 +43,13 @@ impl Signals {
     /// Interrupts a thread once it sleeps, and checks that the signal was handled. Returns false if
     /// the thread has ended before.
     pub(crate) fn interrupt<T>(&self, thread: &ScopedJoinHandle<'_, T>, target: Target) -> bool {
-        until(|| target.sleeps() || thread.is_finished());
+        until("it sleeps", || target.sleeps() || thread.is_finished());
         let before = HANDLED.load(Ordering::SeqCst);
         let handled = || HANDLED.load(Ordering::SeqCst) > before;
         // SAFETY: the thread still runs, or has ended, which the call may then report; it has not
         // been joined: its handle is here.
         let sent = unsafe { libc::pthread_kill(target.thread, libc::SIGUSR2) };
-        until(|| handled() || thread.is_finished());
+        until("it handles the signal", || handled() || thread.is_finished());
         assert!(sent == 0 || thread.is_finished());
         handled()
     }
@@ -84,14 +81,6 @@ pub(crate) fn asleep<'scope, T: Send + 'scope>(
         wait()
     });
     let target: Target = receiver.recv().unwrap();
-    until(|| target.sleeps() || waiter.is_finished());
+    until("it sleeps", || target.sleeps() || waiter.is_finished());
     (waiter, target)
-}
-
-pub(crate) fn until(happens: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !happens() {
-        assert!(start.elapsed() < HUNG, "it hangs");
-        std::thread::yield_now();
-    }
 }
