@@ -104,46 +104,33 @@ fn eight(value: u64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
 
-/// Every field of every request is invalid in turn. Each is refused with its errno, nothing
-/// changes, and the same request is executed when it is valid.
-// Covers: MT-232
-#[test]
-fn every_field_wrong() {
-    use Errno::{EADDRINUSE, EBADR, EBUSY, EEXIST, EFBIG, EINVAL, ENOENT, ENOMEM};
-    let helper = Helper::start();
-    let mut outfit = Outfit::new(&helper);
-    let before = outfit_of(&helper);
-    let (arena, tm) = (outfit.arena.number, outfit.tm.handle);
+/// A wrong value of a field: its offset in the body, its bytes, and the errno of the refusal.
+type Wrong = (usize, Vec<u8>, Errno);
 
-    let hello = wire::hello("again", wire::VERSION);
-    outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[Errno::EPROTO]);
+fn wrong_in_create_arena(bytes_max: u64) -> [Wrong; 6] {
+    [
+        (0, eight(0), Errno::EBADR),
+        (0, eight((1 << 40) + 1), Errno::EBADR),
+        (0, eight(u64::MAX), Errno::EBADR),
+        (0, eight(bytes_max + 1), Errno::ENOMEM),
+        (8, four(2), Errno::EBADR),
+        (8, four(u32::MAX), Errno::EBADR),
+    ]
+}
 
-    let create = wire::create_arena(4096, 0, 0);
-    let too_much = outfit.client.arena_bytes_max() + 1;
-    for (at, bytes, errno) in [
-        (0, eight(0), EBADR),
-        (0, eight((1 << 40) + 1), EBADR),
-        (0, eight(u64::MAX), EBADR),
-        (0, eight(too_much), ENOMEM),
-        (8, four(2), EBADR),
-        (8, four(u32::MAX), EBADR),
-    ] {
-        outfit.refused_with(kind::CREATE_ARENA, &create, at, &bytes, &[errno]);
-    }
+fn wrong_in_release_arena(arena: u32) -> [Wrong; 4] {
+    [
+        (0, four(arena + 1), Errno::ENOENT),
+        (0, four(u32::MAX), Errno::ENOENT),
+        (0, four(arena), Errno::EBUSY),
+        (4, four(1), Errno::EBADR),
+    ]
+}
 
-    let release = wire::arena(arena);
-    for (at, bytes, errno) in [
-        (0, four(arena + 1), ENOENT),
-        (0, four(u32::MAX), ENOENT),
-        (0, four(arena), EBUSY),
-        (4, four(1), EBADR),
-    ] {
-        outfit.refused_with(kind::RELEASE_ARENA, &release, at, &bytes, &[errno]);
-    }
-
-    let register = wire::register(handle(1), &[(arena, 0, 64), (arena, 64, 64)]);
-    let places = outfit.client.limit(52);
-    for (at, bytes, errno) in [
+/// The request has two segments in an arena; `places` is the limit of buffers.
+fn wrong_in_register(arena: u32, places: u32) -> [Wrong; 17] {
+    use Errno::{EBADR, EEXIST, EINVAL, ENOENT, ENOMEM};
+    [
         (0, eight(1), EBADR),
         (0, eight(1 << 32 | 1 << 20), EBADR),
         (0, eight(1 << 32 | u64::from(places)), ENOMEM),
@@ -161,15 +148,12 @@ fn every_field_wrong() {
         (32, eight(u64::MAX), EBADR),
         (48, eight((1 << 20) - 1), EINVAL),
         (56, eight(1 << 39), EINVAL),
-    ] {
-        outfit.refused_with(kind::REGISTER, &register, at, &bytes, &[errno, EFBIG]);
-    }
-    for count in [1u32, 3, 256] {
-        outfit.refused_with(kind::REGISTER, &register, 8, &count.to_le_bytes(), &[Errno::ENOTTY]);
-    }
+    ]
+}
 
-    let start = wire::start_tm(helper.nid(), PORTAL + 1, 0, 16, 0);
-    for (at, bytes, errno) in [
+fn wrong_in_start_tm() -> [Wrong; 14] {
+    use Errno::{EBADR, EINVAL, ENOENT};
+    [
         // A size code, a network's type, its number, an address, and bytes that must be 0.
         (0, vec![7], EBADR),
         (1, vec![0xff], EBADR),
@@ -185,15 +169,48 @@ fn every_field_wrong() {
         (32, four(0), EBADR),
         (32, four(1 << 20), EBADR),
         (36, four(2), EBADR),
-    ] {
+    ]
+}
+
+/// Every field of every request is invalid in turn. Each is refused with its errno, nothing
+/// changes, and the same request is executed when it is valid.
+// Covers: MT-232
+#[test]
+fn every_field_wrong() {
+    let helper = Helper::start();
+    let mut outfit = Outfit::new(&helper);
+    let before = outfit_of(&helper);
+    let (arena, tm) = (outfit.arena.number, outfit.tm.handle);
+
+    let hello = wire::hello("again", wire::VERSION);
+    outfit.refused(&wire::packet(kind::HELLO, 2, &hello), &[Errno::EPROTO]);
+
+    let create = wire::create_arena(4096, 0, 0);
+    for (at, bytes, errno) in wrong_in_create_arena(outfit.client.arena_bytes_max()) {
+        outfit.refused_with(kind::CREATE_ARENA, &create, at, &bytes, &[errno]);
+    }
+    for (at, bytes, errno) in wrong_in_release_arena(arena) {
+        outfit.refused_with(kind::RELEASE_ARENA, &wire::arena(arena), at, &bytes, &[errno]);
+    }
+
+    let register = wire::register(handle(1), &[(arena, 0, 64), (arena, 64, 64)]);
+    for (at, bytes, errno) in wrong_in_register(arena, outfit.client.limit(52)) {
+        outfit.refused_with(kind::REGISTER, &register, at, &bytes, &[errno, Errno::EFBIG]);
+    }
+    for count in [1, 3, 256] {
+        outfit.refused_with(kind::REGISTER, &register, 8, &four(count), &[Errno::ENOTTY]);
+    }
+
+    let start = wire::start_tm(helper.nid(), PORTAL + 1, 0, 16, 0);
+    for (at, bytes, errno) in wrong_in_start_tm() {
         outfit.refused_with(kind::START_TM, &start, at, &bytes, &[errno]);
     }
     let taken = wire::start_tm(helper.nid(), PORTAL, outfit.tm.address.tmid, 16, 0);
-    outfit.refused(&wire::packet(kind::START_TM, 5, &taken), &[EADDRINUSE]);
+    outfit.refused(&wire::packet(kind::START_TM, 5, &taken), &[Errno::EADDRINUSE]);
 
     for kind in [kind::STOP_TM, kind::TM_DESCRIPTOR] {
         for wrong in [0, tm + 1, tm ^ 1 << 32, tm ^ 1 << 63, u64::MAX] {
-            outfit.refused(&wire::packet(kind, 6, &eight(wrong)), &[ENOENT]);
+            outfit.refused(&wire::packet(kind, 6, &eight(wrong)), &[Errno::ENOENT]);
         }
     }
     assert_eq!(outfit_of(&helper), before, "something has changed");
