@@ -12,6 +12,8 @@ use super::wire::{Address, Entry, queue};
 
 /// Operations of each kind in a round.
 pub const WINDOW: u64 = 4;
+/// Bulk transfers of each kind in a round that a side offers; it begins as many.
+const HALF: usize = WINDOW as usize / 2;
 /// The size of a message in bytes.
 pub const MESSAGE: u64 = 512;
 /// The size of a bulk transfer in bytes.
@@ -33,6 +35,31 @@ enum Use {
 }
 
 const USES: [Use; 4] = [Use::Send, Use::Receive, Use::Give, Use::Take];
+
+/// A round of transfers.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    number: u64,
+    seed: u64,
+}
+
+impl Round {
+    fn cookie(self, buffer: u64) -> u64 {
+        self.number << 8 | buffer & 0xff
+    }
+
+    /// Returns the seed from which the content of a machine's buffer derives.
+    fn seed_of(self, tm: u64, buffer: u64) -> u64 {
+        mix(self.seed ^ mix(self.number) ^ mix(tm << 8 | buffer & 0xff))
+    }
+}
+
+/// The counters of a side's passive buffers in a round.
+#[derive(Debug, Default)]
+struct Offers {
+    gives: [u64; HALF],
+    takes: [u64; HALF],
+}
 
 /// One of the two clients with its resources.
 #[derive(Debug)]
@@ -97,6 +124,80 @@ impl Side {
         while self.tm.events.needed() > 0 {
             let event = self.client.event(&mut self.tm).map_err(|errno| format!("no event: {errno}"))?;
             look(self, &event)?;
+        }
+        Ok(())
+    }
+
+    /// Posts the receive buffers of all messages, and the passive buffers of half of the bulk
+    /// transfers.
+    fn offer(&mut self, round: Round) -> Result<Offers, String> {
+        let tm = self.tm.handle;
+        let mut offers = Offers::default();
+        for number in 0..WINDOW {
+            let receive = name(Use::Receive, number);
+            self.operate(&Entry::receive(tm, receive, round.cookie(receive), MESSAGE, 1))?;
+        }
+        for number in 0..HALF {
+            let (give, take) = (name(Use::Give, number as u64), name(Use::Take, number as u64));
+            self.write(give, round.seed_of(tm, give), BULK);
+            for (buffer, queue, counter) in [
+                (give, queue::PASSIVE_SEND, &mut offers.gives[number]),
+                (take, queue::PASSIVE_RECEIVE, &mut offers.takes[number]),
+            ] {
+                *counter = self.next_counter();
+                self.operate(&Entry::passive(queue, tm, buffer, round.cookie(buffer), *counter, BULK))?;
+            }
+        }
+        self.client.sync().map_err(|errno| format!("cannot wait for the helper: {errno}"))?;
+        Ok(offers)
+    }
+
+    /// Sends all messages, and begins a bulk transfer with each buffer that the peer offers.
+    fn begin_transfers(&mut self, round: Round, there: &Address, theirs: &Offers) -> Result<(), String> {
+        let tm = self.tm.handle;
+        for number in 0..WINDOW {
+            let send = name(Use::Send, number);
+            self.write(send, round.seed_of(tm, send), MESSAGE);
+            self.operate(&Entry::send(tm, send, round.cookie(send), MESSAGE, there))?;
+        }
+        for number in 0..HALF {
+            let place = (HALF + number) as u64;
+            let (give, take) = (name(Use::Give, place), name(Use::Take, place));
+            self.write(give, round.seed_of(tm, give), BULK);
+            let from = there.descriptor(theirs.gives[number], queue::PASSIVE_SEND, BULK);
+            self.operate(&Entry::active(queue::ACTIVE_RECEIVE, tm, take, round.cookie(take), BULK, &from))?;
+            let to = there.descriptor(theirs.takes[number], queue::PASSIVE_RECEIVE, BULK);
+            self.operate(&Entry::active(queue::ACTIVE_SEND, tm, give, round.cookie(give), BULK, &to))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of a round's operations, and checks that exactly the content which the
+    /// peer's machine sent has arrived.
+    fn finish_and_check(&mut self, round: Round, theirs: u64) -> Result<(), String> {
+        let mut came = HashSet::new();
+        self.finish(|side, event| {
+            if event.status != 0 || !event.last || event.cookie != round.cookie(event.buffer) {
+                return Err(format!("{event:?} in round {}", round.number));
+            }
+            let length = match use_of(event.buffer) {
+                Use::Send | Use::Give => return Ok(()),
+                Use::Receive => MESSAGE,
+                Use::Take => BULK,
+            };
+            if event.length != length {
+                return Err(format!("{event:?}: {length} bytes were sent"));
+            }
+            came.insert(side.seed(event.buffer, event.offset, length)?);
+            Ok(())
+        })?;
+        let sent = (0..WINDOW)
+            .flat_map(|number| [Use::Send, Use::Give].map(|used| round.seed_of(theirs, name(used, number))));
+        if came != sent.collect() {
+            return Err(format!(
+                "round {}: the received content differs from the sent content",
+                round.number
+            ));
         }
         Ok(())
     }
@@ -198,79 +299,19 @@ impl Pair {
     /// An operation that failed, or bytes that differ from those sent.
     pub fn round(&mut self) -> Result<(), String> {
         self.round += 1;
-        let (round, seed) = (self.round, self.seed);
-        let cookie = |buffer: u64| round << 8 | buffer & 0xff;
+        let round = Round { number: self.round, seed: self.seed };
         let addresses = self.sides.each_ref().map(|side| side.tm.address);
-        let mut counters = [[0; 2 * WINDOW as usize]; 2];
-        for (side, counters) in self.sides.iter_mut().zip(&mut counters) {
-            let tm = side.tm.handle;
-            for number in 0..WINDOW {
-                let (receive, give, take) =
-                    (name(Use::Receive, number), name(Use::Give, number), name(Use::Take, number));
-                side.operate(&Entry::receive(tm, receive, cookie(receive), MESSAGE, 1))?;
-                if number < WINDOW / 2 {
-                    let counter = side.next_counter();
-                    counters[number as usize] = counter;
-                    side.write(give, seeds(seed, round, tm, give), BULK);
-                    let queue = queue::PASSIVE_SEND;
-                    side.operate(&Entry::passive(queue, tm, give, cookie(give), counter, BULK))?;
-                    let counter = side.next_counter();
-                    counters[(WINDOW + number) as usize] = counter;
-                    let queue = queue::PASSIVE_RECEIVE;
-                    side.operate(&Entry::passive(queue, tm, take, cookie(take), counter, BULK))?;
-                }
-            }
-            side.client.sync().map_err(|errno| format!("cannot wait for the helper: {errno}"))?;
-        }
         let handles = self.sides.each_ref().map(|side| side.tm.handle);
+        let [one, other] = &mut self.sides;
+        let offers = [one.offer(round)?, other.offer(round)?];
         for (here, side) in self.sides.iter_mut().enumerate() {
-            let (tm, there) = (side.tm.handle, addresses[1 - here]);
-            for number in 0..WINDOW {
-                let send = name(Use::Send, number);
-                side.write(send, seeds(seed, round, tm, send), MESSAGE);
-                side.operate(&Entry::send(tm, send, cookie(send), MESSAGE, &there))?;
-                if number < WINDOW / 2 {
-                    let (give, take) =
-                        (name(Use::Give, WINDOW / 2 + number), name(Use::Take, WINDOW / 2 + number));
-                    let theirs = counters[1 - here];
-                    let descriptor = there.descriptor(theirs[number as usize], queue::PASSIVE_SEND, BULK);
-                    let queue = queue::ACTIVE_RECEIVE;
-                    side.operate(&Entry::active(queue, tm, take, cookie(take), BULK, &descriptor))?;
-                    let descriptor =
-                        there.descriptor(theirs[(WINDOW + number) as usize], queue::PASSIVE_RECEIVE, BULK);
-                    side.write(give, seeds(seed, round, tm, give), BULK);
-                    let queue = queue::ACTIVE_SEND;
-                    side.operate(&Entry::active(queue, tm, give, cookie(give), BULK, &descriptor))?;
-                }
-            }
+            side.begin_transfers(round, &addresses[1 - here], &offers[1 - here])?;
         }
-        for here in 0..2 {
-            let (theirs, careless) = (handles[1 - here], self.careless);
-            let side = &mut self.sides[here];
-            let mut came = HashSet::new();
-            side.finish(|side, event| {
-                if careless {
-                    return Ok(());
-                }
-                if event.status != 0 || !event.last || event.cookie != cookie(event.buffer) {
-                    return Err(format!("{event:?} in round {round}"));
-                }
-                let length = match use_of(event.buffer) {
-                    Use::Send | Use::Give => return Ok(()),
-                    Use::Receive => MESSAGE,
-                    Use::Take => BULK,
-                };
-                if event.length != length {
-                    return Err(format!("{event:?}: {length} bytes were sent"));
-                }
-                came.insert(side.seed(event.buffer, event.offset, length)?);
-                Ok(())
-            })?;
-            let sent = (0..WINDOW).flat_map(|number| {
-                [Use::Send, Use::Give].map(|used| seeds(seed, round, theirs, name(used, number)))
-            });
-            if !careless && came != sent.collect() {
-                return Err(format!("round {round}: the received content differs from the sent content"));
+        for (here, side) in self.sides.iter_mut().enumerate() {
+            if self.careless {
+                side.finish(|_, _| Ok(()))?;
+            } else {
+                side.finish_and_check(round, handles[1 - here])?;
             }
         }
         Ok(())
@@ -303,11 +344,6 @@ fn use_of(buffer: u64) -> Use {
 
 fn place_of(buffer: u64) -> usize {
     ((buffer & 0xffff_ffff) * PLACE) as usize
-}
-
-/// Returns the seed from which a buffer's content derives.
-fn seeds(seed: u64, round: u64, tm: u64, buffer: u64) -> u64 {
-    mix(seed ^ mix(round) ^ mix(tm << 8 | buffer & 0xff))
 }
 
 /// Returns a word of the content that derives from `seed`.
