@@ -23,68 +23,29 @@ pub(super) fn shake_hands(
     stream: &mut TcpStream,
     number: usize,
 ) -> Option<(Hello, Order)> {
-    let port = stream.peer_addr().ok()?.port();
-    let play = &shared.play;
-    if play.policy == Policy::Secure {
-        let privileged = (PRIVILEGED_MIN..=PRIVILEGED_MAX).contains(&port);
-        let verdict = must(privileged, || format!("a connection from port {port}"));
-        if !note(shared, rules::SOURCE_PORT, verdict) {
-            return None;
-        }
-    }
+    check_source_port(shared, stream)?;
     take_request(shared, stream)?;
-    let (hello, order) = match Hello::read(stream) {
-        Ok(read) => read,
-        Err(BadHello::Version(version)) => {
-            note(shared, rules::HELLO, Err(format!("version {version}")));
-            answer(shared, stream, &own_hello(shared, play.nid.version(), Nid::ANY, kind::NONE));
-            return None;
-        }
-        Err(bad) => {
-            note(shared, rules::HELLO, Err(bad.to_string()));
-            return None;
-        }
-    };
-    let known_kind = matches!(hello.kind, kind::ANY | kind::CONTROL | kind::BULK_IN | kind::BULK_OUT);
-    if hello.src == Nid::ANY || !known_kind {
-        note(shared, rules::HELLO, Err(format!("{hello:?}")));
-        return None;
-    }
+    let (hello, order) = take_hello(shared, stream)?;
     let mut state = shared.lock();
     judge_hello(&mut state, shared, &hello, order);
-    let races = play.race && state.raced.insert(hello.src);
+    let races = shared.play.race && state.raced.insert(hello.src);
     if races {
         drop(state);
         outgoing::race(shared, &hello);
         state = shared.lock();
     }
-    let own_kind = kind::inverse(hello.kind);
     let connects = races || state.connecting.contains(&hello.src);
-    let reply = match state.peers.get(&hello.src) {
-        // lnet-wire 24: the connection of the higher NID wins.
-        _ if connects && play.nid > hello.src => kind::NONE,
-        Some(peer) if (peer.version, peer.incarnation) != (hello.version, hello.src_incarnation) => {
-            // A restarted peer, or one whose incarnation changes each time: the latter never gets
-            // its connections.
-            let words = || format!("{:#x} beside {:#x}", hello.src_incarnation, peer.incarnation);
-            let verdict = Err(words());
-            state.record.note(rules::INCARNATION, verdict);
-            state.close_peer(hello.src);
-            kind::NONE
-        }
-        Some(peer) if peer.has(own_kind) => kind::NONE,
-        _ => own_kind,
-    };
-    if reply == kind::NONE {
+    let kind = choose_kind(&mut state, shared.play.nid, &hello, connects);
+    if kind == kind::NONE {
         drop(state);
-        answer(shared, stream, &own_hello(shared, hello.version, hello.src, kind::NONE));
+        answer(shared, stream, &own_hello(shared, hello.version, hello.src, kind));
         return None;
     }
     let writer: Writer = Arc::new(Mutex::new(stream.try_clone().ok()?));
     // The hello is the first message, before another thread finds the connection in the table and
     // sends on it.
-    answer(shared, stream, &own_hello(shared, hello.version, hello.src, own_kind));
-    let peer = state.add_conn(&hello, Conn { number, kind: own_kind, stream: writer });
+    answer(shared, stream, &own_hello(shared, hello.version, hello.src, kind));
+    let peer = state.add_conn(&hello, Conn { number, kind, stream: writer });
     if peer.conns.len() == 3 && peer.is_complete() {
         peer.conns.sort_unstable_by_key(|conn| conn.number);
         // The types in the peer's view.
@@ -94,6 +55,58 @@ pub(super) fn shake_hands(
         state.record.note(rules::INCARNATION, Ok(()));
     }
     Some((hello, order))
+}
+
+/// Checks the peer's port, if the policy demands a privileged one; `None` if it is not.
+fn check_source_port(shared: &PassiveShared, stream: &TcpStream) -> Option<()> {
+    let port = stream.peer_addr().ok()?.port();
+    if shared.play.policy != Policy::Secure {
+        return Some(());
+    }
+    let privileged = (PRIVILEGED_MIN..=PRIVILEGED_MAX).contains(&port);
+    let verdict = must(privileged, || format!("a connection from port {port}"));
+    note(shared, rules::SOURCE_PORT, verdict).then_some(())
+}
+
+/// Reads the hello; `None` if a kernel refuses it. Only a wrong version is answered.
+fn take_hello(shared: &PassiveShared, stream: &mut TcpStream) -> Option<(Hello, Order)> {
+    let bad = match Hello::read(stream) {
+        Ok((hello, order)) => {
+            let known_kind = matches!(hello.kind, kind::ANY | kind::CONTROL | kind::BULK_IN | kind::BULK_OUT);
+            if hello.src != Nid::ANY && known_kind {
+                return Some((hello, order));
+            }
+            format!("{hello:?}")
+        }
+        Err(BadHello::Version(version)) => {
+            note(shared, rules::HELLO, Err(format!("version {version}")));
+            answer(shared, stream, &own_hello(shared, shared.play.nid.version(), Nid::ANY, kind::NONE));
+            return None;
+        }
+        Err(bad) => bad.to_string(),
+    };
+    note(shared, rules::HELLO, Err(bad));
+    None
+}
+
+/// Returns the type of the connection in the judge's view, or NONE to refuse it. `connects` says
+/// that the judge connects to the peer at the same time.
+fn choose_kind(state: &mut PassiveState, own: Nid, hello: &Hello, connects: bool) -> u32 {
+    let kind = kind::inverse(hello.kind);
+    match state.peers.get(&hello.src) {
+        // lnet-wire 24: the connection of the higher NID wins.
+        _ if connects && own > hello.src => kind::NONE,
+        Some(peer) if (peer.version, peer.incarnation) != (hello.version, hello.src_incarnation) => {
+            // A restarted peer, or one whose incarnation changes each time: the latter never gets
+            // its connections.
+            let verdict = Err(format!("{:#x} beside {:#x}", hello.src_incarnation, peer.incarnation));
+            state.record.note(rules::INCARNATION, verdict);
+            state.close_peer(hello.src);
+            kind::NONE
+        }
+        Some(peer) if peer.has(kind) => kind::NONE,
+        _ => kind,
+    }
 }
 
 /// Reads the connection request; `None` if the connection has ended.
