@@ -30,6 +30,13 @@ const LONG_TIMEOUTS: u64 = 4;
 /// The number of messages from each node to each other that must wait.
 const HELD: usize = 4;
 
+/// A node's counters of dropped messages.
+struct Drops {
+    all: u64,
+    /// Those for which the LND had no memory.
+    beyond: u64,
+}
+
 pub(super) fn portal() -> Portal {
     Portal::new(LAZY_PORTAL).unwrap_or(Portal::RESERVED)
 }
@@ -179,18 +186,26 @@ impl<T: Transport> World<T> {
     /// it is dropped, or cut with its connection.
     pub(super) fn what_waits_goes_on(&mut self) -> Result<(), String> {
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, true))?;
-        let counts = |world: &Self, node: usize| {
-            let node = &world.nodes[node];
-            (node.engine.counters().drop_count, T::dropped_beyond(&node.lnd))
-        };
-        let before: Vec<(u64, u64)> = (0..self.nodes.len()).map(|node| counts(self, node)).collect();
+        let before: Vec<Drops> = (0..self.nodes.len()).map(|node| self.drops(node)).collect();
+        let numbers = self.begin_held()?;
+        if self.rng.chance(CUT) {
+            return self.what_is_in_memory_outlives_its_connection(numbers);
+        }
+        if self.scenario.nis == 1 && self.rng.chance(LONG) {
+            return self.what_is_held_waits_for_long(numbers);
+        }
+        self.what_is_met_is_received_and_the_rest_dropped(numbers, &before)
+    }
+
+    /// Begins messages between all nodes that must wait for their buffers, and checks that every
+    /// node that can hold messages does.
+    fn begin_held(&mut self) -> Result<Vec<u64>, String> {
         for (from, to) in self.pairs() {
             for number in 0..HELD {
                 self.begin_unposted(from, to, Kind::Put { ack: number % 2 == 0 })?;
             }
         }
         self.run_until(self.net.now_ns() + COMES_NS)?;
-        let numbers = std::mem::take(&mut self.unposted);
         let alone = (0..self.nodes.len()).find(|node| self.held(*node) == 0);
         // A held message that does not fit into the sockets keeps its sender's credit: with few
         // credits, no other message leaves.
@@ -200,12 +215,16 @@ impl<T: Transport> World<T> {
         if let Some(node) = alone.filter(|node| enough && holds(node)) {
             return Err(format!("node {node} holds nothing, and its buffers are not posted"));
         }
-        if self.rng.chance(CUT) {
-            return self.what_is_in_memory_outlives_its_connection(numbers);
-        }
-        if self.scenario.nis == 1 && self.rng.chance(LONG) {
-            return self.what_is_held_waits_for_long(numbers);
-        }
+        Ok(std::mem::take(&mut self.unposted))
+    }
+
+    /// Posts the buffers of about half of the messages, and checks that these are received, and that
+    /// the others are dropped, each counted once since `before`.
+    fn what_is_met_is_received_and_the_rest_dropped(
+        &mut self,
+        numbers: Vec<u64>,
+        before: &[Drops],
+    ) -> Result<(), String> {
         let (met, mut dropped): (Vec<u64>, Vec<u64>) =
             numbers.into_iter().partition(|_| self.rng.chance(5_000));
         met.iter().rev().try_for_each(|number| self.post_late(*number))?;
@@ -228,24 +247,8 @@ impl<T: Transport> World<T> {
         });
         self.seen.nodes.held_beyond += beyond.len() as u64;
         dropped.extend(&beyond);
-        for (node, (before, before_beyond)) in before.into_iter().enumerate() {
-            let to_it = |number: &&u64| self.ledger.operations[*number].to.node == node;
-            let beyond = beyond.iter().filter(to_it).count() as u64;
-            let counted = counts(self, node).1 - before_beyond;
-            if beyond > counted {
-                return Err(format!("node {node} has not taken {beyond} messages, and dropped {counted}"));
-            }
-            let expected =
-                dropped.iter().filter(|number| self.ledger.operations[number].to.node == node).count();
-            // Answers to operations that have failed before may arrive only at this point.
-            let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
-            let late = self.ledger.operations.values().filter(given_up).count();
-            let dropped = |world: &Self| (counts(world, node).0 - before) as usize;
-            self.run_while(|world| dropped(world) < expected)?;
-            let is = dropped(self);
-            if !(expected..=expected + late).contains(&is) {
-                return Err(format!("node {node} drops {is} messages, but {expected} were not met"));
-            }
+        for (node, before) in before.iter().enumerate() {
+            self.check_drops(node, before, &dropped, &beyond)?;
         }
         self.check_outcomes(&met, |operation| operation.succeeded() && operation.delivered == 1)?;
         self.check_outcomes(&dropped, |operation| {
@@ -254,6 +257,40 @@ impl<T: Transport> World<T> {
                 if T::SENT_WHILE_HELD { operation.sent == Some(Ok(())) } else { operation.sent.is_some() };
             operation.delivered == 0 && sent && operation.answered == answer
         })
+    }
+
+    /// Checks that a node has counted the messages to it that were dropped, those for which it had no
+    /// memory apart.
+    fn check_drops(
+        &mut self,
+        node: usize,
+        before: &Drops,
+        dropped: &[u64],
+        beyond: &[u64],
+    ) -> Result<(), String> {
+        let to_it = |world: &Self, numbers: &[u64]| {
+            numbers.iter().filter(|number| world.ledger.operations[number].to.node == node).count()
+        };
+        let (beyond, counted) = (to_it(self, beyond) as u64, self.drops(node).beyond - before.beyond);
+        if beyond > counted {
+            return Err(format!("node {node} has not taken {beyond} messages, and dropped {counted}"));
+        }
+        let expected = to_it(self, dropped);
+        // Answers to operations that have failed before may arrive only at this point.
+        let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
+        let late = self.ledger.operations.values().filter(given_up).count();
+        let counted = |world: &Self| (world.drops(node).all - before.all) as usize;
+        self.run_while(|world| counted(world) < expected)?;
+        let is = counted(self);
+        if !(expected..=expected + late).contains(&is) {
+            return Err(format!("node {node} drops {is} messages, but {expected} were not met"));
+        }
+        Ok(())
+    }
+
+    fn drops(&self, node: usize) -> Drops {
+        let node = &self.nodes[node];
+        Drops { all: node.engine.counters().drop_count, beyond: T::dropped_beyond(&node.lnd) }
     }
 
     /// Checks that sent messages held on connections, or waiting behind such, are lost with these
