@@ -3,33 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use nlx::{
     Descriptor, DescriptorForm, Domain, Event, MatchCounters, NodeConfig, Op, TmOptions, TransferMachine,
 };
+use nlx_testkit::buffers::pattern;
+use nlx_testkit::namespace::{add_address, ip};
 
 /// Bytes of a bulk transfer: the most of one operation.
 const BULK: usize = 1 << 20;
 
 /// A wait that takes longer is considered hung.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
-
-fn ip(args: &str) {
-    let status = Command::new("ip").args(args.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {args}");
-}
-
-/// Adds an address to the loopback, and waits for the route to it, which the system adds a moment
-/// later.
-fn add_address(address: &str) {
-    ip(&format!("-6 addr add {address}/128 dev lo nodad"));
-    let is_reachable =
-        |_| Command::new("ip").args(["-6", "route", "get", address]).output().unwrap().status.success();
-    assert!((0..10_000).any(is_reachable), "there is no route to {address}");
-}
 
 /// Returns the next event of both sides; both wait, because each drives its node.
 fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
@@ -55,7 +42,7 @@ fn bulk_goes_both_ways_over_ipv6() {
         (domain, tm)
     });
     let [(active_domain, active), (passive_domain, passive)] = &sides;
-    let data: Vec<u8> = (0..BULK).map(|at| (at * 31 + at / 251) as u8).collect();
+    let data = pattern(0, BULK);
     let filled = |domain: &Domain| {
         let mut buffer = domain.allocate(BULK).unwrap();
         buffer.write().unwrap().copy_from_slice(&data);

@@ -3,27 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::process::Command;
-
 use lnet_node::{NodeConfig, holder_of};
 use nix::sched::{CloneFlags, unshare};
+use nlx_testkit::namespace::{add_address, ip};
 use nlx_testkit::station::{Station, exchange};
 
 /// The length of the longest message.
 const LNET_MTU: usize = 1 << 20;
-
-fn ip(args: &str) {
-    let status = Command::new("ip").args(args.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {args}");
-}
-
-/// Adds an address to the loopback, and waits for its route, which the system adds a moment later.
-fn add_address(address: &str) {
-    ip(&format!("-6 addr add {address}/128 dev lo nodad"));
-    let is_reachable =
-        |_| Command::new("ip").args(["-6", "route", "get", address]).output().unwrap().status.success();
-    assert!((0..10_000).any(is_reachable), "there is no route to {address}");
-}
 
 /// Large NIDs, end to end: pings both ways, PUT with ACK and GET of the longest messages.
 #[test]

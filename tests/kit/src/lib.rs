@@ -7,6 +7,7 @@
 //! | [`buffers`] | memory in pieces, and bytes that reveal mixed-up data |
 //! | [`events`] | event handlers: a log, and closures |
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
+//! | [`namespace`] | addresses of a network namespace |
 //! | [`numa`] | the NUMA placement of memory |
 //! | [`warnings`] | the warnings of a thread |
 //! | `station` (with the feature `node`) | whole nodes that exchange messages |
@@ -20,6 +21,7 @@ pub mod buffers;
 pub mod heap;
 #[cfg(feature = "lnds")]
 pub mod lnds;
+pub mod namespace;
 pub mod numa;
 #[cfg(feature = "node")]
 pub mod station;
