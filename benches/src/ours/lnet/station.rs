@@ -1,4 +1,8 @@
 //! A node with buffers, and the thread that drives it while it waits.
+//!
+//! It is apart from the stations of the tests: those log every event under a lock and search the
+//! log, which would be measured too, while this one counts the operations that have ended. Its
+//! buffers also serve any number of operations, and its errors are values that a report shows.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
