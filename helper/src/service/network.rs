@@ -76,7 +76,7 @@ impl Network {
             return true;
         }
         if !drive.tokens().claim(shard) {
-            drive.tokens().ask_steward(shard);
+            drive.tokens().ask_sched_thread(shard);
             return false;
         }
         let watched = epoll.add(drive.wait_fd(shard), EpollEvent::new(EpollFlags::EPOLLIN, mark));

@@ -167,7 +167,7 @@ impl dyn Drive + '_ {
                 all = all.and(self.poll(shard, POLL_BUDGET));
                 drop(claim);
             } else {
-                self.tokens().ask_steward(shard);
+                self.tokens().ask_sched_thread(shard);
             }
         }
         all

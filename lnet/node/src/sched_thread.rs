@@ -84,7 +84,7 @@ impl SchedThreads {
             return Ok(sleeper);
         }
         let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new()?.spinning(self.drive.spin()));
-        self.drive.tokens().set_steward(shard, sleeper.clone());
+        self.drive.tokens().set_sched_thread(shard, sleeper.clone());
         Ok(sleeper)
     }
 }

@@ -356,7 +356,7 @@ fn waiter(net: &Arc<Net>, number: usize) -> Running {
 fn sched_thread(net: &Arc<Net>, shard: usize) -> Running {
     let number = MOST + shard;
     let sleeper = net.sleepers[number].clone();
-    net.tokens.set_steward(shard, sleeper.clone());
+    net.tokens.set_sched_thread(shard, sleeper.clone());
     start(net, Part::SchedThread, move |net| {
         let over = || net.over.load(Ordering::SeqCst);
         drive_shard_with(net, shard, &sleeper, over, net.sleep(number));
@@ -480,7 +480,7 @@ fn each_waiter_gets_its_message_on_whichever_shard() {
 /// A waiter takes a shard from its scheduler thread, or that thread wakes it; no thread sleeps for
 /// ever on a shard without a driver.
 #[test]
-fn a_waiter_and_a_steward_take_turns() {
+fn a_waiter_and_a_sched_thread_take_turns() {
     check(2, one_waiter_and_its_sched_thread);
 }
 
@@ -489,12 +489,12 @@ fn a_waiter_and_a_steward_take_turns() {
 /// stopped.
 // Covers: S-203
 #[test]
-fn a_waiter_takes_turns_with_two_stewards() {
+fn a_waiter_takes_turns_with_two_sched_threads() {
     check(1, one_waiter_and_two_sched_threads);
 }
 
 #[test]
-fn two_waiters_call_a_steward_off() {
+fn two_waiters_call_a_sched_thread_off() {
     check(2, two_waiters_and_a_sched_thread);
 }
 

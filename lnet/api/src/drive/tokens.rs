@@ -289,7 +289,7 @@ impl Tokens {
     /// Sets the scheduler thread of a shard, which drives the shard while no waiter does. A waiter
     /// that lacks the shard's token wakes this thread while it drives. Only the first call for a
     /// shard has an effect.
-    pub fn set_steward(&self, shard: usize, sched_thread: Arc<Sleeper>) {
+    pub fn set_sched_thread(&self, shard: usize, sched_thread: Arc<Sleeper>) {
         self.shards[shard].sched_thread.get_or_init(|| sched_thread);
     }
 
@@ -324,7 +324,7 @@ impl Tokens {
 
     /// Requests a shard's scheduler thread, if it drives, to leave the shard to polling threads.
     /// Each poll repeats the request.
-    pub fn ask_steward(&self, shard: usize) {
+    pub fn ask_sched_thread(&self, shard: usize) {
         let token = &self.shards[shard];
         if token.on_duty.load(Ordering::Relaxed) && !token.unwanted.swap(true, Ordering::Relaxed) {
             token.call_off();

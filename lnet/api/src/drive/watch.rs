@@ -44,7 +44,7 @@ impl Watch {
 
     /// Serves a shard as its scheduler thread until the watch has ended: drives the shard while it
     /// is neglected, and keeps watch in its turn. The sleeper is the one set before by
-    /// [`super::Tokens::set_steward`].
+    /// [`super::Tokens::set_sched_thread`].
     pub fn serve(&self, drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>) {
         self.serve_with(drive, shard, sleeper, sleep_on_descriptors);
     }
@@ -186,7 +186,7 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
 /// true. Returns at once if another thread drives the shard.
 ///
 /// `over` is made true by another thread, which then calls `sleeper.wake()`. The sleeper is the one
-/// set before by [`super::Tokens::set_steward`].
+/// set before by [`super::Tokens::set_sched_thread`].
 pub fn drive_shard(drive: &dyn Drive, shard: usize, sleeper: &Arc<Sleeper>, over: impl Fn() -> bool) {
     drive_shard_with(drive, shard, sleeper, over, sleep_on_descriptors);
 }

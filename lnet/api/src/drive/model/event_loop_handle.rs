@@ -50,7 +50,7 @@ fn two_listeners_and_no_waiter() {
 /// A scheduler thread drives until a waiter calls it off or the model ends. A listener does not
 /// call it off, and its message is delivered all the same.
 #[test]
-fn a_listener_and_a_steward() {
+fn a_listener_and_a_sched_thread() {
     check(2, || {
         let net = Net::new(1);
         let (sched_thread, listener) = (sched_thread(&net, 0), listener(&net, 0));

@@ -19,7 +19,7 @@ fn a_sched_thread_that_is_called_off() {
 }
 
 #[test]
-fn a_steward_that_drives_leaves_its_shard_to_a_waiter() {
+fn a_sched_thread_that_drives_leaves_its_shard_to_a_waiter() {
     check(3, a_sched_thread_that_is_called_off);
 }
 
@@ -80,7 +80,7 @@ fn without_its_barrier_a_listener_sees_no_free_shard() {
 
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn not_called_off_a_steward_keeps_its_shard() {
+fn not_called_off_a_sched_thread_keeps_its_shard() {
     broken(SCHED_THREAD, || check(2, a_sched_thread_that_is_called_off));
 }
 

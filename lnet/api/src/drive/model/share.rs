@@ -69,7 +69,10 @@ fn sched_threads(net: &Arc<Net>, shards: usize) -> (Arc<Watch>, Vec<Running>) {
     net.busy_ns.store(BUSY_NS, Relaxed);
     let watch = Arc::new(Watch::new(Duration::from_nanos(LATEST_NS)));
     let sleepers: Vec<_> = (0..shards).map(|shard| net.sleepers[MOST + shard].clone()).collect();
-    sleepers.iter().enumerate().for_each(|(shard, sleeper)| net.tokens.set_steward(shard, sleeper.clone()));
+    sleepers
+        .iter()
+        .enumerate()
+        .for_each(|(shard, sleeper)| net.tokens.set_sched_thread(shard, sleeper.clone()));
     // No shard counts as neglected yet.
     (0..shards).for_each(|shard| net.tokens.release(shard, LATEST_NS));
     let threads = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
@@ -119,7 +122,7 @@ fn a_given_shard_that_a_waiter_takes() {
 /// can run at any step of the hand-over.
 fn a_shard_that_is_given_while_a_waiter_takes_it() {
     let net = Net::new(1);
-    net.tokens.set_steward(0, net.sleepers[MOST].clone());
+    net.tokens.set_sched_thread(0, net.sleepers[MOST].clone());
     let mark = Mark::default();
     let giver = Holder::of_wait(&mark);
     assert!(net.tokens.take(0, giver, net.now_ns()));
@@ -165,7 +168,7 @@ fn a_shard_that_is_given_to_a_waiter_that_leaves_is_driven() {
 
 // Covers: S-203
 #[test]
-fn a_steward_drives_the_shard_that_it_is_given() {
+fn a_sched_thread_drives_the_shard_that_it_is_given() {
     check(2, a_shard_for_a_sched_thread);
 }
 
@@ -188,7 +191,7 @@ fn a_waiter_that_does_not_share_leaves_a_shard_to_no_other() {
 
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn a_waiter_that_does_not_share_leaves_a_shard_to_no_steward() {
+fn a_waiter_that_does_not_share_leaves_a_shard_to_no_sched_thread() {
     broken(SHARE, || check(1, a_shard_for_a_sched_thread));
 }
 
@@ -200,7 +203,7 @@ fn shared_silently_a_shard_is_not_driven() {
 
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn woken_too_early_a_steward_sees_no_shard() {
+fn woken_too_early_a_sched_thread_sees_no_shard() {
     broken(CALL, || check(2, a_shard_for_a_sched_thread));
 }
 
@@ -212,7 +215,7 @@ fn given_in_two_steps_a_shard_has_two_drivers() {
 
 #[test]
 #[should_panic(expected = "two threads drive one shard")]
-fn claimed_by_its_steward_in_two_steps_a_shard_has_two_drivers() {
+fn claimed_by_its_sched_thread_in_two_steps_a_shard_has_two_drivers() {
     broken(CLAIM_GIVEN, || check(2, a_given_shard_that_a_waiter_takes));
 }
 

@@ -43,7 +43,7 @@ impl World {
         prepare(&net);
         let watch = Arc::new(Watch::new(Duration::from_nanos(GRACE_NS)));
         let sleepers = [0, 1].map(|shard| net.sleepers[MOST + shard].clone());
-        (0..2).for_each(|shard| net.tokens.set_steward(shard, sleepers[shard].clone()));
+        (0..2).for_each(|shard| net.tokens.set_sched_thread(shard, sleepers[shard].clone()));
         let sched_threads = sleepers.into_iter().enumerate().map(|(shard, sleeper)| {
             let watch = watch.clone();
             start(&net, Part::SchedThread, move |net| {

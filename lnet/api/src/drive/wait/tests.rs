@@ -228,7 +228,7 @@ fn an_event_that_comes_soon_needs_no_sleep() {
 }
 
 #[test]
-fn a_steward_spins_before_it_sleeps_too() {
+fn a_sched_thread_spins_before_it_sleeps_too() {
     let net = Noted::new(1);
     let sched_thread = spinning();
     without_sleep(20, |over, slept| {
@@ -262,10 +262,10 @@ fn shards_may_come_while_somebody_waits() {
 
 /// A scheduler thread gives its shard to a polling thread, and also to a waiting one.
 #[test]
-fn a_steward_gives_its_shard_to_whoever_wants_it() {
+fn a_sched_thread_gives_its_shard_to_whoever_wants_it() {
     let net = Arc::new(Noted::new(2));
     let sched_thread = sleeper();
-    net.tokens.set_steward(1, sched_thread.clone());
+    net.tokens.set_sched_thread(1, sched_thread.clone());
     let serve = || {
         let (net, sched_thread) = (net.clone(), sched_thread.clone());
         std::thread::spawn(move || super::super::drive_shard(&*net, 1, &sched_thread, || false))
@@ -320,7 +320,7 @@ fn the_end_of_a_node_ends_every_wait() {
 fn who_keeps_watch_has_a_timer_as_long_as_tokens_change_hands() {
     let net = Noted::new(1);
     let sched_thread = sleeper();
-    net.tokens.set_steward(0, sched_thread.clone());
+    net.tokens.set_sched_thread(0, sched_thread.clone());
     assert!(net.tokens.claim(0));
     let watch = super::super::Watch::new(Duration::from_millis(5));
     let timed = RefCell::new(Vec::new());
@@ -358,7 +358,7 @@ fn given_after_rounds(net: &Noted, sleeper: &Arc<Sleeper>, rounds: usize) -> Vec
 }
 
 fn with_sched_threads(net: Noted) -> Noted {
-    (0..net.shards()).for_each(|shard| net.tokens.set_steward(shard, sleeper()));
+    (0..net.shards()).for_each(|shard| net.tokens.set_sched_thread(shard, sleeper()));
     net
 }
 

@@ -14,7 +14,7 @@ use crate::kit::Transport;
 const PORTAL: u32 = 34;
 
 /// The time within which a scheduler thread takes a shard without a driver.
-const STEWARD_NS: u64 = 10_000_000;
+const SCHED_THREAD_NS: u64 = 10_000_000;
 
 /// The time after which a call planned for an upcall is made outside of it.
 const NESTED_NS: u64 = 2_000_000_000;
@@ -243,7 +243,7 @@ impl<T: Transport> World<T> {
     fn come_for_what_is_left(&mut self, node: usize) {
         for shard in 0..self.nodes[node].shards.len() {
             if !self.nodes[node].lnd.arm(shard) {
-                let at_ns = self.net.now_ns() + self.rng.between((0, STEWARD_NS));
+                let at_ns = self.net.now_ns() + self.rng.between((0, SCHED_THREAD_NS));
                 self.plan_poll(node, shard, at_ns);
             }
         }
