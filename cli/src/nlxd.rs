@@ -139,7 +139,7 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
                 tracing::warn!("SIGHUP: a changed configuration takes effect when nlxd is started again");
             }
             None if service.is_responsive(&mut asked) => {
-                let clients = service.door().clients;
+                let clients = service.admission_status().clients;
                 notify.send(&format!("WATCHDOG=1\nSTATUS=serving {clients} {}\n", plural(clients, "client")));
             }
             None => tracing::error!("a thread has not responded since the last check"),
@@ -163,7 +163,9 @@ fn end(
         // A second signal ends the wait.
         again |= signals.wait(Some(Duration::ZERO)) == Some(SignalRequest::End);
         let counters = node.counters();
-        again || (counters.msgs_alloc == 0 && counters.rst_alloc == 0) || service.door().clients == 0
+        again
+            || (counters.msgs_alloc == 0 && counters.rst_alloc == 0)
+            || service.admission_status().clients == 0
     });
     if !quiet {
         tracing::warn!(seconds = drain.as_secs_f64(), "operations were still in progress, and are cancelled");

@@ -243,7 +243,7 @@ impl Default for ServiceConfig {
 
 /// Counters of admission since the start, and current numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DoorStatus {
+pub struct AdmissionStatus {
     /// Connected clients, including refused ones and those that are being cut off.
     pub clients: u64,
     /// Serving threads.
@@ -280,7 +280,7 @@ pub(super) struct ServiceShared {
     config: ServiceConfig,
     phase: AtomicU8,
     worker_handles: Box<[WorkerHandle]>,
-    door: Door,
+    counters: AdmissionCounters,
     porter: Porter,
     /// Source of client numbers, for the porter.
     next_client: AtomicU64,
@@ -322,7 +322,7 @@ struct Admission {
 
 /// Counters of admission.
 #[derive(Default)]
-struct Door {
+struct AdmissionCounters {
     clients: AtomicUsize,
     refused: AtomicUsize,
     refused_users: AtomicU64,
@@ -392,15 +392,15 @@ impl Service {
 
     /// Returns the counters of admission.
     #[must_use]
-    pub fn door(&self) -> DoorStatus {
-        self.shared.door_status()
+    pub fn admission_status(&self) -> AdmissionStatus {
+        self.shared.admission_status()
     }
 
     /// Returns a function that returns the counters of admission, for code that outlives its access
     /// to the service.
-    pub fn door_teller(&self) -> impl Fn() -> DoorStatus + Send + Sync + 'static {
+    pub fn admission_reporter(&self) -> impl Fn() -> AdmissionStatus + Send + Sync + 'static {
         let shared = self.shared.clone();
-        move || shared.door_status()
+        move || shared.admission_status()
     }
 
     /// Returns whether every thread has handled its bell since the last call, and rings again: a
@@ -475,7 +475,7 @@ impl Drop for Service {
 
 impl std::fmt::Debug for Service {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("door", &self.door()).finish_non_exhaustive()
+        f.debug_struct("Service").field("admission", &self.admission_status()).finish_non_exhaustive()
     }
 }
 
@@ -509,7 +509,7 @@ impl ServiceShared {
             config,
             phase: AtomicU8::new(Phase::Serving as u8),
             worker_handles,
-            door: Door::default(),
+            counters: AdmissionCounters::default(),
             porter,
             next_client: AtomicU64::new(1),
         }
@@ -527,8 +527,8 @@ impl ServiceShared {
         self.worker_handles.iter().for_each(WorkerHandle::ring);
     }
 
-    fn door_status(&self) -> DoorStatus {
-        let Door {
+    fn admission_status(&self) -> AdmissionStatus {
+        let AdmissionCounters {
             refused_users,
             refused_clients,
             without_descriptors,
@@ -539,10 +539,10 @@ impl ServiceShared {
             longest_turn,
             rested,
             ..
-        } = &self.door;
+        } = &self.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        DoorStatus {
-            clients: self.door.clients.load(Ordering::Relaxed) as u64,
+        AdmissionStatus {
+            clients: self.counters.clients.load(Ordering::Relaxed) as u64,
             threads: self.worker_handles.len() as u64,
             refused_users: read(refused_users),
             refused_clients: read(refused_clients),
@@ -561,14 +561,14 @@ impl ServiceShared {
     fn may_warn(&self) -> bool {
         // 0 means that there was no warning yet.
         let now_s = self.host.drive().now_ns() / 1_000_000_000 + 1;
-        self.door.warned_s.swap(now_s, Ordering::Relaxed) != now_s
+        self.counters.warned_s.swap(now_s, Ordering::Relaxed) != now_s
             && Vec::<u8>::new().try_reserve_exact(LOG_HEADROOM_BYTES).is_ok()
     }
 }
 
-impl Door {
+impl AdmissionCounters {
     /// Charges the client's user for a client, its socket and its session.
-    fn enter(&self, credentials: &Credentials, host: &Host) -> Result<Admission, Refusal> {
+    fn admit(&self, credentials: &Credentials, host: &Host) -> Result<Admission, Refusal> {
         let (accounts, payer) = (host.accounts(), host.payer_of(credentials));
         let client = accounts.charge(payer, Resource::Clients, 1)?;
         let socket = accounts.charge(payer, Resource::Descriptors, 1)?;
@@ -578,7 +578,7 @@ impl Door {
     }
 
     /// Releases the charges of an admitted client that has gone.
-    fn leave(&self, admission: Admission) {
+    fn release(&self, admission: Admission) {
         self.clients.fetch_sub(1, Ordering::Relaxed);
         drop(admission);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lnet_node::{Node, Object, quoted};
 use nlx_helper::accounts::{Accounts, UNBOUNDED, UserStatus};
-use nlx_helper::service::{DoorStatus, Service};
+use nlx_helper::service::{AdmissionStatus, Service};
 use nlx_helper::{ClientStatus, Host, HostStatus, TmStatus, Totals};
 
 /// Number of clients that are listed, the busiest first; the others are counted. With their
@@ -18,12 +18,12 @@ const TMS: usize = 8;
 
 /// Adds the clients to the node's status.
 pub(super) fn add_clients(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
-    let (host, door) = (host.clone(), service.door_teller());
+    let (host, admission) = (host.clone(), service.admission_reporter());
     let path = path.display().to_string();
-    node.add_status("helper", move || json(&path, host.status(), host.accounts(), &door()));
+    node.add_status("helper", move || json(&path, host.status(), host.accounts(), &admission()));
 }
 
-fn json(path: &str, mut status: HostStatus, accounts: &Accounts, door: &DoorStatus) -> String {
+fn json(path: &str, mut status: HostStatus, accounts: &Accounts, admission: &AdmissionStatus) -> String {
     status.clients.sort_by_key(|client| (Reverse(client.operations), client.client));
     let (count, tms) =
         (status.clients.len(), status.clients.iter().map(|client| client.tms.len()).sum::<usize>());
@@ -54,7 +54,7 @@ fn json(path: &str, mut status: HostStatus, accounts: &Accounts, door: &DoorStat
         .value("resources", resources(accounts))
         .value("leftovers", leftovers)
         .value("totals", totals(&status.totals))
-        .value("door", self::door(door))
+        .value("door", self::admission(admission))
         .value("faults", faults)
         .end()
 }
@@ -120,18 +120,18 @@ fn totals(totals: &Totals) -> String {
         .end()
 }
 
-fn door(door: &DoorStatus) -> String {
+fn admission(admission: &AdmissionStatus) -> String {
     Object::new()
-        .value("connected", door.clients)
-        .value("threads", door.threads)
-        .value("refused_users", door.refused_users)
-        .value("refused_clients", door.refused_clients)
-        .value("without_descriptors", door.without_descriptors)
-        .value("cut_off", door.cut_off)
-        .value("silent", door.silent)
-        .value("unread", door.unread)
-        .value("throttled", door.throttled)
-        .value("longest_turn", door.longest_turn)
-        .value("rested", door.rested)
+        .value("connected", admission.clients)
+        .value("threads", admission.threads)
+        .value("refused_users", admission.refused_users)
+        .value("refused_clients", admission.refused_clients)
+        .value("without_descriptors", admission.without_descriptors)
+        .value("cut_off", admission.cut_off)
+        .value("silent", admission.silent)
+        .value("unread", admission.unread)
+        .value("throttled", admission.throttled)
+        .value("longest_turn", admission.longest_turn)
+        .value("rested", admission.rested)
         .end()
 }

@@ -22,7 +22,7 @@ pub(super) struct Helper {
     users_left_out: u64,
     leftovers: Leftovers,
     totals: Totals,
-    door: AdmissionCounters,
+    door: ParsedAdmission,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,7 +70,7 @@ struct Totals {
 }
 
 #[derive(Debug, Deserialize)]
-struct AdmissionCounters {
+struct ParsedAdmission {
     refused_users: u64,
     refused_clients: u64,
     without_descriptors: u64,
@@ -188,7 +188,7 @@ impl Helper {
 
     /// Returns the refusals, and the clients that were cut off.
     fn noticed(&self) -> Vec<String> {
-        let AdmissionCounters { refused_users, refused_clients, without_descriptors, cut_off, throttled } =
+        let ParsedAdmission { refused_users, refused_clients, without_descriptors, cut_off, throttled } =
             self.door;
         let counts = [
             ("by policy", self.totals.refused_by_policy),

@@ -21,7 +21,7 @@ impl Worker {
     pub(super) fn cut_off(&mut self, slot: usize, reason: &dyn Display) {
         let Some(client) = self.clients.get(slot) else { return };
         let credentials = client.credentials;
-        self.shared.door.cut_off.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.cut_off.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
             tracing::warn!(pid = credentials.pid, uid = credentials.uid, why = %reason, "a client is cut off");
         }

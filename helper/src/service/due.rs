@@ -78,11 +78,11 @@ impl Worker {
                         self.answer_now(slot);
                     }
                     RequestState::Answering { .. } => {
-                        self.shared.door.unread.fetch_add(1, Ordering::Relaxed);
+                        self.shared.counters.unread.fetch_add(1, Ordering::Relaxed);
                         self.cut_off(slot, &"it does not read its answers");
                     }
                     RequestState::Reading | RequestState::Parked => {
-                        self.shared.door.silent.fetch_add(1, Ordering::Relaxed);
+                        self.shared.counters.silent.fetch_add(1, Ordering::Relaxed);
                         self.cut_off(slot, &"it sent no hello in time");
                     }
                 }

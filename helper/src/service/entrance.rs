@@ -69,13 +69,13 @@ impl Worker {
 
     /// Counts a refused client without admission; returns its payer.
     pub(super) fn enter_refused(&self, uid: u32) -> Payer {
-        self.shared.door.refused.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.refused.fetch_add(1, Ordering::Relaxed);
         self.shared.host.payer_of(&Credentials { pid: 0, uid, gid: u32::MAX })
     }
 
     /// Stops accepting clients for [`ACCEPT_PAUSE`].
     pub(super) fn pause(&mut self, errno: Errno) {
-        self.shared.door.without_descriptors.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.without_descriptors.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
             tracing::warn!(%errno, "a client cannot be accepted");
         }
@@ -100,16 +100,16 @@ impl Worker {
         credentials: Credentials,
     ) {
         let shared = self.shared.clone();
-        let ServiceShared { door, host, .. } = &*shared;
+        let ServiceShared { counters, host, .. } = &*shared;
         let admission = if host.policy().rights_of(&credentials).is_none() {
-            door.refused_users.fetch_add(1, Ordering::Relaxed);
+            counters.refused_users.fetch_add(1, Ordering::Relaxed);
             Err(Refusal::of(Errno::EPERM, Reason::User, credentials.uid.into(), 0))
         } else {
-            let admission = door.enter(&credentials, host);
-            door.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
+            let admission = counters.admit(&credentials, host);
+            counters.refused_clients.fetch_add(admission.is_err().into(), Ordering::Relaxed);
             admission
         };
-        if admission.is_err() && door.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX {
+        if admission.is_err() && counters.refused.fetch_add(1, Ordering::Relaxed) >= REFUSED_MAX {
             return self.hand_over(id, host.payer_of(&credentials), socket, None);
         }
         let pending = PendingClient {

@@ -88,8 +88,8 @@ impl Worker {
 
     pub(super) fn give_back(&self, leaving: Leaving) {
         match leaving.holds {
-            Holds::Place(admission) => self.shared.door.leave(admission),
-            Holds::Refused => _ = self.shared.door.refused.fetch_sub(1, Ordering::Relaxed),
+            Holds::Place(admission) => self.shared.counters.release(admission),
+            Holds::Refused => _ = self.shared.counters.refused.fetch_sub(1, Ordering::Relaxed),
             Holds::Descriptor(_) => {}
         }
     }

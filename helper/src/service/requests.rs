@@ -51,7 +51,7 @@ impl Worker {
         let shared_rate = self.schedule.state(client.user).and_then(|user| user.requests.clone());
         if let Err(later_ns) = rate.take(now_ns) {
             served.request_state = RequestState::Throttled;
-            self.shared.door.throttled.fetch_add(1, Ordering::Relaxed);
+            self.shared.counters.throttled.fetch_add(1, Ordering::Relaxed);
             self.set_due(slot, Some(later_ns));
             return 1;
         }

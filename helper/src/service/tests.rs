@@ -42,7 +42,7 @@ fn slow_worker() -> (Worker, OwnedFd) {
         config: ServiceConfig::default(),
         phase: AtomicU8::new(Phase::Serving as u8),
         worker_handles: [WorkerHandle::new().unwrap()].into(),
-        door: Door::default(),
+        counters: AdmissionCounters::default(),
         porter: Porter::in_process().unwrap(),
         next_client: AtomicU64::new(1),
         rates: UserRates::per_second(1000),
@@ -63,7 +63,7 @@ const PLACE: usize = 0;
 
 impl Worker {
     fn rested(&self) -> u64 {
-        self.shared.door.rested.load(Ordering::Relaxed)
+        self.shared.counters.rested.load(Ordering::Relaxed)
     }
 
     fn sweep_all(&mut self) {

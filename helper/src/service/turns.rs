@@ -85,7 +85,7 @@ impl Worker {
         if self.shared.host.accounts().is_privileged(user_id) || self.phase == Phase::Stopping {
             return;
         }
-        self.shared.door.rested.fetch_add(1, Relaxed);
+        self.shared.counters.rested.fetch_add(1, Relaxed);
         if self.shared.may_warn() {
             let (uid, rest_ms) = (user_id.0, rest_ns / 1_000_000);
             tracing::warn!(
@@ -288,7 +288,7 @@ impl Worker {
         let longest = self.schedule.longest() as u64;
         if longest > self.longest_turn {
             self.longest_turn = longest;
-            self.shared.door.longest_turn.fetch_max(longest, Relaxed);
+            self.shared.counters.longest_turn.fetch_max(longest, Relaxed);
         }
     }
 }

@@ -53,7 +53,7 @@ impl Worker {
         let Some(client) = self.clients.get(slot) else { return };
         let ClientState::Served(served) = &mut client.state else { return };
         served.request_state = RequestState::Parked;
-        self.shared.door.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.shared.counters.throttled.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let key = client.user;
         let Some(user) = self.schedule.state(key) else { return };
         if user.parked.is_empty() {

@@ -19,7 +19,7 @@ use nix::sys::socket::{
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{BufferEvent, BufferHandle, Errno, MatchCounter, Operation, OperationKind};
 use nlx_driver_proto::{Entry, Hello, PACKET_MAX, Refusal, Reply, Request, Segment, StartTm, Submission};
-use nlx_helper::service::{self, DoorStatus, Service, ServiceConfig};
+use nlx_helper::service::{self, AdmissionStatus, Service, ServiceConfig};
 use nlx_helper::{Host, HostConfig};
 
 use super::{Calm, NEVER, SERVES, SERVICE_FAILED, SERVICE_LEFT, is_clean};
@@ -76,13 +76,13 @@ impl World {
         Client { socket, lnet: self.lnet.clone(), ring: None, refused: 0 }
     }
 
-    fn door(&self) -> DoorStatus {
-        self.service.door()
+    fn admission(&self) -> AdmissionStatus {
+        self.service.admission_status()
     }
 
     /// Blocks until no client is connected, and nothing of any client is left.
     fn wait_until_clean(&self) {
-        while self.door().clients > 0 || self.host.sweep() || !self.host.accounts().held().is_zero() {
+        while self.admission().clients > 0 || self.host.sweep() || !self.host.accounts().held().is_zero() {
             // Complete the messages that a fake network was to send.
             let mut ends =
                 [lnet_fake::ScriptedEvent::send(), lnet_fake::ScriptedEvent::reply()].map(|end| end.last());

@@ -26,8 +26,8 @@ impl Helper {
         let directory = TempDir::new().unwrap();
         let node = Node::start(&NodeConfig::new()).unwrap();
         let host = Host::new(node.lnet(), node.drive(), HostConfig::default());
-        let door = bind(&directory.path().join("nlxd.sock")).unwrap();
-        let service = Service::start(host, door, ServiceConfig::default()).unwrap();
+        let listener = bind(&directory.path().join("nlxd.sock")).unwrap();
+        let service = Service::start(host, listener, ServiceConfig::default()).unwrap();
         Helper { directory, _service: service, _node: node }
     }
 
