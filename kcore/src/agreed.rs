@@ -14,9 +14,10 @@ pub(crate) const ASSOCIATION: Rule = Rule::new("buffer.association");
 /// SYNC kcore.bell: noting news and creating a sleeper are each followed by a full fence before the
 /// other side's word is read, so at least one of the two sees the other.
 pub(crate) const BELL: Rule = Rule::new("kcore.bell");
-/// SYNC kcore.note: storing an operation's MD and checking whether it was cancelled or doomed
-/// happen under one acquisition of the producer lock. So either a cancel, or the wake-up after an
-/// event that doomed the operation, finds the MD, or the thread that stores the MD finds the flag.
+/// SYNC kcore.note: storing an operation's MD and checking whether it is to be unlinked (cancelled,
+/// or failed before it was sent) happen under one acquisition of the producer lock. So either a
+/// cancel, or the wake-up after the event of the failure, finds the MD, or the thread that stores
+/// the MD finds the flag.
 pub(crate) const NOTE: Rule = Rule::new("kcore.note");
 /// SYNC kcore.leave: an operation releases its buffer before its last event is produced, so a
 /// thread that has taken that event finds the buffer free.
@@ -30,12 +31,12 @@ pub(crate) const STOP: Rule = Rule::new("kcore.stop");
 /// events, one may ring for all.
 pub(crate) const NEWS: Rule = Rule::new("kcore.news");
 
-/// SYNC kcore.doom: the flag for doomed operations is cleared before the search for them, so an
-/// operation that is doomed after the search sets the flag again.
-pub(crate) const DOOM: Rule = Rule::new("kcore.doom");
+/// SYNC kcore.unlink_due: the flag for MDs to unlink is cleared before the search for them, so an
+/// operation that fails after the search sets the flag again.
+pub(crate) const UNLINK_DUE: Rule = Rule::new("kcore.unlink_due");
 
-/// SYNC kcore.unnamed: an operation that is doomed before its MD is stored stays doomed, so the
-/// thread that stores the MD finds the flag.
+/// SYNC kcore.unnamed: an operation that fails before its MD is stored keeps its flag, so the thread
+/// that stores the MD finds it.
 pub(crate) const UNNAMED: Rule = Rule::new("kcore.unnamed");
 
 /// SYNC kcore.remains: the leftovers of a dropped transfer machine are set before the first attempt

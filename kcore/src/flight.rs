@@ -67,7 +67,7 @@ pub(crate) struct OpRecord {
     /// Set by [`nlx_core::CoreTm::cancel`].
     pub(crate) cancelled: bool,
     /// Its MD is to be unlinked as soon as LNet may be called.
-    pub(crate) doomed: bool,
+    pub(crate) unlink_due: bool,
     /// The transfer machine has been dropped: events of this operation are discarded.
     pub(crate) abandoned: bool,
 }

@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
     /// Remember the outcome: the event that ends the operation is yet to come.
     Remember(Outcome),
     /// Remember the outcome, and unlink the MD, as LNet will send no further event until then.
-    Doom(Outcome),
+    Unlink(Outcome),
     /// Deliver an event to the client.
     Deliver(Outcome),
     /// LNet should not have sent the event. Count it; deliver an event only if there is an outcome.
@@ -68,7 +68,7 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
         (Queue::MessageSend | Queue::ActiveBulkSend | Queue::ActiveBulkReceive, Send, false)
             if outcome.status.is_err() =>
         {
-            Verdict::Doom(outcome)
+            Verdict::Unlink(outcome)
         }
         (Queue::ActiveBulkReceive, Send, false) => Verdict::Ignore,
         (Queue::ActiveBulkSend, Send, false) => Verdict::Remember(outcome),
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn a_failed_send_that_leaves_its_md_is_ended_with_its_own_status() {
         for queue in [Queue::MessageSend, Queue::ActiveBulkSend, Queue::ActiveBulkReceive] {
-            let Verdict::Doom(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO)) else {
+            let Verdict::Unlink(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO)) else {
                 panic!("{queue} would wait for ever");
             };
             assert_eq!(status(decide(queue, Some(outcome), &event(EventKind::Unlink, true, OK))), EIO);

@@ -12,7 +12,7 @@ use nlx_core::{
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rule};
 
-use crate::agreed::{DOOM, LEAVE, NEWS, NOTE, REMAINS, UNNAMED};
+use crate::agreed::{LEAVE, NEWS, NOTE, REMAINS, UNLINK_DUE, UNNAMED};
 use crate::buffers::Buffer;
 use crate::event_sink::{EventSink, News};
 use crate::flight::{Flight, OpKey, OpRecord};
@@ -31,8 +31,8 @@ pub(crate) struct TmShared<T: EventSink> {
     faults: Arc<FaultCounters>,
     /// The producer lock: it serialises the many threads from which LNet calls.
     producer_state: Mutex<ProducerState<T>>,
-    /// Some operation has [`OpRecord::doomed`] set.
-    doomed: AtomicBool,
+    /// Set while some operation may have [`OpRecord::unlink_due`] set.
+    unlinks_due: AtomicBool,
     /// The greatest [`News`] since the last wake-up. Most LNet events of a GET are none, and a
     /// needless wake-up is expensive. Raised under the producer lock.
     news: AtomicU32,
@@ -87,7 +87,7 @@ impl<T: EventSink> TmShared<T> {
             sink,
             faults: network.faults.clone(),
             producer_state: Mutex::new(state),
-            doomed: AtomicBool::new(false),
+            unlinks_due: AtomicBool::new(false),
             news: AtomicU32::new(News::None as u32),
             teardown: OnceLock::default(),
             random,
@@ -134,7 +134,7 @@ impl<T: EventSink> TmShared<T> {
                 md: None,
                 remembered: None,
                 cancelled: false,
-                doomed: false,
+                unlink_due: false,
                 abandoned: false,
             })
         })?;
@@ -142,10 +142,10 @@ impl<T: EventSink> TmShared<T> {
     }
 
     /// Stores the MD of an operation, unless the operation is over. Returns whether the MD is to be
-    /// unlinked: the operation was cancelled or doomed before its MD was known.
+    /// unlinked: the operation was cancelled or failed before its MD was known.
     pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
         let mut state = self.producer_state.lock();
-        let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.doomed);
+        let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.unlink_due);
         let unwanted = state.flight.find(key).is_some_and(is_unwanted);
         // SYNC kcore.note
         let mut state = NOTE.hold(&self.producer_state, state);
@@ -256,10 +256,10 @@ impl<T: EventSink> TmShared<T> {
                 op.remembered = Some(outcome);
                 return;
             }
-            Verdict::Doom(outcome) => {
+            Verdict::Unlink(outcome) => {
                 op.remembered = Some(outcome);
-                op.doomed = true;
-                self.doomed.store(true, Ordering::Relaxed);
+                op.unlink_due = true;
+                self.unlinks_due.store(true, Ordering::Relaxed);
                 return;
             }
             Verdict::Deliver(outcome) => outcome,
@@ -316,27 +316,27 @@ impl<T: EventSink> TmShared<T> {
         state.stopped
     }
 
-    /// Unlinks the MDs of doomed operations, which only an unlink can end.
-    fn unlink_doomed(&self) {
-        if !self.doomed.load(Ordering::Relaxed) {
+    /// Unlinks the MDs of failed operations, which only an unlink can end.
+    fn unlink_due_mds(&self) {
+        if !self.unlinks_due.load(Ordering::Relaxed) {
             return;
         }
         let unlink = || {
-            while let Some(md) = self.next_doomed() {
+            while let Some(md) = self.next_due_md() {
                 // ENOENT means that its last event is on the way.
                 let _ = self.lnet.md_unlink(md);
             }
         };
-        // SYNC kcore.doom
-        rule!(DOOM, self.doomed.store(false, Ordering::Relaxed), then = unlink());
+        // SYNC kcore.unlink_due
+        rule!(UNLINK_DUE, self.unlinks_due.store(false, Ordering::Relaxed), then = unlink());
     }
 
-    fn next_doomed(&self) -> Option<MdHandle> {
+    fn next_due_md(&self) -> Option<MdHandle> {
         let mut state = self.producer_state.lock();
         // SYNC kcore.unnamed
-        let is_due = |op: &&mut OpRecord| op.doomed && rule!(UNNAMED, op.md.is_some(), broken = true);
+        let is_due = |op: &&mut OpRecord| op.unlink_due && rule!(UNNAMED, op.md.is_some(), broken = true);
         let op = state.flight.live().find(is_due)?;
-        op.doomed = false;
+        op.unlink_due = false;
         op.md
     }
 
@@ -353,7 +353,7 @@ impl<T: EventSink> EventHandler for TmShared<T> {
     }
 
     fn wake(&self) {
-        self.unlink_doomed();
+        self.unlink_due_mds();
         // SYNC kcore.news
         match News::from_value(self.news.swap(News::None as u32, NEWS.chain())) {
             News::None => {}

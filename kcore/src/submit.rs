@@ -150,7 +150,7 @@ impl<T: EventSink> LnetTm<T> {
         }
     }
 
-    /// Stores the MD, and unlinks it if the operation was cancelled or doomed before the MD was
+    /// Stores the MD, and unlinks it if the operation was cancelled or failed before the MD was
     /// known.
     fn note_md(&self, key: OpKey, md: MdHandle) {
         if self.shared.set_md(key, md) {

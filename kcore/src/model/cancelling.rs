@@ -2,7 +2,7 @@
 
 use super::lnet::{Payload, Sending};
 use super::*;
-use crate::agreed::{DOOM, NOTE, UNNAMED};
+use crate::agreed::{NOTE, UNLINK_DUE, UNNAMED};
 
 /// A message arrives for an operation that is being cancelled. The message wins if it reaches the
 /// MD before the unlink; an unlink that finds the message in progress aborts it.
@@ -121,7 +121,7 @@ fn a_sent_put_a_cancel_and_the_noting_of_its_md() {
 }
 
 /// A GET cannot be sent; the event that reports it comes before or after its MD is stored.
-fn doomed_while_it_is_sent() {
+fn failed_while_it_is_sent() {
     check(|| {
         let rig = Arc::new(Rig::new());
         let buffer = rig.buffer(0);
@@ -136,18 +136,18 @@ fn doomed_while_it_is_sent() {
 }
 
 #[test]
-fn a_doomed_get_and_the_noting_of_its_md() {
-    doomed_while_it_is_sent();
+fn a_failed_get_and_the_noting_of_its_md() {
+    failed_while_it_is_sent();
 }
 
 #[test]
-fn noted_without_a_look_for_its_doom_a_get_does_not_end() {
-    needs(NOTE, doomed_while_it_is_sent, "one event ends operation 0");
+fn noted_without_a_look_for_its_unlink_a_get_does_not_end() {
+    needs(NOTE, failed_while_it_is_sent, "one event ends operation 0");
 }
 
 #[test]
-fn forgotten_for_want_of_an_md_a_doomed_get_does_not_end() {
-    needs(UNNAMED, doomed_while_it_is_sent, "one event ends operation 0");
+fn forgotten_for_want_of_an_md_a_failed_get_does_not_end() {
+    needs(UNNAMED, failed_while_it_is_sent, "one event ends operation 0");
 }
 
 /// A PUT that completes inside the call that sends it, and a cancel by another thread.
@@ -181,11 +181,11 @@ fn a_refusal_and_a_cancel() {
     });
 }
 
-/// A GET that cannot be sent: its event dooms the operation, the wake-up after it unlinks the MD,
-/// and so does a cancel. (K4: no other event of it is unexpected.)
+/// A GET that cannot be sent: its event marks the MD, the wake-up after it unlinks the MD, and so
+/// does a cancel. (K4: no other event of it is unexpected.)
 // Covers: S-414
 #[test]
-fn a_doomed_get_and_a_cancel() {
+fn a_failed_get_and_a_cancel() {
     check(|| {
         let rig = Rig::new();
         let buffer = rig.buffer(0);
@@ -199,8 +199,8 @@ fn a_doomed_get_and_a_cancel() {
     });
 }
 
-/// Two operations are doomed at once: either wake-up may find both.
-fn doomed_at_once() {
+/// Two operations fail at once: either wake-up may find both.
+fn failed_at_once() {
     check_bounded(3, || {
         let rig = Rig::new();
         let buffers = [rig.buffer(0), rig.buffer(1)];
@@ -218,13 +218,13 @@ fn doomed_at_once() {
 }
 
 #[test]
-fn two_doomed_gets() {
-    doomed_at_once();
+fn two_failed_gets() {
+    failed_at_once();
 }
 
 #[test]
-fn with_the_word_cleared_after_the_look_a_doomed_get_does_not_end() {
-    needs(DOOM, doomed_at_once, "one event ends operation");
+fn with_the_word_cleared_after_the_look_a_failed_get_does_not_end() {
+    needs(UNLINK_DUE, failed_at_once, "one event ends operation");
 }
 
 /// Messages arrive in a receive buffer for two while it is cancelled: each message that arrived has

@@ -108,7 +108,7 @@ fn with_a_first_try_before_it_is_said_what_is_left_nobody_clears_it() {
 /// the drop that does.
 // Covers: S-415
 #[test]
-fn a_doomed_get_and_a_drop() {
+fn a_failed_get_and_a_drop() {
     check(|| {
         let rig = Rig::new();
         let buffer = rig.buffer(0);
