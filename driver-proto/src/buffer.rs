@@ -10,7 +10,7 @@ use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
 /// ```
 /// use nlx_driver_proto::BufferName;
 ///
-/// let name = BufferName { place: 7, generation: 3 };
+/// let name = BufferName { index: 7, generation: 3 };
 /// assert_eq!(name.value(), 0x0000_0003_0000_0007);
 /// assert_eq!(BufferName::of_value(name.value()), Some(name));
 /// assert_eq!(BufferName::of_value(7), None); // a name without a generation
@@ -19,7 +19,7 @@ use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
 pub struct BufferName {
     /// The index: below [`BUFFERS_MAX`], and below the client's limit,
     /// [`nlx_core::Limits::buffers_max`] of the welcome.
-    pub place: u32,
+    pub index: u32,
     /// The generation, not 0.
     pub generation: u32,
 }
@@ -28,14 +28,14 @@ impl BufferName {
     /// Returns the name as it travels.
     #[must_use]
     pub const fn value(self) -> u64 {
-        (self.generation as u64) << 32 | self.place as u64
+        (self.generation as u64) << 32 | self.index as u64
     }
 
     /// Returns the name with this value, if it is valid.
     #[must_use]
     pub const fn of_value(value: u64) -> Option<BufferName> {
-        let name = BufferName { place: value as u32, generation: (value >> 32) as u32 };
-        if name.place < BUFFERS_MAX && name.generation != 0 { Some(name) } else { None }
+        let name = BufferName { index: value as u32, generation: (value >> 32) as u32 };
+        if name.index < BUFFERS_MAX && name.generation != 0 { Some(name) } else { None }
     }
 }
 
@@ -74,7 +74,7 @@ impl Object {
     pub(crate) fn buffer_name(self, value: u64) -> Result<(), ProtoError> {
         match BufferName::of_value(value) {
             Some(_) => Ok(()),
-            None => Err(self.field("the buffer", value, "a place below 2^20 and a generation")),
+            None => Err(self.field("the buffer", value, "an index below 2^20 and a generation")),
         }
     }
 

@@ -97,8 +97,8 @@ impl Buffers {
     }
 
     /// Returns the slot with this index, if it was ever used.
-    pub(crate) fn at(&self, place: u32) -> Option<&Mutex<BufferSlot>> {
-        let (row, at) = row_of(place);
+    pub(crate) fn at(&self, index: u32) -> Option<&Mutex<BufferSlot>> {
+        let (row, at) = row_of(index);
         self.rows.get(row)?.get()?.get(at)
     }
 
@@ -117,16 +117,16 @@ impl Buffers {
     ) -> Result<BufferHandle, CoreError> {
         // Indices beyond the limit of the current helper are not reused: it may allow fewer than
         // the one before.
-        let free = free_slots.free.iter().rposition(|&place| (place as usize) < limit);
-        let place = match free.map(|at| free_slots.free.swap_remove(at)) {
-            Some(place) => place,
+        let free = free_slots.free.iter().rposition(|&index| (index as usize) < limit);
+        let index = match free.map(|at| free_slots.free.swap_remove(at)) {
+            Some(index) => index,
             None => self.new_place(limit)?,
         };
         // Exists: the slot was just made, or used before.
-        let Some(slot) = self.at(place) else { return Err(too_many(limit)) };
+        let Some(slot) = self.at(index) else { return Err(too_many(limit)) };
         let mut slot = slot.lock();
         slot.generation = slot.generation.checked_add(1).unwrap_or(1);
-        let handle = BufferHandle(BufferName { place, generation: slot.generation }.value());
+        let handle = BufferHandle(BufferName { index, generation: slot.generation }.value());
         slot.buffer = Some(Buffer {
             handle,
             memory: memory.clone(),
@@ -140,14 +140,14 @@ impl Buffers {
     }
 
     fn new_place(&self, limit: usize) -> Result<u32, CoreError> {
-        let place = self.used();
-        if place as usize >= limit.min(BUFFERS_MAX as usize) {
+        let index = self.used();
+        if index as usize >= limit.min(BUFFERS_MAX as usize) {
             return Err(too_many(limit));
         }
-        let (row, _) = row_of(place);
+        let (row, _) = row_of(index);
         self.rows[row].get_or_init(|| (0..FIRST_ROW << row).map(|_| Mutex::default()).collect());
-        self.used.store(place + 1, Ordering::Release);
-        Ok(place)
+        self.used.store(index + 1, Ordering::Release);
+        Ok(index)
     }
 
     /// Removes a buffer that no operation has. The caller must drop its memory without a lock.
@@ -168,7 +168,7 @@ impl Buffers {
     /// Iterates over all registered buffers: handle and memory. The caller prevents registrations
     /// meanwhile.
     pub(crate) fn registered(&self) -> impl Iterator<Item = (BufferHandle, IoVec)> {
-        let slots = (0..self.used()).filter_map(|place| self.at(place));
+        let slots = (0..self.used()).filter_map(|index| self.at(index));
         slots.filter_map(|slot| {
             let slot = slot.lock();
             slot.buffer.as_ref().map(|buffer| (buffer.handle, buffer.memory.clone()))
@@ -190,7 +190,7 @@ impl Buffers {
 
     /// Returns the match counters of a transfer machine's passive operations in flight.
     pub(crate) fn counters(&self, machine: u64) -> impl Iterator<Item = MatchCounter> {
-        let slots = (0..self.used()).filter_map(|place| self.at(place));
+        let slots = (0..self.used()).filter_map(|index| self.at(index));
         slots.filter_map(move |slot| {
             let mut slot = slot.lock();
             let operation = slot.of_machine(machine)?.operation.as_ref()?;
@@ -205,11 +205,11 @@ pub(crate) fn place_of(handle: BufferHandle) -> u32 {
 }
 
 /// Returns the row of a slot, and the position in it.
-fn row_of(place: u32) -> (usize, usize) {
+fn row_of(index: u32) -> (usize, usize) {
     // No overflow: indices have 32 bits.
-    let (place, first) = (u64::from(place), u64::from(FIRST_ROW));
-    let row = (place / first + 1).ilog2();
-    (row as usize, (place - first * ((1 << row) - 1)) as usize)
+    let (index, first) = (u64::from(index), u64::from(FIRST_ROW));
+    let row = (index / first + 1).ilog2();
+    (row as usize, (index - first * ((1 << row) - 1)) as usize)
 }
 
 pub(crate) fn too_many(limit: usize) -> CoreError {

@@ -37,7 +37,7 @@ fn features() -> impl Strategy<Value = Features> {
 }
 
 fn buffer() -> impl Strategy<Value = u64> {
-    (0..BUFFERS_MAX, 1..=u32::MAX).prop_map(|(place, generation)| BufferName { place, generation }.value())
+    (0..BUFFERS_MAX, 1..=u32::MAX).prop_map(|(index, generation)| BufferName { index, generation }.value())
 }
 
 fn segment() -> impl Strategy<Value = Segment> {

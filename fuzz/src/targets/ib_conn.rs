@@ -100,7 +100,7 @@ impl Driver {
 
     fn emit(&mut self, choice: usize) {
         let Some(emit) = self.conn.next(self.now_ns) else { return };
-        assert!(emit.id.place() < LIMITS.sends.into() && emit.credits <= LIMITS.depth, "{emit:?}");
+        assert!(emit.id.index() < LIMITS.sends.into() && emit.credits <= LIMITS.depth, "{emit:?}");
         self.posted.push(emit.id.bits());
         match emit.what {
             What::PutReq { cookie } | What::GetReq { cookie } | What::PutAck { sink: cookie, .. } => {

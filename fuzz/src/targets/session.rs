@@ -286,8 +286,8 @@ fn nid(text: &str) -> Nid {
     text.parse().expect("a NID")
 }
 
-fn name(place: u8, generation: u8) -> u64 {
-    BufferName { place: place.into(), generation: u32::from(generation) + 1 }.value()
+fn name(index: u8, generation: u8) -> u64 {
+    BufferName { index: index.into(), generation: u32::from(generation) + 1 }.value()
 }
 
 fn entry_of(bytes: [u8; size_of::<Submission>()]) -> Submission {
@@ -323,7 +323,7 @@ const EVENTS_OF: [[u8; 1]; 2] = [[step(9, 0)], [step(9, 1)]];
 fn prelude() -> Vec<u8> {
     let create = [step(1, 0), 0, 0, 16];
     let start = |on: u8, portal| [step(1, 4), on, portal, 0];
-    let register = |place| [step(3, 7), 0, place, 100, place * 8];
+    let register = |index| [step(3, 7), 0, index, 100, index * 8];
     [&create[..], &start(0, 40), &start(1, 41), &register(0), &register(1), &DRAIN].concat()
 }
 

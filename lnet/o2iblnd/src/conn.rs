@@ -32,7 +32,7 @@
 //! // Queue a message, with the driver's item.
 //! alice.queue(Own::Immediate, 50_000_000_000, "the ACK").expect("there is room");
 //!
-//! // Emit it when the rules allow: into the transmit buffer `id.place()`, posted with `id.bits()`.
+//! // Emit it when the rules allow: into the transmit buffer `id.index()`, posted with `id.bits()`.
 //! let mut wire = [0; MESSAGE_MAX];
 //! let emit = alice.next(0).expect("it has a credit");
 //! assert_eq!((emit.what, emit.item.copied()), (What::Immediate, Some("the ACK")));

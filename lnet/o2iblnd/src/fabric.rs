@@ -388,10 +388,10 @@ pub enum SendKind {
 
 /// A work request was not posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("work request {place} of a chain: {errno}")]
+#[error("work request {index} of a chain: {errno}")]
 pub struct PostError {
     /// The index in the chain: the work requests before it are posted.
-    pub place: usize,
+    pub index: usize,
     /// The errno that the device's driver returned.
     pub errno: Errno,
 }

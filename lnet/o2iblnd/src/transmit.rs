@@ -179,9 +179,9 @@ impl Connection {
         let LiveConn { machine, transmit, batch, pieces, .. } = live;
         let Some(Emit { id, credits, what, item }) = machine.next(now_ns) else { return Ok(false) };
         let item = item.map(|item| &*item);
-        let address = transmit.address + (id.place() * MESSAGE_MAX) as u64;
+        let address = transmit.address + (id.index() * MESSAGE_MAX) as u64;
         let buffer =
-            transmit.buffers.get_mut(id.place()).and_then(WriteVec::as_mut_slice).ok_or(Errno::EIO)?;
+            transmit.buffers.get_mut(id.index()).and_then(WriteVec::as_mut_slice).ok_or(Errno::EIO)?;
         self.shard().counters.tx.sends.one();
         if let What::PutDone(done) | What::GetDone(done) = what
             && done.status > 0

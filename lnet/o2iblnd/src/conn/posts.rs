@@ -3,7 +3,7 @@
 use nlx_sync::{SlotKey, Slots};
 
 use super::ConnError;
-use super::table::{Key, PLACE_BITS};
+use super::table::{INDEX_BITS, Key};
 
 /// Identifies a posted send; its bits are the id of the work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,13 +13,13 @@ impl SendId {
     /// Returns the id as a number of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
-        self.0.to_bits(PLACE_BITS)
+        self.0.to_bits(INDEX_BITS)
     }
 
     /// Returns the index of the send among those that may be posted at a time, from 0: the index of
     /// its transmit buffer.
     #[must_use]
-    pub const fn place(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0.index as usize
     }
 }
@@ -81,7 +81,7 @@ impl Posts {
 
     /// Removes and returns a send that has completed.
     pub(super) fn completed(&mut self, id: u64) -> Result<Post, ConnError> {
-        let key = SlotKey::from_bits(id, PLACE_BITS);
+        let key = SlotKey::from_bits(id, INDEX_BITS);
         let post = self.slots.remove(key).ok_or(ConnError::UnknownSend { id })?;
         self.room = (self.room + post.works).min(self.room_max);
         Ok(post)

@@ -12,13 +12,13 @@ use super::{ConnError, Ended};
 pub struct Key(SlotKey);
 
 /// Bits of the index in keys and in ids of work requests: a connection has fewer operations.
-pub(super) const PLACE_BITS: u32 = 16;
+pub(super) const INDEX_BITS: u32 = 16;
 
 impl Key {
     /// Returns the key as a number of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
-        self.0.to_bits(PLACE_BITS)
+        self.0.to_bits(INDEX_BITS)
     }
 
     /// Returns the key for a number; `None` if no key has this number. Whether the operation exists
@@ -28,7 +28,7 @@ impl Key {
         if bits >> 48 != 0 {
             return None;
         }
-        Some(Key(SlotKey::from_bits(bits, PLACE_BITS)))
+        Some(Key(SlotKey::from_bits(bits, INDEX_BITS)))
     }
 
     /// Returns the key as the cookie that the peer echoes.

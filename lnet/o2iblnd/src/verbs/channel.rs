@@ -334,7 +334,7 @@ impl EventHub {
     /// good: its device is gone.
     fn read_device(&self, key: u64, broken: bool) {
         let served = self.served.lock();
-        let Some(of) = usize::try_from(key / 2).ok().and_then(|place| served.get(place)) else { return };
+        let Some(of) = usize::try_from(key / 2).ok().and_then(|index| served.get(index)) else { return };
         let (context, completions) = (of.context.clone(), of.completions.clone());
         drop(served);
         let of_queues = key.is_multiple_of(2);

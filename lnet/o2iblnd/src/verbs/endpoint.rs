@@ -171,5 +171,5 @@ impl Drop for HostEndpoint {
 }
 
 fn unmade(errno: Errno) -> PostError {
-    PostError { place: 0, errno }
+    PostError { index: 0, errno }
 }

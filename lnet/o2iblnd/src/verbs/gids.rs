@@ -91,8 +91,8 @@ impl fmt::Display for Usage {
 
 /// Sets the usage of each GID of a port, if the connection manager is set to version `wanted`.
 pub(super) fn assign(gids: &mut [Gid], wanted: GidKind) {
-    for place in 0..gids.len() {
-        let (before, rest) = gids.split_at_mut(place);
+    for index in 0..gids.len() {
+        let (before, rest) = gids.split_at_mut(index);
         let Some(gid) = rest.first_mut() else { return };
         gid.usage = match (gid.kind, gid.address()) {
             (GidKind::Infiniband, _) if before.is_empty() => Usage::Port,

@@ -28,8 +28,8 @@ impl Queues {
     pub(super) fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         self.check_origin()?;
         works.chunks(CHAIN).enumerate().try_for_each(|(number, chain)| {
-            let behind = |place| number * CHAIN + place;
-            self.post_receive_chain(chain).map_err(|error| PostError { place: behind(error.place), ..error })
+            let behind = |index| number * CHAIN + index;
+            self.post_receive_chain(chain).map_err(|error| PostError { index: behind(error.index), ..error })
         })
     }
 
@@ -52,13 +52,13 @@ impl Queues {
         // valid, and its context has the table of its driver's calls. The device checks the memory
         // that the pieces name.
         let result = unsafe {
-            (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
+            (0..last).for_each(|index| (*first.add(index)).next = first.add(index + 1));
             let pair = self.pair();
             let post =
-                (*pair.as_ref().context).ops.post_recv.ok_or(PostError { place: 0, errno: Errno::ENOSYS })?;
+                (*pair.as_ref().context).ops.post_recv.ok_or(PostError { index: 0, errno: Errno::ENOSYS })?;
             post(pair.as_ptr(), first, &mut bad)
         };
-        check(result).map_err(|errno| PostError { place: place_of(first, bad, chain.len()), errno })
+        check(result).map_err(|errno| PostError { index: index_of(first, bad, chain.len()), errno })
     }
 
     pub(super) fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
@@ -66,9 +66,9 @@ impl Queues {
         let mut posted = 0;
         while posted < works.len() {
             let chain = fitting(&works[posted..]);
-            let behind = |error: PostError| PostError { place: posted + error.place, ..error };
+            let behind = |error: PostError| PostError { index: posted + error.index, ..error };
             if chain == 0 {
-                return Err(behind(PostError { place: 0, errno: Errno::EINVAL }));
+                return Err(behind(PostError { index: 0, errno: Errno::EINVAL }));
             }
             self.post_send_chain(&works[posted..posted + chain]).map_err(behind)?;
             posted += chain;
@@ -88,7 +88,7 @@ impl Queues {
         // Post the work requests before the first one whose memory cannot be read.
         let good = works.iter().take_while(|work| readable(work)).count();
         self.post_readable(&works[..good])?;
-        if good < works.len() { Err(PostError { place: good, errno: Errno::EFAULT }) } else { Ok(()) }
+        if good < works.len() { Err(PostError { index: good, errno: Errno::EFAULT }) } else { Ok(()) }
     }
 
     /// Posts work requests. The caller ensures, until this returns, that the pieces of inline sends
@@ -110,13 +110,13 @@ impl Queues {
         // registered, and so it exists, as no registration ends while the caller holds them
         // (`Registrations`).
         let result = unsafe {
-            (0..last).for_each(|place| (*first.add(place)).next = first.add(place + 1));
+            (0..last).for_each(|index| (*first.add(index)).next = first.add(index + 1));
             let pair = self.pair();
             let post =
-                (*pair.as_ref().context).ops.post_send.ok_or(PostError { place: 0, errno: Errno::ENOSYS })?;
+                (*pair.as_ref().context).ops.post_send.ok_or(PostError { index: 0, errno: Errno::ENOSYS })?;
             post(pair.as_ptr(), first, &mut bad)
         };
-        check(result).map_err(|errno| PostError { place: place_of(first, bad, chain.len()), errno })
+        check(result).map_err(|errno| PostError { index: index_of(first, bad, chain.len()), errno })
     }
 
     pub(super) fn poll(&self, done: &mut Completions) -> Result<(), Errno> {
@@ -154,7 +154,7 @@ impl Queues {
         if self.fork_guard().in_owner_process() {
             Ok(())
         } else {
-            Err(PostError { place: 0, errno: Errno::EPERM })
+            Err(PostError { index: 0, errno: Errno::EPERM })
         }
     }
 }
@@ -199,9 +199,9 @@ fn request(work: &SendWork<'_>, pieces: &mut [ffi::ibv_sge]) -> ffi::ibv_send_wr
 
 /// Returns the index of the work request that the driver refused; 0 if the driver does not report
 /// it.
-fn place_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
-    let place = bad.addr().wrapping_sub(first.addr()) / size_of::<T>();
-    if place < length { place } else { 0 }
+fn index_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
+    let index = bad.addr().wrapping_sub(first.addr()) / size_of::<T>();
+    if index < length { index } else { 0 }
 }
 
 fn completion(found: &ffi::ibv_wc) -> Completion {
@@ -239,8 +239,8 @@ mod tests {
     fn the_driver_names_the_request_that_it_refuses() {
         let chain = [0u64; 4];
         let first = chain.as_ptr();
-        assert_eq!(place_of(first, &chain[3], 4), 3);
-        assert_eq!(place_of(first, std::ptr::null(), 4), 0, "it does not say");
+        assert_eq!(index_of(first, &chain[3], 4), 3);
+        assert_eq!(index_of(first, std::ptr::null(), 4), 0, "it does not say");
     }
 
     #[test]

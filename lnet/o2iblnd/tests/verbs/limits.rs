@@ -38,7 +38,7 @@ fn nothing_goes_without_queues() {
     let host = new_host();
     let node = node(&host, 0);
     let (_, mut endpoint) = node.resolved(node.at(SERVICE));
-    assert_eq!(endpoint.post_receives(&[]), Err(PostError { place: 0, errno: Errno::ENOTCONN }));
+    assert_eq!(endpoint.post_receives(&[]), Err(PostError { index: 0, errno: Errno::ENOTCONN }));
     assert_eq!(endpoint.arm(), Err(Errno::ENOTCONN));
     assert_eq!(endpoint.connect(&[], &OPTIONS).map_err(|error| error.errno), Err(Errno::ENOTCONN));
 }

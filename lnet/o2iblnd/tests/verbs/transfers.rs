@@ -48,11 +48,11 @@ fn inline_sends_are_copied_at_once() {
         let work = |pieces| SendWork { id: 8, pieces, kind: SendKind::Send, signalled: false, inline: true };
         let (good, wrong) = ([good], [piece]);
         let posted = active.endpoint.post_sends(&[work(&good), work(&wrong)]);
-        assert_eq!(posted, Err(PostError { place: 1, errno: Errno::EFAULT }), "{piece:?}");
+        assert_eq!(posted, Err(PostError { index: 1, errno: Errno::EFAULT }), "{piece:?}");
     }
     drop(memory);
     let gone = SendWork { id: 9, pieces: &[good], kind: SendKind::Send, signalled: false, inline: true };
-    assert_eq!(active.endpoint.post_sends(&[gone]), Err(PostError { place: 0, errno: Errno::EFAULT }));
+    assert_eq!(active.endpoint.post_sends(&[gone]), Err(PostError { index: 0, errno: Errno::EFAULT }));
 }
 
 /// A process with a descriptor of shared memory can punch holes into it while it is registered. The
@@ -118,7 +118,7 @@ fn a_chain_of_writes_with_a_send_behind_it() {
     // If a chain is too long for the queue, the error names the first work request of the rest.
     let work = SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: false, inline: false };
     let made = active.endpoint.post_sends(&vec![work; 5000]).expect_err("5000 sends");
-    assert!((WRITES..5000).contains(&made.place), "{made}");
+    assert!((WRITES..5000).contains(&made.index), "{made}");
 }
 
 /// A write to memory that is not registered, or not for peers, ends the connection, and its sender

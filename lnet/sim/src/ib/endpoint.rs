@@ -73,16 +73,16 @@ impl Endpoint for SimEndpoint {
 
     fn post_receives(&self, works: &[ReceiveWork]) -> Result<(), PostError> {
         let mut state = self.net.lock();
-        for (place, work) in works.iter().enumerate() {
-            state.post_receive(self.id, work).map_err(|errno| PostError { place, errno })?;
+        for (index, work) in works.iter().enumerate() {
+            state.post_receive(self.id, work).map_err(|errno| PostError { index, errno })?;
         }
         Ok(())
     }
 
     fn post_sends(&self, works: &[SendWork<'_>]) -> Result<(), PostError> {
         let mut state = self.net.lock();
-        for (place, work) in works.iter().enumerate() {
-            state.post_send(self.id, work).map_err(|errno| PostError { place, errno })?;
+        for (index, work) in works.iter().enumerate() {
+            state.post_send(self.id, work).map_err(|errno| PostError { index, errno })?;
         }
         Ok(())
     }
