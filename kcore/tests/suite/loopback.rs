@@ -9,5 +9,5 @@ fn pair() -> Pair {
 }
 
 mod at_once;
+mod held_messages;
 mod pairs;
-mod patience;

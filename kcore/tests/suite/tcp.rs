@@ -9,5 +9,5 @@ fn pair() -> Pair {
 }
 
 mod deadlines;
+mod held_messages;
 mod pairs;
-mod patience;
