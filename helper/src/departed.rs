@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 
 use super::Leftovers;
 use super::accounts::Charge;
+use super::client_sink::ClientSink;
 use super::costs::{ArenaCharges, TmCharges};
 use super::counters::ClientCounters;
-use super::outlet::ClientSink;
 
 /// The leftovers of one client. This code only checks whether they are gone: the event queue of a
 /// transfer machine lives until LNet frees it, an arena's memory until the last message releases

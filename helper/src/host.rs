@@ -10,9 +10,9 @@ use nlx_kcore::Network;
 use parking_lot::Mutex;
 
 use super::accounts::{Accounts, AccountsConfig, Payer};
+use super::client_sink::ClientSink;
 use super::counters::ClientCounters;
 use super::departed::SessionTeardown;
-use super::outlet::ClientSink;
 use super::owners::Owners;
 use super::portal_shares::PortalShares;
 use super::session;

@@ -83,10 +83,10 @@
 //! | `host` | [`Host`] |
 //! | `session` | [`Session`] |
 //! | [`costs`] | costs of clients' objects: the estimates with which users are charged |
-//! | `outlet` | the destination of events of a client's transfer machine |
+//! | `client_sink` | the destination of events of a client's transfer machine |
 //! | `signals` | slow signals to event loops |
 //! | `seal` | whether a client has sealed its memory |
-//! | `custody` | descriptors that a client has as well |
+//! | `shared_fds` | descriptors that a client has as well |
 //! | `departed` | leftovers of departed clients |
 //! | `slots` | handles of one client |
 //! | `counters` | counters of a client |
@@ -104,12 +104,11 @@
 #![deny(unsafe_code)]
 
 pub mod accounts;
+mod client_sink;
 pub mod costs;
 mod counters;
-mod custody;
 mod departed;
 mod host;
-mod outlet;
 pub mod owners;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
 mod packets;
@@ -120,6 +119,7 @@ mod quotas;
 mod seal;
 pub mod service;
 mod session;
+mod shared_fds;
 mod signals;
 mod slots;
 mod status;

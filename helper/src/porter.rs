@@ -9,7 +9,7 @@
 //!   (`MSG_PEEK` without room for them), and cuts the client off.
 //! - **`nlxd` never has the last reference to a client's socket**, nor to the listening socket. The
 //!   porter accepts clients and keeps a reference to each until `nlxd` has closed its own.
-//! - **Nor to a descriptor that a client has as well** (`custody.rs`), whose last close waits for
+//! - **Nor to a descriptor that a client has as well** (`shared_fds.rs`), whose last close waits for
 //!   its watchers.
 //!
 //! ```text

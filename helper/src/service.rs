@@ -26,8 +26,8 @@
 //! about the client. But some system calls take long, and a client can cause that: a fault waits
 //! while its page is moved, a message wakes the million watches that the client has set on its
 //! socket. A user in whose turn the thread itself has worked or blocked for [`LONG_TURN`] rests for
-//! [`REST_FACTOR`] times that time, so that others have the thread meanwhile (`patience`). Work for
-//! a client outside of its user's turn counts as a turn there.
+//! [`REST_FACTOR`] times that time, so that others have the thread until then (`turn_meter`). Work
+//! for a client outside of its user's turn counts as a turn there.
 //!
 //! Nothing takes longer than a turn: timers, the sweep over all clients ([`SWEEP`]) and the end of
 //! the service go in slices, too.
@@ -78,7 +78,7 @@
 //! | `requests`, `answers` | reading a request, carrying it out, answering it |
 //! | `keeping` | the porter's work for the thread's clients |
 //! | `departing` | the end of clients and of the service, and the sweep over all clients |
-//! | `patience` | detection of users that hold a thread up |
+//! | `turn_meter` | detection of users that hold a thread up |
 //! | `timers` | deadlines, ordered by time |
 //! | `schedule` | the order of turns |
 //! | `user` | a thread's state of each user |
@@ -114,7 +114,6 @@ mod due;
 mod entrance;
 mod keeping;
 mod network;
-mod patience;
 mod rate;
 mod requests;
 mod schedule;
@@ -123,6 +122,7 @@ mod socket;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod turn_meter;
 mod turns;
 mod user;
 mod worker;

@@ -30,10 +30,10 @@ use self::teardown::Closing;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer, Resource};
 use super::costs::{HEAP_CHUNK_BYTES, QueueCharges, SessionCharges};
-use super::custody::{Custody, SharedFd};
 use super::departed::SessionTeardown;
 use super::host::ClientRecord;
 use super::seal::{MemoryFd, Seal};
+use super::shared_fds::{SharedFd, SharedFds};
 use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be reused.
@@ -134,7 +134,7 @@ pub struct Session {
     charges: Option<SessionCharges>,
     closing: Closing,
     /// Descriptors that this process shares with the client.
-    custody: Custody,
+    shared_fds: SharedFds,
     /// Set while there may be event queues that the client has not sealed.
     awaits_seals: bool,
     /// The transfer machine that was started last.
@@ -149,15 +149,16 @@ impl Session {
     /// # Errors
     /// ENOMEM: the client is not admitted.
     pub fn new(host: &Arc<Host>, client: Credentials) -> Result<Session, Refusal> {
-        let custody = Custody::try_new(0).map_err(starved)?;
-        Session::in_custody(host, client, custody)
+        let shared_fds = SharedFds::try_new(0).map_err(starved)?;
+        Session::with_shared_fds(host, client, shared_fds)
     }
 
-    /// Creates the session with a custody whose descriptors the porter closes.
-    pub(super) fn in_custody(
+    /// Creates the session with the descriptors of the thread that serves it, which the porter
+    /// closes.
+    pub(super) fn with_shared_fds(
         host: &Arc<Host>,
         client: Credentials,
-        custody: Custody,
+        shared_fds: SharedFds,
     ) -> Result<Session, Refusal> {
         let teardown = TryArc::try_new(SessionTeardown::default()).map_err(starved)?;
         let rights = host.policy().shared_rights_of(&client).cloned();
@@ -174,7 +175,7 @@ impl Session {
             arenas: Arenas::new(&quotas),
             charges: None,
             closing: Closing::new(teardown),
-            custody,
+            shared_fds,
             awaits_seals: false,
             youngest_tm: 0,
             faults: Cell::new(None),
@@ -318,7 +319,7 @@ impl Session {
     /// until the porter has closed it.
     fn share(&self, fd: OwnedFd) -> Result<SharedFd, Refusal> {
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;
-        self.custody.share(fd, charge).map_err(starved)
+        self.shared_fds.share(fd, charge).map_err(starved)
     }
 
     fn find_violations(&self) -> Result<(), Violation> {

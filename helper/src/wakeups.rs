@@ -18,7 +18,7 @@ use std::cell::{Cell, RefCell};
 use nlx_fallible::TryArc;
 use nlx_kcore::News;
 
-use super::outlet::ClientSink;
+use super::client_sink::ClientSink;
 
 /// Events whose wake-ups are batched: half of what a poll handles. More would leave a client on
 /// another processor without work for longer, and save little.

@@ -157,7 +157,7 @@ impl Worker {
     /// Returns the number of current and departed clients, sockets that the porter is to close, and
     /// shared descriptors.
     pub(super) fn known(&self) -> usize {
-        self.clients.count() + self.lingering.len() + self.leaving.len() + self.custody.len()
+        self.clients.count() + self.lingering.len() + self.leaving.len() + self.shared_fds.len()
     }
 
     /// Reserves room for `more` further clients in every table that a client may enter: later
@@ -182,7 +182,7 @@ impl Worker {
         self.keeps_all &= kept;
         let greet_until_ns = self.now_ns() + ns(HELLO_TIMEOUT);
         let session = match &admission {
-            Ok(_) => Session::in_custody(&self.shared.host, credentials, self.custody.clone()),
+            Ok(_) => Session::with_shared_fds(&self.shared.host, credentials, self.shared_fds.clone()),
             Err(refusal) => Err(*refusal),
         };
         let admission = admission.ok();

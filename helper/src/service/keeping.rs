@@ -61,7 +61,7 @@ impl Worker {
     /// Has the porter close descriptors that sessions had shared with their clients, and need no
     /// more.
     pub(super) fn hand_over_shared(&mut self) {
-        while let Some((number, fd, charge)) = self.custody.pop_ended() {
+        while let Some((number, fd, charge)) = self.shared_fds.pop_ended() {
             let payer = charge.payer();
             self.link.drop_client(number, payer.user.0, fd);
             self.note_leaving(number, payer, Holds::Descriptor(charge));
@@ -71,14 +71,14 @@ impl Worker {
     /// Returns whether the porter has all shared descriptors: then the answer that sends one to a
     /// client may be sent.
     pub(super) fn keeps_shared(&mut self) -> bool {
-        self.custody.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
+        self.shared_fds.is_kept() || self.make_room(0).is_ok() && self.keep_shared()
     }
 
     /// Passes shared descriptors to the porter. Needs room for all that are held, because the
     /// porter must be told later to close each of them.
     fn keep_shared(&mut self) -> bool {
-        let Worker { custody, link, .. } = self;
-        custody.keep_all(|number, fd| link.keep(number, fd))
+        let Worker { shared_fds, link, .. } = self;
+        shared_fds.keep_all(|number, fd| link.keep(number, fd))
     }
 
     fn note_leaving(&mut self, id: u64, payer: Payer, holds: Holds) {
@@ -245,7 +245,7 @@ impl Worker {
             }
         }
         self.lingering.iter_mut().for_each(|client| client.kept = false);
-        self.custody.porter_has_none();
+        self.shared_fds.porter_has_none();
         for slot in 0..self.clients.slots() {
             let Some(client) = self.clients.get(slot) else { continue };
             client.kept = false;

@@ -6,8 +6,8 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 
 use super::client::{ClientState, RequestState, RingState, Source};
 use super::descriptors::DOORBELL;
-use super::patience::rest_for;
 use super::schedule::{REQUEST_UNITS, UserKey};
+use super::turn_meter::rest_for;
 use super::worker::{Worker, ns};
 use super::{IDLE_ROUNDS, Phase};
 use crate::Drained;

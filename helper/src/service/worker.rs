@@ -15,15 +15,15 @@ use super::client::Clients;
 use super::descriptors::{BELL, LISTENER, PORTER, SHARD};
 use super::keeping::Leaving;
 use super::network::Network;
-use super::patience::TurnMeter;
 use super::schedule::Schedule;
 use super::socket::Inbox;
 use super::timers::Timers;
+use super::turn_meter::TurnMeter;
 use super::user::User;
 use super::{BUSY_ROUNDS, LOOK_UNITS, Phase, ServiceShared, WorkerHandle};
 use crate::Answer;
-use crate::custody::Custody;
 use crate::porter::Link;
+use crate::shared_fds::SharedFds;
 use crate::wakeups::gathered;
 
 /// A thread of the service.
@@ -49,7 +49,7 @@ pub(super) struct Worker {
     /// Set while the porter is to accept clients.
     pub(super) accepting: bool,
     /// Descriptors that the thread shares with its clients.
-    pub(super) custody: Custody,
+    pub(super) shared_fds: SharedFds,
     /// Clients whose sockets or shared descriptors the porter has not closed yet.
     pub(super) leaving: HashMap<u64, Leaving, foldhash::fast::RandomState>,
     /// Names of clients that have not received all descriptors that were sent to them, and departed
@@ -119,7 +119,7 @@ impl Worker {
             asking: false,
             keeps_all: true,
             accepting: false,
-            custody: Custody::try_new(number).map_err(|_| Errno::ENOMEM)?,
+            shared_fds: SharedFds::try_new(number).map_err(|_| Errno::ENOMEM)?,
             leaving: HashMap::default(),
             unread: Vec::new(),
             lingering: Vec::new(),

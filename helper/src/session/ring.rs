@@ -11,8 +11,8 @@ use nlx_sync::{Bell, Waker};
 
 use super::refusing::{no_descriptor, no_memory, no_queue};
 use super::{Session, Violation};
-use crate::custody::SharedFd;
 use crate::seal::Seal;
+use crate::shared_fds::SharedFd;
 use crate::wakeups::gathered;
 use crate::watched::WatchedQueue;
 

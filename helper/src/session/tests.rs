@@ -11,7 +11,7 @@ use nlx_sync::{Bell, Sleeper};
 
 use super::*;
 use crate::HostConfig;
-use crate::outlet::ClientSink;
+use crate::client_sink::ClientSink;
 use crate::wakeups::{GATHERED_MAX, gathered};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };

@@ -17,12 +17,12 @@ use nlx_sync::Bell;
 use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
 use super::{Answer, Attachment, Session, Violation};
 use crate::accounts::{CHUNK, Charge, Resource};
+use crate::client_sink::ClientSink;
 use crate::costs::{QueueCharges, TmCharges};
 use crate::counters::ClientCounters;
-use crate::custody::SharedFd;
 use crate::departed::SessionTeardown;
-use crate::outlet::ClientSink;
 use crate::policy::{Nids, Portals};
+use crate::shared_fds::SharedFd;
 use crate::slots::Slots;
 use crate::{ClientQuotas, Host};
 

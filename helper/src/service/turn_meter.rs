@@ -196,13 +196,13 @@ mod tests {
     /// again.
     #[test]
     fn turns_are_measured_after_a_long_one() {
-        let mut patience = TurnMeter::default();
+        let mut meter = TurnMeter::default();
         let mut turn = |began_ns: u64, took_ns: u64| {
-            patience.begin(began_ns);
-            let measured = patience.before.is_some();
+            meter.begin(began_ns);
+            let measured = meter.before.is_some();
             // As if the thread had blocked.
-            patience.before = patience.before.map(|before| Spent { waits: before.waits - 1, ..before });
-            (measured, patience.end(began_ns + took_ns))
+            meter.before = meter.before.map(|before| Spent { waits: before.waits - 1, ..before });
+            (measured, meter.end(began_ns + took_ns))
         };
         assert_eq!(turn(MS, MS), (false, None));
         assert_eq!(turn(10 * MS, 50 * MS), (false, None));

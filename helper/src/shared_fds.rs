@@ -19,19 +19,19 @@ use super::porter::SHARED;
 
 /// The descriptors that one service thread shares with its clients. Clones refer to the same set.
 #[derive(Clone)]
-pub(super) struct Custody(TryArc<Mutex<CustodyState>>);
+pub(super) struct SharedFds(TryArc<Mutex<SharedFdsState>>);
 
 #[derive(Default)]
-struct CustodyState {
+struct SharedFdsState {
     next: u64,
-    held: HashMap<u64, CustodyEntry, foldhash::fast::RandomState>,
+    held: HashMap<u64, SharedFdEntry, foldhash::fast::RandomState>,
     /// Numbers of held descriptors that the porter does not have.
     unkept: Vec<u64>,
     /// Descriptors to be closed, with capacity for all that are held.
     ended: Vec<Ended>,
 }
 
-struct CustodyEntry {
+struct SharedFdEntry {
     fd: TryArc<OwnedFd>,
     charge: Charge,
     /// Set once a porter has had the descriptor, so that the client may have it.
@@ -45,9 +45,9 @@ struct Ended {
     charge: Charge,
 }
 
-impl CustodyState {
-    fn enter(&mut self, number: u64, entry: CustodyEntry) -> Result<(), NoMemory> {
-        let CustodyState { held, unkept, ended, .. } = self;
+impl SharedFdsState {
+    fn enter(&mut self, number: u64, entry: SharedFdEntry) -> Result<(), NoMemory> {
+        let SharedFdsState { held, unkept, ended, .. } = self;
         held.try_reserve(1).map_err(|_| NoMemory)?;
         let most = held.len() + 1;
         unkept.try_reserve(most - unkept.len()).map_err(|_| NoMemory)?;
@@ -58,21 +58,21 @@ impl CustodyState {
     }
 }
 
-impl Custody {
+impl SharedFds {
     /// Creates the set of the thread with this number.
-    pub(super) fn try_new(thread: usize) -> Result<Custody, NoMemory> {
+    pub(super) fn try_new(thread: usize) -> Result<SharedFds, NoMemory> {
         let next = SHARED | (thread as u64) << 48;
-        TryArc::try_new(Mutex::new(CustodyState { next, ..CustodyState::default() })).map(Custody)
+        TryArc::try_new(Mutex::new(SharedFdsState { next, ..SharedFdsState::default() })).map(SharedFds)
     }
 
     /// Adds a descriptor that the client is to get. Nothing may be sent to the client before all
-    /// [are kept](Custody::keep_all).
+    /// [are kept](SharedFds::keep_all).
     pub(super) fn share(&self, fd: OwnedFd, charge: Charge) -> Result<SharedFd, NoMemory> {
         let fd = TryArc::try_new(fd)?;
         let number = self.take_number();
         // Created before it is entered: if there is no memory, nothing is left behind.
-        let share = TryArc::try_new(Share { number, fd: fd.clone(), custody: self.clone() })?;
-        self.0.lock().enter(number, CustodyEntry { fd, charge, given: false })?;
+        let share = TryArc::try_new(Share { number, fd: fd.clone(), shared_fds: self.clone() })?;
+        self.0.lock().enter(number, SharedFdEntry { fd, charge, given: false })?;
         Ok(SharedFd(share))
     }
 
@@ -96,7 +96,7 @@ impl Custody {
     /// Passes each descriptor that the porter lacks to `keep`, until it returns false. Returns
     /// whether the porter has all of them then.
     pub(super) fn keep_all(&self, mut keep: impl FnMut(u64, BorrowedFd<'_>) -> bool) -> bool {
-        let CustodyState { held, unkept, .. } = &mut *self.0.lock();
+        let SharedFdsState { held, unkept, .. } = &mut *self.0.lock();
         while let Some(number) = unkept.last() {
             if let Some(entry) = held.get_mut(number) {
                 if !keep(*number, entry.fd.as_fd()) {
@@ -111,7 +111,7 @@ impl Custody {
 
     /// Records that the porter is gone, and with it all its descriptors.
     pub(super) fn porter_has_none(&self) {
-        let CustodyState { held, unkept, .. } = &mut *self.0.lock();
+        let SharedFdsState { held, unkept, .. } = &mut *self.0.lock();
         unkept.clear();
         unkept.extend(held.keys());
     }
@@ -133,7 +133,7 @@ pub(super) struct SharedFd(TryArc<Share>);
 struct Share {
     number: u64,
     fd: TryArc<OwnedFd>,
-    custody: Custody,
+    shared_fds: SharedFds,
 }
 
 impl AsFd for SharedFd {
@@ -144,8 +144,8 @@ impl AsFd for SharedFd {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let CustodyState { held, unkept, ended, .. } = &mut *self.custody.0.lock();
-        let Some(CustodyEntry { fd, charge, given }) = held.remove(&self.number) else { return };
+        let SharedFdsState { held, unkept, ended, .. } = &mut *self.shared_fds.0.lock();
+        let Some(SharedFdEntry { fd, charge, given }) = held.remove(&self.number) else { return };
         unkept.retain(|number| *number != self.number);
         // A descriptor that the client never got is closed here.
         if given {
@@ -193,7 +193,7 @@ mod tests {
         fn what_a_client_may_have_is_closed_by_the_porter(steps in prop::collection::vec(step(), 1..60)) {
             let accounts = Accounts::new(AccountsConfig::default());
             let payer = Payer { user: UserId(7), group: None };
-            let custody = Custody::try_new(3).unwrap();
+            let shared_fds = SharedFds::try_new(3).unwrap();
             let mut held: Vec<SharedFd> = Vec::new();
             let (mut kept, mut given) = (BTreeSet::new(), BTreeSet::new());
             let mut ended = BTreeSet::new();
@@ -202,7 +202,7 @@ mod tests {
                     Step::Share => {
                         let charge = accounts.charge(payer, Resource::Descriptors, 1).unwrap();
                         let fd = OwnedFd::from(EventFd::new().map_err(|errno: Errno| errno).unwrap());
-                        let shared = custody.share(fd, charge).unwrap();
+                        let shared = shared_fds.share(fd, charge).unwrap();
                         prop_assert!(shared.0.number >= SHARED);
                         prop_assert!(held.iter().all(|other| other.0.number != shared.0.number));
                         held.push(shared.clone());
@@ -217,7 +217,7 @@ mod tests {
                     Step::End(_) => {}
                     Step::Keep(most) => {
                         let mut left = most;
-                        let all = custody.keep_all(|number, _| {
+                        let all = shared_fds.keep_all(|number, _| {
                             if left == 0 {
                                 return false;
                             }
@@ -229,18 +229,18 @@ mod tests {
                     }
                     Step::PorterEnds => {
                         kept.clear();
-                        custody.porter_has_none();
+                        shared_fds.porter_has_none();
                     }
                     Step::PopEnded => {
-                        let one = custody.pop_ended();
+                        let one = shared_fds.pop_ended();
                         prop_assert_eq!(one.is_some(), !ended.is_empty());
                         if let Some((number, ..)) = one {
                             prop_assert!(ended.remove(&number));
                         }
                     }
                 }
-                prop_assert_eq!(custody.is_kept(), kept.len() == held.len());
-                prop_assert_eq!(custody.len(), held.len() + ended.len());
+                prop_assert_eq!(shared_fds.is_kept(), kept.len() == held.len());
+                prop_assert_eq!(shared_fds.len(), held.len() + ended.len());
                 let charged = accounts.held_by(payer.user).of(Resource::Descriptors);
                 prop_assert_eq!(charged as usize, held.len() + ended.len());
             }
