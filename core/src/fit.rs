@@ -5,7 +5,7 @@ use crate::{Address, CoreError, Limits, MatchBits, MatchCounter, OperationKind, 
 
 /// The remote target of an operation: the peer's buffer, or the receiver of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteTarget {
     /// The peer's transfer machine.
     pub address: Address,
     /// Its portal: 1 to 63.
@@ -21,7 +21,7 @@ impl OperationKind {
     /// # Errors
     /// EINVAL for lengths and counts that do not fit and for an invalid portal, and the errors of
     /// [`crate::Descriptor::for_active_receive`] and [`crate::Descriptor::for_active_send`].
-    pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<(u64, Option<Remote>), CoreError> {
+    pub fn fit(&self, bytes: u64, limits: &Limits) -> Result<(u64, Option<RemoteTarget>), CoreError> {
         let (length, remote) = match *self {
             OperationKind::Receive { min_receive_size, max_messages } => {
                 check_range("min_receive_size", min_receive_size, bytes)?;
@@ -31,15 +31,15 @@ impl OperationKind {
             OperationKind::PassiveReceive => (bytes, None),
             OperationKind::PassiveSend { length } => (length, None),
             OperationKind::Send { length, to } => {
-                (length, Some(Remote::new(to, match_bits(to.tmid, MatchCounter::UNSOLICITED))?))
+                (length, Some(RemoteTarget::new(to, match_bits(to.tmid, MatchCounter::UNSOLICITED))?))
             }
             OperationKind::ActiveSend { descriptor, length } => {
                 let passive = descriptor.for_active_send(length)?;
-                (length, Some(Remote::new(passive.address, passive.match_bits)?))
+                (length, Some(RemoteTarget::new(passive.address, passive.match_bits)?))
             }
             OperationKind::ActiveReceive { descriptor } => {
                 let passive = descriptor.for_active_receive(bytes)?;
-                (passive.length, Some(Remote::new(passive.address, passive.match_bits)?))
+                (passive.length, Some(RemoteTarget::new(passive.address, passive.match_bits)?))
             }
         };
         check_range("length", length, bytes)?;
@@ -47,9 +47,9 @@ impl OperationKind {
     }
 }
 
-impl Remote {
-    fn new(address: Address, match_bits: MatchBits) -> Result<Remote, CoreError> {
-        Ok(Remote { address, portal: usable_portal(address.portal)?, match_bits })
+impl RemoteTarget {
+    fn new(address: Address, match_bits: MatchBits) -> Result<RemoteTarget, CoreError> {
+        Ok(RemoteTarget { address, portal: usable_portal(address.portal)?, match_bits })
     }
 }
 

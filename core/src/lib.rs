@@ -33,7 +33,7 @@
 //! | `bits` | match bits and header data: a transfer machine id over 52 bits |
 //! | `counters` | [`Sequential`], [`Random`]: match bits for passive buffers |
 //! | `descriptor` | [`Descriptor`], the 48 or 56 bytes by which a passive buffer is made known to its peer |
-//! | `fit` | the check of an operation's numbers; [`Remote`]: its target |
+//! | `fit` | the check of an operation's numbers; [`RemoteTarget`]: its target |
 //! | `room` | [`EventRoom`], [`submit_in_room`]: operations start once their events have room |
 //! | `wake_up` | [`WakeUp`]: a wake-up that ends one wait |
 //! | `queue` | [`Queue`], the six kinds of operations |
@@ -63,7 +63,7 @@ pub use counters::{Random, RandomNumber, Sequential};
 pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};
-pub use fit::{Remote, usable_portal};
+pub use fit::{RemoteTarget, usable_portal};
 pub use interface::{Core, CoreTm};
 pub use limits::Limits;
 pub use operation::{BufferHandle, Operation, OperationKind, Submitted};

@@ -1,7 +1,7 @@
 //! Registered buffers: the table of handles, and the operation that each buffer is associated with.
 
 use lnet_region::IoVec;
-use nlx_core::{BufferHandle, CoreError, Limits, OperationKind, Remote};
+use nlx_core::{BufferHandle, CoreError, Limits, OperationKind, RemoteTarget};
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicU64, Mutex, Ordering, SlotKey, Slots};
 
@@ -42,7 +42,11 @@ impl Buffer {
     ///
     /// # Errors
     /// ENOENT once the buffer is deregistered, and those of [`OperationKind::fit`].
-    pub fn fit(&self, kind: &OperationKind, limits: &Limits) -> Result<(IoVec, Option<Remote>), CoreError> {
+    pub fn fit(
+        &self,
+        kind: &OperationKind,
+        limits: &Limits,
+    ) -> Result<(IoVec, Option<RemoteTarget>), CoreError> {
         let memory = self.memory()?;
         let (length, remote) = kind.fit(memory.len() as u64, limits)?;
         // `fit` has checked the length against the buffer.

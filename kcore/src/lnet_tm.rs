@@ -7,7 +7,7 @@ use lnet_region::{ForkGuard, IoVec};
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
     Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
-    Remote, StartAddress, usable_portal,
+    RemoteTarget, StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
@@ -131,7 +131,7 @@ impl<T: EventSink> LnetTm<T> {
         &self,
         operation: &Operation,
         buffer: TryArc<Buffer>,
-        (memory, remote): (IoVec, Option<Remote>),
+        (memory, remote): (IoVec, Option<RemoteTarget>),
         naming: Naming,
         started_ns: u64,
     ) -> Result<Option<Descriptor>, CoreError> {

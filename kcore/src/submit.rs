@@ -5,7 +5,7 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, ProcessId};
 use lnet_region::IoVec;
-use nlx_core::{CoreError, HdrData, MatchCounter, OperationKind, Remote, match_bits, usable_portal};
+use nlx_core::{CoreError, HdrData, MatchCounter, OperationKind, RemoteTarget, match_bits, usable_portal};
 
 use crate::event_sink::EventSink;
 use crate::flight::OpKey;
@@ -18,7 +18,7 @@ impl<T: EventSink> LnetTm<T> {
     pub(crate) fn set_up(
         &self,
         kind: &OperationKind,
-        remote: Option<Remote>,
+        remote: Option<RemoteTarget>,
         memory: IoVec,
         (key, counter): (OpKey, MatchCounter),
     ) -> Result<(), CoreError> {
@@ -67,7 +67,7 @@ impl<T: EventSink> LnetTm<T> {
     fn put(
         &self,
         key: OpKey,
-        remote: &Remote,
+        remote: &RemoteTarget,
         md: Md,
         (ack, hdr_data): (AckRequest, u64),
     ) -> Result<(), CoreError> {
@@ -84,7 +84,7 @@ impl<T: EventSink> LnetTm<T> {
         self.note_sent(key, "put", self.shared.lnet.bind_put(put))
     }
 
-    fn get(&self, key: OpKey, remote: &Remote, md: Md) -> Result<(), CoreError> {
+    fn get(&self, key: OpKey, remote: &RemoteTarget, md: Md) -> Result<(), CoreError> {
         let get = Get {
             source: Some(self.shared.address.nid),
             md,
@@ -160,6 +160,6 @@ impl<T: EventSink> LnetTm<T> {
     }
 }
 
-fn process(remote: &Remote) -> ProcessId {
+fn process(remote: &RemoteTarget) -> ProcessId {
     ProcessId::new(remote.address.nid, remote.address.pid)
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use lnet_nid::Nid;
 use nlx_bev_cqueue::{Producer, SharedMemory};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, Errno, MatchCounter, Operation, Remote, StartAddress,
-    usable_portal,
+    Address, BufferEvent, BufferHandle, CoreError, Errno, MatchCounter, Operation, RemoteTarget,
+    StartAddress, usable_portal,
 };
 use nlx_driver_proto::{Reason, Refusal, Reply, StartTm};
 use nlx_fallible::TryArc;
@@ -283,7 +283,7 @@ impl Session {
         tm.charges.cover_operations(own + 1)
     }
 
-    fn check_target(&self, remote: &Remote) -> Result<(), Refusal> {
+    fn check_target(&self, remote: &RemoteTarget) -> Result<(), Refusal> {
         match &self.rights {
             Some(rights) => {
                 check_rights(rights.portals, &rights.nids, remote.portal.get(), remote.address.nid)
