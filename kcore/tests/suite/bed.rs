@@ -26,7 +26,7 @@ pub(crate) use nlx_testkit::until;
 pub(crate) use pair::{Pair, Side};
 pub(crate) use signals::{Signals, asleep};
 pub(crate) use trace::{ClientEvent, Trace, expected};
-pub(crate) use world::{Arriving, Body, Finish, Outgoing, World};
+pub(crate) use world::{Arriving, Body, Finish, SentMessage, World};
 
 pub(crate) const BUFFER_BYTES: usize = 8192;
 pub(crate) const MESSAGES: u32 = 4;
@@ -94,7 +94,7 @@ impl<W: World> Bed<W> {
     }
 
     /// Starts a sending operation, and returns its message, which has not left.
-    pub(crate) fn send(&self, kind: OperationKind) -> Outgoing {
+    pub(crate) fn send(&self, kind: OperationKind) -> SentMessage {
         self.submit(kind).unwrap();
         self.world.outgoing().pop().expect("a message is to leave")
     }

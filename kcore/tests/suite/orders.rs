@@ -32,7 +32,7 @@ struct Course<'a, W: World> {
     bed: &'a Bed<W>,
     kind: OperationKind,
     /// The message that it sends.
-    message: Option<Outgoing>,
+    message: Option<SentMessage>,
     left: bool,
     /// The buffer that it exposes.
     passive: Option<Passive>,

@@ -10,7 +10,7 @@ use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body as WireBody, Header, WireHandle};
 
 use super::wire::{Verdicts, Wire};
-use super::{Arriving, Body, Finish, OWN_NID, Outgoing, World};
+use super::{Arriving, Body, Finish, OWN_NID, SentMessage, World};
 
 pub(crate) struct EngineWorld {
     engine: Arc<Engine>,
@@ -58,11 +58,11 @@ impl World for EngineWorld {
         self.engine.clone()
     }
 
-    fn outgoing(&self) -> Vec<Outgoing> {
+    fn outgoing(&self) -> Vec<SentMessage> {
         let message = |(id, header, payload): (u64, Header, Vec<u8>)| {
             let to = header.dest;
             let message = match header.body {
-                WireBody::Put { ack_wmd, match_bits, hdr_data, portal, offset } => Outgoing {
+                WireBody::Put { ack_wmd, match_bits, hdr_data, portal, offset } => SentMessage {
                     id,
                     is_get: false,
                     to,
@@ -75,7 +75,7 @@ impl World for EngineWorld {
                     ack: ack_wmd != WireHandle::NONE,
                     handle: ack_wmd,
                 },
-                WireBody::Get { return_wmd, match_bits, portal, src_offset, sink_length } => Outgoing {
+                WireBody::Get { return_wmd, match_bits, portal, src_offset, sink_length } => SentMessage {
                     id,
                     is_get: true,
                     to,
@@ -95,7 +95,7 @@ impl World for EngineWorld {
         self.wire.waiting().into_iter().filter_map(message).collect()
     }
 
-    fn leave(&self, message: &Outgoing, result: Result<(), Errno>) {
+    fn leave(&self, message: &SentMessage, result: Result<(), Errno>) {
         self.wire.leave(message.id, result);
     }
 

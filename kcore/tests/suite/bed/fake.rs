@@ -7,7 +7,7 @@ use lnet_fake::{Call, FakeLnet, ScriptedEvent};
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_proto::WireHandle;
 
-use super::{Arriving, Body, Finish, OWN_NID, Outgoing, World};
+use super::{Arriving, Body, Finish, OWN_NID, SentMessage, World};
 
 pub(crate) struct FakeWorld {
     pub(crate) fake: Arc<FakeLnet>,
@@ -44,11 +44,11 @@ impl World for FakeWorld {
         self.fake.clone()
     }
 
-    fn outgoing(&self) -> Vec<Outgoing> {
+    fn outgoing(&self) -> Vec<SentMessage> {
         let waits = |md| self.fake.could_happen(md, ScriptedEvent::send()).is_ok();
         let message = |call| {
             let message = match call {
-                Call::BindPut { put, .. } if waits(put.md) => Outgoing {
+                Call::BindPut { put, .. } if waits(put.md) => SentMessage {
                     id: put.md.0,
                     is_get: false,
                     to: put.target,
@@ -61,7 +61,7 @@ impl World for FakeWorld {
                     ack: put.ack == AckRequest::Ack,
                     handle: WireHandle::NONE,
                 },
-                Call::BindGet { get, .. } if waits(get.md) => Outgoing {
+                Call::BindGet { get, .. } if waits(get.md) => SentMessage {
                     id: get.md.0,
                     is_get: true,
                     to: get.target,
@@ -81,7 +81,7 @@ impl World for FakeWorld {
         self.fake.calls().into_iter().filter_map(message).collect()
     }
 
-    fn leave(&self, message: &Outgoing, result: Result<(), Errno>) {
+    fn leave(&self, message: &SentMessage, result: Result<(), Errno>) {
         self.fake.inject(MdHandle(message.id), with_result(ScriptedEvent::send(), result));
     }
 

@@ -15,10 +15,10 @@ pub(crate) trait World: Send + Sync {
     fn lnet(&self) -> Arc<dyn LNet>;
 
     /// Returns the PUTs and GETs that were started and whose sending has not ended, oldest first.
-    fn outgoing(&self) -> Vec<Outgoing>;
+    fn outgoing(&self) -> Vec<SentMessage>;
 
     /// Ends the sending of a PUT or GET with this result.
-    fn leave(&self, message: &Outgoing, result: Result<(), Errno>);
+    fn leave(&self, message: &SentMessage, result: Result<(), Errno>);
 
     /// Begins to deliver a message. Returns `None` if it is not received.
     fn arrive(&self, message: &Arriving) -> Option<Finish<'_>>;
@@ -29,7 +29,7 @@ pub(crate) trait World: Send + Sync {
 
 /// A message that a program has started, as the network sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outgoing {
+pub(crate) struct SentMessage {
     /// The id that the world has given the message.
     pub(crate) id: u64,
     pub(crate) is_get: bool,
@@ -70,16 +70,16 @@ pub(crate) enum Body {
         length: u32,
     },
     Reply {
-        to: Outgoing,
+        to: SentMessage,
         payload: Vec<u8>,
     },
     /// An ACK, requested or not.
     Ack {
-        to: Outgoing,
+        to: SentMessage,
     },
 }
 
-impl Outgoing {
+impl SentMessage {
     /// Returns the answer to a GET.
     pub(crate) fn reply(&self, payload: Vec<u8>) -> Arriving {
         assert!(self.is_get);
