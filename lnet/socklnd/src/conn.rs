@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::choice::Candidate;
-use crate::outgoing::{Batch, Outgoing};
+use crate::outbox_message::{Batch, OutboxMessage};
 use crate::shard::SockRequest;
 use crate::sys::{Gather, PIECES_MAX, Stream};
 use lnet_lnd::slab::Key;
@@ -106,7 +106,7 @@ impl Conn {
     /// poll (see [`crate::burst`]).
     pub(crate) fn send(self: &Arc<Conn>, tx: &mut Tx) -> Sent {
         let token = tx.token;
-        let message = match Outgoing::message(tx, self.version) {
+        let message = match OutboxMessage::message(tx, self.version) {
             Ok(message) => message,
             Err(errno) => return Sent::Now(Err(errno)),
         };
@@ -154,14 +154,14 @@ impl Conn {
     /// The message's token, and the reason why it cannot be sent.
     pub(crate) fn queue(&self, mut tx: Tx) -> Result<(), (TxToken, Errno)> {
         let token = tx.token;
-        let message = Outgoing::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
+        let message = OutboxMessage::message(&mut tx, self.version).map_err(|errno| (token, errno))?;
         self.take_over(message).map_or(Ok(()), |(_, errno)| Err((token, errno)))
     }
 
     /// Queues a message of which nothing is sent yet, for example one of another connection of the
     /// same version; like [`Conn::queue`]. If this connection is closed, returns the message and
     /// the reason.
-    pub(crate) fn take_over(&self, message: Outgoing) -> Option<(Outgoing, Errno)> {
+    pub(crate) fn take_over(&self, message: OutboxMessage) -> Option<(OutboxMessage, Errno)> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             return Some((message, errno));
@@ -293,7 +293,7 @@ impl Conn {
     }
 
     /// Ends messages that were withdrawn while this thread held the batch.
-    fn cancel(&self, messages: Vec<Outgoing>, own: &mut Option<OwnMessage>) {
+    fn cancel(&self, messages: Vec<OutboxMessage>, own: &mut Option<OwnMessage>) {
         self.discount(&messages);
         for message in messages {
             self.finalize(message, Err(Errno::ECANCELED), own);
@@ -359,7 +359,7 @@ impl Conn {
         self.outbox.lock().batch = Some(batch);
     }
 
-    fn finalize(&self, message: Outgoing, result: Result<(), Errno>, own: &mut Option<OwnMessage>) {
+    fn finalize(&self, message: OutboxMessage, result: Result<(), Errno>, own: &mut Option<OwnMessage>) {
         let Some(token) = message.token else { return };
         // The lease ends before the engine gets the end of the message.
         drop(message);

@@ -49,7 +49,7 @@
 //! | `shard` | state that senders share with a driver: the poller, the requests to the driver |
 //! | `admission`, `attempts` | limits on accepted connections and handshakes, and on simultaneous connection attempts |
 //! | `connections` | a snapshot of the connections: [`ConnStats`], [`Connection`], [`Connections`] |
-//! | `conn`, `outgoing`, `burst` | the sending half of a connection: outbox, gathering, adaptive send coalescing |
+//! | `conn`, `outbox_message`, `burst` | the sending half of a connection: outbox, gathering, adaptive send coalescing |
 //! | `driver` | the work of polling a shard: events, accepting, connecting, receiving, closing, timers |
 //! | [`sys`] | the system layer, behind traits |
 
@@ -68,7 +68,7 @@ mod driver;
 mod error;
 mod links;
 mod ni;
-mod outgoing;
+mod outbox_message;
 mod peer;
 mod protocol;
 mod send;

@@ -7,7 +7,7 @@ use lnet_proto::sock::Version;
 
 use crate::SockConfig;
 use crate::choice::Load;
-use crate::outgoing::wire_len;
+use crate::outbox_message::wire_len;
 use crate::peer::Choose;
 use crate::sock::Shared;
 

@@ -7,14 +7,14 @@ use lnet_api::{Errno, TxToken};
 use lnet_lnd::slab::Key;
 
 use super::Conn;
-use crate::outgoing::{Batch, Outgoing};
+use crate::outbox_message::{Batch, OutboxMessage};
 
 /// The unsent messages of a closed connection.
 pub(crate) struct Unsent {
     /// The partly sent message: it can only fail.
-    pub(crate) begun: Option<Outgoing>,
+    pub(crate) begun: Option<OutboxMessage>,
     /// Messages of which nothing is sent, and the acknowledgements.
-    pub(crate) rest: VecDeque<Outgoing>,
+    pub(crate) rest: VecDeque<OutboxMessage>,
 }
 
 impl lnet_lnd::protocol::Connection for Conn {
@@ -67,7 +67,7 @@ impl Conn {
     }
 
     /// Subtracts removed messages from the queued bytes.
-    pub(super) fn discount(&self, messages: &[Outgoing]) {
+    pub(super) fn discount(&self, messages: &[OutboxMessage]) {
         for message in messages {
             self.queued.fetch_sub(message.len(), Ordering::Relaxed);
         }
@@ -97,7 +97,7 @@ impl Conn {
         let begun = if begun { rest.pop_front() } else { None };
         rest.append(&mut outbox.queue);
         let acks = &mut outbox.acks;
-        rest.extend(std::iter::from_fn(|| acks.pop().to_noop()).map(|prefix| Outgoing::noop(&prefix)));
+        rest.extend(std::iter::from_fn(|| acks.pop().to_noop()).map(|prefix| OutboxMessage::noop(&prefix)));
         Unsent { begun, rest }
     }
 

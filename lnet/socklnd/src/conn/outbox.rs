@@ -8,7 +8,7 @@ use lnet_proto::sock::{AckQueue, Prefix};
 use smallvec::SmallVec;
 
 use crate::counters::LiveTx;
-use crate::outgoing::{Batch, Outgoing, take_from};
+use crate::outbox_message::{Batch, OutboxMessage, take_from};
 
 /// Number of withdrawn messages kept without allocating: messages are rarely withdrawn, and almost
 /// never during a system call.
@@ -17,7 +17,7 @@ const WITHDRAWN_INLINE: usize = 2;
 pub(super) struct Outbox {
     /// The messages to send. Their number is bounded by the NI's credits: the engine passes no
     /// message without one, answers included.
-    pub(super) queue: VecDeque<Outgoing>,
+    pub(super) queue: VecDeque<OutboxMessage>,
     pub(super) acks: AckQueue,
     pub(super) keepalive: bool,
     /// The batch being written; `None` while a thread is writing it.
@@ -66,18 +66,22 @@ impl Outbox {
 
     /// Removes and returns the `wanted` messages of which nothing is sent, unless a thread is
     /// writing them.
-    pub(super) fn take_unbegun(&mut self, mut wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
+    pub(super) fn take_unbegun(
+        &mut self,
+        mut wanted: impl FnMut(&OutboxMessage) -> bool,
+    ) -> Vec<OutboxMessage> {
         let mut taken = self.batch.as_mut().map_or_else(Vec::new, |batch| batch.take_unbegun(&mut wanted));
         taken.append(&mut take_from(&mut self.queue, 0, wanted));
         taken
     }
 
     /// Stores the batch, or its rest, after the thread has written. Returns the withdrawn messages.
-    pub(super) fn return_batch(&mut self, mut batch: Batch) -> Vec<Outgoing> {
+    pub(super) fn return_batch(&mut self, mut batch: Batch) -> Vec<OutboxMessage> {
         let mut unwanted = Vec::new();
         if !self.withdrawn.is_empty() {
             let withdrawn = std::mem::take(&mut self.withdrawn);
-            let wanted = |message: &Outgoing| message.token.is_some_and(|token| withdrawn.contains(&token));
+            let wanted =
+                |message: &OutboxMessage| message.token.is_some_and(|token| withdrawn.contains(&token));
             unwanted = batch.take_unbegun(wanted);
         }
         self.batch = Some(batch);
@@ -98,7 +102,7 @@ impl Outbox {
             let keepalive = keepalive.inspect(|_| counters.keepalives.one());
             let acks = std::iter::from_fn(|| self.acks.pop().to_noop()).inspect(|_| counters.zc_acks.one());
             for prefix in keepalive.into_iter().chain(acks) {
-                let noop = Outgoing::noop(&prefix);
+                let noop = OutboxMessage::noop(&prefix);
                 queued.fetch_add(noop.len(), Ordering::Relaxed);
                 batch.push_front(noop);
             }

@@ -9,7 +9,7 @@ use super::Driver;
 use super::source::Source;
 use crate::choice::{Load, carries_lnet};
 use crate::conn::{Conn, Unsent};
-use crate::outgoing::Outgoing;
+use crate::outbox_message::OutboxMessage;
 use crate::peer::Choose;
 use crate::sock::Turn;
 use crate::{Cause, SockConfig};
@@ -38,7 +38,7 @@ impl Driver {
         let Unsent { begun, rest } = conn.close(errno);
         let (failed, others) = {
             let mut state = peer.state.lock();
-            let failed: Vec<(Outgoing, Errno)> =
+            let failed: Vec<(OutboxMessage, Errno)> =
                 rest.into_iter().filter_map(|message| move_over(turn, &mut state, message, errno)).collect();
             (failed, state.conns.clone())
         };
@@ -100,9 +100,9 @@ pub(crate) fn closed(state: &mut PeerState, gone: &[Arc<Conn>], now_ns: u64) {
 fn move_over(
     turn: Turn<'_>,
     state: &mut PeerState,
-    message: Outgoing,
+    message: OutboxMessage,
     errno: Errno,
-) -> Option<(Outgoing, Errno)> {
+) -> Option<(OutboxMessage, Errno)> {
     let SockConfig { round_robin, min_bulk, .. } = turn.shared.config;
     let load = match message.token {
         Some(_) => Load::Message { bytes: message.len(), min_bulk: min_bulk as usize },
@@ -114,7 +114,7 @@ fn move_over(
     }
 }
 
-fn finalize(peer: &Peer, message: Outgoing, errno: Errno) {
+fn finalize(peer: &Peer, message: OutboxMessage, errno: Errno) {
     if let Some(token) = message.token {
         drop(message);
         peer.ni.upcalls.finalize_tx(token, Err(errno));

@@ -10,7 +10,7 @@ use lnet_region::{Part, ReadVec};
 use crate::sys::Gather;
 
 /// A message in an outbox: everything before the payload encoded, the payload leased.
-pub(crate) struct Outgoing {
+pub(crate) struct OutboxMessage {
     frame: [u8; Decoder::FRAME_MAX],
     frame_len: usize,
     payload: Option<ReadVec>,
@@ -19,14 +19,14 @@ pub(crate) struct Outgoing {
     pub(crate) deadline_ns: u64,
 }
 
-impl Outgoing {
+impl OutboxMessage {
     /// Encodes an LNet message for a connection of this version. Takes the payload out of `tx`.
     ///
     /// # Errors
     /// EINVAL if the version's header has no room for a NID, or the header's payload length differs
     /// from the payload's.
     #[inline]
-    pub(crate) fn message(tx: &mut Tx, version: Version) -> Result<Outgoing, Errno> {
+    pub(crate) fn message(tx: &mut Tx, version: Version) -> Result<OutboxMessage, Errno> {
         let payload_len = tx.payload.as_ref().map_or(0, ReadVec::len);
         if payload_len != tx.header.payload_length as usize {
             return Err(Errno::EINVAL);
@@ -43,14 +43,14 @@ impl Outgoing {
         }
         let frame_len = Prefix::LEN + version.header_len();
         let (payload, token) = (tx.payload.take().filter(|payload| !payload.is_empty()), Some(tx.token));
-        Ok(Outgoing { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
+        Ok(OutboxMessage { frame, frame_len, payload, token, deadline_ns: tx.deadline_ns })
     }
 
     /// Creates a NOOP: a message of the socket protocol alone.
-    pub(crate) fn noop(prefix: &Prefix) -> Outgoing {
+    pub(crate) fn noop(prefix: &Prefix) -> OutboxMessage {
         let mut frame = [0; Decoder::FRAME_MAX];
         prefix.emit(split(&mut frame).0);
-        Outgoing { frame, frame_len: Prefix::LEN, payload: None, token: None, deadline_ns: u64::MAX }
+        OutboxMessage { frame, frame_len: Prefix::LEN, payload: None, token: None, deadline_ns: u64::MAX }
     }
 
     /// Returns the number of bytes on the wire.
@@ -88,10 +88,10 @@ pub(crate) fn wire_len(header: &Header, version: Version) -> usize {
 
 /// Removes and returns the messages that are `wanted`, except the `first` ones.
 pub(crate) fn take_from(
-    messages: &mut VecDeque<Outgoing>,
+    messages: &mut VecDeque<OutboxMessage>,
     first: usize,
-    mut wanted: impl FnMut(&Outgoing) -> bool,
-) -> Vec<Outgoing> {
+    mut wanted: impl FnMut(&OutboxMessage) -> bool,
+) -> Vec<OutboxMessage> {
     let (mut at, mut taken) = (first, Vec::new());
     while let Some(message) = messages.get(at) {
         if wanted(message) {
@@ -106,7 +106,7 @@ pub(crate) fn take_from(
 /// Messages being written; the first may be partly sent.
 #[derive(Default)]
 pub(crate) struct Batch {
-    messages: VecDeque<Outgoing>,
+    messages: VecDeque<OutboxMessage>,
     /// Bytes of the first message already sent.
     sent: usize,
 }
@@ -117,13 +117,13 @@ impl Batch {
     }
 
     /// Puts a message before all others. No message may be partly sent.
-    pub(crate) fn push_front(&mut self, message: Outgoing) {
+    pub(crate) fn push_front(&mut self, message: OutboxMessage) {
         debug_assert_eq!(self.sent, 0, "a message is put before one that is partly sent");
         self.messages.push_front(message);
     }
 
     /// Exchanges the messages with those of a queue. No message may be partly sent.
-    pub(crate) fn swap(&mut self, queue: &mut VecDeque<Outgoing>) {
+    pub(crate) fn swap(&mut self, queue: &mut VecDeque<OutboxMessage>) {
         debug_assert_eq!(self.sent, 0, "a message that is partly sent goes back to the queue");
         std::mem::swap(&mut self.messages, queue);
     }
@@ -162,17 +162,17 @@ impl Batch {
     }
 
     /// Returns the message that is partly sent.
-    pub(crate) fn begun(&self) -> Option<&Outgoing> {
+    pub(crate) fn begun(&self) -> Option<&OutboxMessage> {
         self.messages.front().filter(|_| self.sent > 0)
     }
 
     /// Removes and returns the `wanted` messages of which nothing is sent yet.
-    pub(crate) fn take_unbegun(&mut self, wanted: impl FnMut(&Outgoing) -> bool) -> Vec<Outgoing> {
+    pub(crate) fn take_unbegun(&mut self, wanted: impl FnMut(&OutboxMessage) -> bool) -> Vec<OutboxMessage> {
         take_from(&mut self.messages, usize::from(self.sent > 0), wanted)
     }
 
     /// Removes and returns all messages; none is partly sent any more.
-    pub(crate) fn clear(&mut self) -> VecDeque<Outgoing> {
+    pub(crate) fn clear(&mut self) -> VecDeque<OutboxMessage> {
         self.sent = 0;
         std::mem::take(&mut self.messages)
     }
