@@ -195,7 +195,7 @@ impl Driver {
                 self.receipts.push(receipt);
                 match received {
                     Received::Nothing | Received::Immediate => {}
-                    Received::PutReq(key) | Received::GetReq(key) | Received::Wanted { put: key, .. } => {
+                    Received::PutReq(key) | Received::GetReq(key) | Received::PutAck { put: key, .. } => {
                         self.keys.insert(0, key);
                     }
                     Received::Ended(ended) => self.ended(ended),

@@ -10,7 +10,7 @@
 //! | operation | messages | its item is returned |
 //! | --- | --- | --- |
 //! | [`Own::Immediate`] | IMMEDIATE | when the send has completed |
-//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::Wanted`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has been received |
+//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::PutAck`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has been received |
 //! | [`Own::Get`] | GET_REQ; then GET_DONE | when the send has completed and the answer has been received |
 //! | [`Received::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has been received; from [`Conn::nak`] at once |
 //! | [`Received::GetReq`] | WRITEs and GET_DONE ([`Conn::done`]) | when the send has completed |
@@ -400,7 +400,7 @@ impl<T> Conn<T> {
         let (works, limit) = (writes.saturating_add(1), self.posts.room_max());
         let slot = self.table.find(key).ok_or(key.gone())?;
         let kind = match slot.state {
-            OpState::Wanted => MessageKind::PutDone,
+            OpState::Acked => MessageKind::PutDone,
             OpState::Asking(MessageKind::GetReq) => MessageKind::GetDone,
             _ => return Err(key.gone()),
         };
@@ -439,7 +439,7 @@ impl<T> Conn<T> {
             OpState::Queued(_) | OpState::Acking | OpState::Replying(_) => Late::Queued,
             OpState::Asked(_) | OpState::Sinking if slot.sends > 0 => Late::Posted,
             OpState::Asked(_) | OpState::Sinking => Late::Unanswered,
-            OpState::Wanted | OpState::Asking(_) => Late::Unprepared,
+            OpState::Acked | OpState::Asking(_) => Late::Unprepared,
         })
     }
 
@@ -448,10 +448,10 @@ impl<T> Conn<T> {
     /// count as progress.
     #[must_use]
     pub fn progress(&self) -> Option<u64> {
-        // A `Wanted` operation waits for this side, not for the peer; an operation without an item
+        // An `Acked` operation waits for this side, not for the peer; an operation without an item
         // has been abandoned.
         let is_awaited =
-            |slot: &table::OpSlot<T>| slot.own && slot.state != OpState::Wanted && slot.item.is_some();
+            |slot: &table::OpSlot<T>| slot.own && slot.state != OpState::Acked && slot.item.is_some();
         self.table.live().any(is_awaited).then_some(self.steps)
     }
 

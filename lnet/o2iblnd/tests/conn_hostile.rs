@@ -173,7 +173,7 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     let cookie = put(&mut own);
     breach(receive(&mut own, 0, Body::GetDone(done(cookie, 0))));
     breach(receive(&mut own, 0, Body::PutDone(done(cookie, 0))));
-    let (_, Received::Wanted { put: key, length: 100 }) = receive(&mut own, 0, ack(cookie)).unwrap() else {
+    let (_, Received::PutAck { put: key, length: 100 }) = receive(&mut own, 0, ack(cookie)).unwrap() else {
         panic!("it is wanted")
     };
     breach(receive(&mut own, 0, ack(cookie)));
@@ -335,7 +335,7 @@ fn what_is_late_is_told_by_how_far_it_is() {
     let pieces = [Fragment { length: 100, address: 0 }];
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
-    let (_, Received::Wanted { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
+    let (_, Received::PutAck { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
     assert_eq!(conn.late(9), Some(Late::Unprepared));
     conn.done(put, Ok(100), 1, 20).unwrap();
     assert_eq!((conn.late(9), conn.late(20)), (None, Some(Late::Queued)));
@@ -359,7 +359,7 @@ fn chains_wait_for_room_and_are_never_split() {
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let puts = [(); 2].map(|()| put(&mut conn)).map(|source| {
         match receive(&mut conn, 0, Body::PutAck { source, sink: THEIRS, descriptor }) {
-            Ok((_, Received::Wanted { put, .. })) => put,
+            Ok((_, Received::PutAck { put, .. })) => put,
             other => panic!("{other:?}"),
         }
     });

@@ -39,7 +39,7 @@ fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
                         to.ack(key, LENGTH, NEVER).unwrap();
                     }
                     Received::GetReq(key) => to.done(key, Ok(LENGTH), 256, NEVER).unwrap(),
-                    Received::Wanted { put, length } => to.done(put, Ok(length), 256, NEVER).unwrap(),
+                    Received::PutAck { put, length } => to.done(put, Ok(length), 256, NEVER).unwrap(),
                     Received::Ended(_) => *ended += 1,
                 }
             }

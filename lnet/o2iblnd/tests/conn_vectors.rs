@@ -142,7 +142,7 @@ impl Player {
             Received::Nothing | Received::Immediate => {}
             Received::PutReq(key) => self.open.push((MessageKind::PutReq, key, 0)),
             Received::GetReq(key) => self.open.push((MessageKind::GetReq, key, 0)),
-            Received::Wanted { put, length } => self.open.push((MessageKind::PutAck, put, length)),
+            Received::PutAck { put, length } => self.open.push((MessageKind::PutAck, put, length)),
             Received::Ended(ended) => self.ended.push((ended.item, ended.outcome.unwrap())),
         }
         self.conn.reposted(receipt);

@@ -115,9 +115,9 @@ impl<T> Conn<T> {
             self.answer(put, 1, deadline_ns);
             return Ok(Received::Nothing);
         }
-        slot.state = OpState::Wanted;
+        slot.state = OpState::Acked;
         slot.length = saturating(length);
-        Ok(Received::Wanted { put, length: slot.length })
+        Ok(Received::PutAck { put, length: slot.length })
     }
 
     /// Handles a PUT_NAK, PUT_DONE or GET_DONE.

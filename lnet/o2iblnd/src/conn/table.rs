@@ -49,7 +49,7 @@ pub(super) enum OpState {
     /// Own operation: the PUT_REQ or GET_REQ is posted, and not answered.
     Asked(MessageKind),
     /// Own operation: the peer has sent PUT_ACK for a PUT.
-    Wanted,
+    Acked,
     /// Operation of the peer: the peer has sent a PUT_REQ or GET_REQ, and waits for an answer.
     Asking(MessageKind),
     /// Operation of the peer: a PUT_ACK is queued.

@@ -132,7 +132,7 @@ pub enum Received<T> {
     GetReq(Key),
     /// The peer requests the payload of an own PUT, at the addresses in the PUT_ACK's descriptor:
     /// prepare the writes ([`super::Conn::item`]), then call [`super::Conn::done`].
-    Wanted {
+    PutAck {
         /// The operation of the PUT.
         put: Key,
         /// Bytes to write, from the start of the payload: the sum of the descriptor's fragments.

@@ -132,7 +132,7 @@ impl RxConn {
                 let _ = live.machine.attach(operation, Item::Reply { token: None, source });
                 events.push(Event::GetReq { operation, header });
             }
-            (Received::Wanted { put, length }, Body::PutAck { descriptor, .. }) => {
+            (Received::PutAck { put, length }, Body::PutAck { descriptor, .. }) => {
                 if let Some(Item::Send { source, .. }) = live.machine.item(put) {
                     source.target = Described::of(&descriptor);
                     source.bytes = length;

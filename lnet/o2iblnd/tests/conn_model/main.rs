@@ -224,7 +224,7 @@ impl Test {
         let Waits { op, kind, cookie } = asked;
         if kind == MessageKind::PutReq && yes {
             let what = What::PutAck { source: cookie, sink: Cookie([1; 8]) };
-            let Received::Wanted { put, length: 10 } = self.receive(0, what, 10) else {
+            let Received::PutAck { put, length: 10 } = self.receive(0, what, 10) else {
                 panic!("it is wanted")
             };
             assert_eq!(self.conn.item(put), Some(&mut op.clone()));

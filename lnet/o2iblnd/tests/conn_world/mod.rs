@@ -128,7 +128,7 @@ impl World {
                 node.requests.push((key, MessageKind::PutReq, origin.unwrap()));
             }
             Received::GetReq(key) => node.requests.push((key, MessageKind::GetReq, origin.unwrap())),
-            Received::Wanted { put, length } => {
+            Received::PutAck { put, length } => {
                 let op = *node.conn().item(put).unwrap();
                 node.wanted.push((put, length, op));
             }
