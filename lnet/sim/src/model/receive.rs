@@ -8,7 +8,7 @@ use lnet_proto::{Body, Header, WireHandle};
 
 use super::Model;
 use super::node::{Due, From, Handling, In, Node, Out, OutKind, Waiting};
-use super::search::{Found, Search, Wanted};
+use super::search::{Found, Search, SearchKey};
 
 impl Model {
     pub(super) fn receive(
@@ -34,7 +34,7 @@ impl Model {
 
     fn receive_put(&mut self, node: usize, from: From, header: &Header, payload: &Arc<[u8]>) -> Handling {
         let Body::Put { portal, .. } = header.body else { return Handling::Discard };
-        let found = self.search(node, portal, from, header, &Wanted::put(header));
+        let found = self.search(node, portal, from, header, &SearchKey::put(header));
         self.take_put(node, from, header, payload, found)
     }
 
@@ -88,8 +88,8 @@ impl Model {
             return Handling::Discard;
         };
         let (op, length) = (MdOptions::OP_GET, u64::from(sink_length));
-        let wanted = Wanted { op, bits: match_bits, source: header.src, length, offset: src_offset };
-        let found = match self.search(node, portal, from, header, &wanted) {
+        let key = SearchKey { op, bits: match_bits, source: header.src, length, offset: src_offset };
+        let found = match self.search(node, portal, from, header, &key) {
             Search::Found(found) => found,
             Search::TooLong => {
                 self.seen.too_long += 1;

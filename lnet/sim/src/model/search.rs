@@ -27,7 +27,7 @@ pub(super) enum Search {
 }
 
 /// The properties of a PUT or GET by which a buffer is searched.
-pub(super) struct Wanted {
+pub(super) struct SearchKey {
     pub(super) op: MdOptions,
     pub(super) bits: MatchBits,
     pub(super) source: ProcessId,
@@ -35,14 +35,14 @@ pub(super) struct Wanted {
     pub(super) offset: u32,
 }
 
-impl Wanted {
-    pub(super) fn put(header: &Header) -> Wanted {
+impl SearchKey {
+    pub(super) fn put(header: &Header) -> SearchKey {
         let (bits, offset) = match header.body {
             Body::Put { match_bits, offset, .. } => (match_bits, offset),
             _ => (MatchBits(0), 0),
         };
         let length = u64::from(header.payload_length);
-        Wanted { op: MdOptions::OP_PUT, bits, source: header.src, length, offset }
+        SearchKey { op: MdOptions::OP_PUT, bits, source: header.src, length, offset }
     }
 }
 
@@ -56,18 +56,18 @@ impl Model {
         portal: u32,
         from: From,
         header: &Header,
-        wanted: &Wanted,
+        key: &SearchKey,
     ) -> Search {
         let index = portal as usize;
         if self.nodes[node].portals.get(index).is_none_or(|portal| portal.unique.is_none()) {
             return Search::Nothing;
         }
         let found = if self.has_local(node, index) {
-            self.search_in_turn(node, index, from, header, wanted)
+            self.search_in_turn(node, index, from, header, key)
         } else {
-            self.look(node, index, None, wanted)
+            self.look(node, index, None, key)
         };
-        let waits = self.waits(node, index, wanted);
+        let waits = self.waits(node, index, key);
         if waits && matches!(found, Search::Nothing) && self.has_local(node, index) {
             // The message searches all partitions before it waits.
             (0..self.partitions).for_each(|partition| self.looked_in_vain(node, index, partition));
@@ -75,8 +75,8 @@ impl Model {
         found
     }
 
-    fn waits(&self, node: usize, portal: usize, wanted: &Wanted) -> bool {
-        self.nodes[node].portals[portal].lazy && wanted.op == MdOptions::OP_PUT
+    fn waits(&self, node: usize, portal: usize, key: &SearchKey) -> bool {
+        self.nodes[node].portals[portal].lazy && key.op == MdOptions::OP_PUT
     }
 
     fn has_local(&self, node: usize, portal: usize) -> bool {
@@ -89,15 +89,15 @@ impl Model {
         portal: usize,
         from: From,
         header: &Header,
-        wanted: &Wanted,
+        key: &SearchKey,
     ) -> Search {
-        let steals = self.stealing == Stealing::All || self.waits(node, portal, wanted);
+        let steals = self.stealing == Stealing::All || self.waits(node, portal, key);
         let first = self.first_partition(node, portal, from, header);
         for partition in (first..self.partitions).chain(0..first) {
             if !self.nodes[node].portals[portal].tables[partition].active {
                 continue;
             }
-            let found = self.look(node, portal, Some(partition), wanted);
+            let found = self.look(node, portal, Some(partition), key);
             if !matches!(found, Search::Nothing) {
                 return found;
             }
@@ -133,7 +133,7 @@ impl Model {
 
     /// Tries all entries in the order of the portal's list, or those of one partition; if entries
     /// with ignore bits come first, those are tried before the others.
-    fn look(&mut self, node: usize, portal: usize, partition: Option<usize>, wanted: &Wanted) -> Search {
+    fn look(&mut self, node: usize, portal: usize, partition: Option<usize>, key: &SearchKey) -> Search {
         let node_ = &self.nodes[node];
         let is_tried = |at: usize| partition.is_none_or(|partition| at == partition);
         let mut order: Vec<(usize, u64, bool)> = node_
@@ -149,7 +149,7 @@ impl Model {
         }
         let mut first = None;
         for (at, id, _) in order {
-            let found = self.try_me(node, id, wanted);
+            let found = self.try_me(node, id, key);
             if matches!(found, Search::Nothing) {
                 continue;
             }
@@ -178,28 +178,28 @@ impl Model {
     }
 
     /// Returns the buffer if the entry takes the message, or the reason why it does not.
-    pub(super) fn try_me(&self, node: usize, me: u64, wanted: &Wanted) -> Search {
+    pub(super) fn try_me(&self, node: usize, me: u64, key: &SearchKey) -> Search {
         let node = &self.nodes[node];
         let Some(entry) = node.mes.get(&me) else { return Search::Nothing };
-        let (spec, source) = (&entry.spec, wanted.source);
+        let (spec, source) = (&entry.spec, key.source);
         let Some(id) = entry.md else { return Search::Nothing };
         let md = &node.mds[&id];
         let id_fits = (spec.match_id.pid.is_any() || spec.match_id.pid == source.pid)
             && (spec.match_id.nid.is_any() || spec.match_id.nid == source.nid);
-        let bits_fit = (spec.match_bits.0 ^ wanted.bits.0) & !spec.ignore_bits.0 == 0;
-        if md.is_exhausted() || !md.options.contains(wanted.op) || !bits_fit || !id_fits {
+        let bits_fit = (spec.match_bits.0 ^ key.bits.0) & !spec.ignore_bits.0 == 0;
+        if md.is_exhausted() || !md.options.contains(key.op) || !bits_fit || !id_fits {
             return Search::Nothing;
         }
         let remote = md.options.contains(MdOptions::MANAGE_REMOTE);
-        let offset = if remote { u64::from(wanted.offset) } else { md.offset };
+        let offset = if remote { u64::from(key.offset) } else { md.offset };
         if offset > md.len() {
             return Search::TooLong;
         }
         let most = md.max_size.unwrap_or(u64::from(MAX_PAYLOAD));
         let room = (md.len() - offset).min(most).min(u64::from(MAX_PAYLOAD));
         let cuts = md.options.contains(MdOptions::TRUNCATE) && self.mutant != Some(Mutant::NeverTruncates);
-        match wanted.length <= room {
-            true => Search::Found(Found { md: id, offset, mlength: wanted.length }),
+        match key.length <= room {
+            true => Search::Found(Found { md: id, offset, mlength: key.length }),
             false if cuts => Search::Found(Found { md: id, offset, mlength: room }),
             false => Search::TooLong,
         }

@@ -3,7 +3,7 @@
 use lnet_api::{Errno, EventKind};
 
 use super::node::{Due, From, Handling, Out, OutKind};
-use super::search::{Search, Wanted};
+use super::search::{Search, SearchKey};
 use super::{Model, Mutant};
 
 /// The time that a message may wait for credits beyond the limit of an attempt to send it
@@ -75,7 +75,7 @@ impl Model {
         while at < self.nodes[node].waiting.len() {
             let waiting = &self.nodes[node].waiting[at];
             let found = match waiting.portal == portal {
-                true => self.try_me(node, me, &Wanted::put(&waiting.header)),
+                true => self.try_me(node, me, &SearchKey::put(&waiting.header)),
                 false => Search::Nothing,
             };
             if matches!(found, Search::Nothing) {

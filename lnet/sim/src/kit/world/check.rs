@@ -3,7 +3,7 @@
 use lnet_api::{Errno, LNet};
 
 use super::World;
-use super::ledger::Operation;
+use super::operations::Operation;
 use crate::kit::Transport;
 use crate::kit::transport::COMMON_ERRNOS;
 
@@ -14,7 +14,7 @@ const AUDIT_EVERY: usize = 8;
 const DEAD_ERRNOS: &[Errno] = &[Errno::EBADF];
 
 impl<T: Transport> World<T> {
-    /// Takes all events, checks them against the ledger, and occasionally audits one node.
+    /// Takes all events, checks them against the table, and occasionally audits one node.
     pub(crate) fn check(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             self.take_events(node)?;
@@ -37,7 +37,7 @@ impl<T: Transport> World<T> {
         self.nodes[node].engine.audit().map_err(|error| format!("node {node}: {error}"))
     }
 
-    /// Passes a node's new events to the ledger.
+    /// Passes a node's new events to the table.
     pub(super) fn take_events(&mut self, node: usize) -> Result<(), String> {
         let inbox = self.nodes[node].inbox.clone();
         let called = std::mem::take(&mut *inbox.called.lock());
@@ -55,7 +55,7 @@ impl<T: Transport> World<T> {
                 let end = if event.unlinked { ", its last" } else { "" };
                 format!("node {node}: operation {number}, {side}: {:?} {:?}{end}", event.kind, event.status)
             });
-            self.ledger.event(party, &event, now_ns, errnos)?;
+            self.table.event(party, &event, now_ns, errnos)?;
         }
         self.forget_finished(node);
         Ok(())
@@ -65,13 +65,13 @@ impl<T: Transport> World<T> {
     /// buffers would reveal late messages.
     fn forget_finished(&mut self, node: usize) {
         const KEPT: usize = 200;
-        let excess = self.ledger.operations.len().saturating_sub(KEPT);
+        let excess = self.table.operations.len().saturating_sub(KEPT);
         if excess == 0 {
             return;
         }
         let party = self.party(node);
         let over = |operation: &&mut Operation| operation.ended && operation.to == party;
-        let oldest = self.ledger.operations.values_mut().take(excess).filter(over);
+        let oldest = self.table.operations.values_mut().take(excess).filter(over);
         let mes: Vec<_> = oldest.filter_map(|operation| operation.me.take()).collect();
         for me in mes {
             let _ = self.nodes[node].engine.me_unlink(me);

@@ -5,7 +5,7 @@ use lnet_api::{Errno, LNet};
 use lnet_lnd::Config;
 use lnet_nid::Portal;
 
-use super::ledger::{Kind, Operation, Party};
+use super::operations::{Kind, Operation, Party};
 use super::{Later, World};
 use crate::kit::Transport;
 
@@ -73,7 +73,7 @@ impl<T: Transport> World<T> {
 
     /// Posts the buffer of an operation that has begun, if its target is still alive.
     fn post_late(&mut self, number: u64) -> Result<(), String> {
-        let Some(to) = self.ledger.operations.get(&number).map(|operation| operation.to) else {
+        let Some(to) = self.table.operations.get(&number).map(|operation| operation.to) else {
             return Ok(());
         };
         let node = to.node;
@@ -87,7 +87,7 @@ impl<T: Transport> World<T> {
         if met > 1 {
             return Err(format!("the buffer of operation {number} meets {met} messages that were held"));
         }
-        if let Some(operation) = self.ledger.operations.get_mut(&number) {
+        if let Some(operation) = self.table.operations.get_mut(&number) {
             operation.met = met == 1;
         }
         self.seen.nodes.held_and_met += met;
@@ -158,7 +158,7 @@ impl<T: Transport> World<T> {
             let reported = |operation: &Operation| operation.delivered + operation.failed;
             let here = |party: Party| self.party(party.node) == party;
             let mut met =
-                self.ledger.operations.iter().filter(|(_, operation)| operation.met && here(operation.to));
+                self.table.operations.iter().filter(|(_, operation)| operation.met && here(operation.to));
             let Some((number, operation)) = met.find(|(_, operation)| reported(operation) != 1) else {
                 return Ok(());
             };
@@ -233,7 +233,7 @@ impl<T: Transport> World<T> {
         self.everything_ends()?;
         self.what_was_met_is_received()?;
         self.run_while(|world| {
-            let mut met = met.iter().map(|number| &world.ledger.operations[number]);
+            let mut met = met.iter().map(|number| &world.table.operations[number]);
             met.any(|operation| operation.succeeded() && operation.delivered + operation.failed == 0)
         })?;
         if self.scenario.nis > 1 {
@@ -242,7 +242,7 @@ impl<T: Transport> World<T> {
         }
         // Messages that arrived when there was no memory left were dropped at once, and counted.
         let (met, beyond): (Vec<u64>, Vec<u64>) = met.into_iter().partition(|number| {
-            let operation = &self.ledger.operations[number];
+            let operation = &self.table.operations[number];
             operation.met || operation.delivered > 0 || !self.drops_beyond(operation.to.node)
         });
         self.seen.nodes.held_beyond += beyond.len() as u64;
@@ -269,7 +269,7 @@ impl<T: Transport> World<T> {
         beyond: &[u64],
     ) -> Result<(), String> {
         let to_it = |world: &Self, numbers: &[u64]| {
-            numbers.iter().filter(|number| world.ledger.operations[number].to.node == node).count()
+            numbers.iter().filter(|number| world.table.operations[number].to.node == node).count()
         };
         let (beyond, counted) = (to_it(self, beyond) as u64, self.drops(node).beyond - before.beyond);
         if beyond > counted {
@@ -278,7 +278,7 @@ impl<T: Transport> World<T> {
         let expected = to_it(self, dropped);
         // Answers to operations that have failed before may arrive only at this point.
         let given_up = |operation: &&Operation| operation.from.node == node && !operation.succeeded();
-        let late = self.ledger.operations.values().filter(given_up).count();
+        let late = self.table.operations.values().filter(given_up).count();
         let counted = |world: &Self| (world.drops(node).all - before.all) as usize;
         self.run_while(|world| counted(world) < expected)?;
         let is = counted(self);
@@ -296,7 +296,7 @@ impl<T: Transport> World<T> {
     /// Checks that sent messages held on connections, or waiting behind such, are lost with these
     /// connections, and that messages in memory are not.
     fn what_is_in_memory_outlives_its_connection(&mut self, numbers: Vec<u64>) -> Result<(), String> {
-        let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
+        let sent = |number: &u64| self.table.operations[number].sent == Some(Ok(()));
         let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
         for (a, b) in self.pairs() {
             self.net.reset(a, b);
@@ -311,7 +311,7 @@ impl<T: Transport> World<T> {
         self.check_outcomes(&gone, |operation| operation.delivered <= 1)?;
         for (node, in_memory) in in_memory.into_iter().enumerate() {
             let delivered = |numbers: &[u64]| {
-                let to_it = numbers.iter().map(|number| &self.ledger.operations[number]);
+                let to_it = numbers.iter().map(|number| &self.table.operations[number]);
                 to_it.filter(|it| it.to.node == node && it.delivered == 1).count()
             };
             // Some messages in memory may not have been reported as sent, and messages that had not
@@ -345,23 +345,23 @@ impl<T: Transport> World<T> {
             ));
         }
         self.seen.nodes.held_for_long += self.nodes.iter().map(|node| node.lnd.held() as u64).sum::<u64>();
-        let sent = |number: &u64| self.ledger.operations[number].sent == Some(Ok(()));
+        let sent = |number: &u64| self.table.operations[number].sent == Some(Ok(()));
         let gone: Vec<u64> = numbers.iter().copied().filter(sent).collect();
         numbers.iter().try_for_each(|number| self.post_late(*number))?;
         self.everything_ends()?;
         self.what_was_met_is_received()?;
-        let is_kept = |number: &&u64| !self.drops_beyond(self.ledger.operations[*number].to.node);
+        let is_kept = |number: &&u64| !self.drops_beyond(self.table.operations[*number].to.node);
         let kept: Vec<u64> = gone.iter().copied().filter(|number| is_kept(&number)).collect();
-        self.run_while(|world| kept.iter().any(|number| world.ledger.operations[number].delivered == 0))?;
+        self.run_while(|world| kept.iter().any(|number| world.table.operations[number].delivered == 0))?;
         (0..self.nodes.len()).try_for_each(|node| self.set_lazy(node, false))?;
         self.check_outcomes(&kept, |operation| operation.delivered == 1)?;
         self.check_outcomes(&numbers, |operation| operation.delivered <= 1)
     }
 
     fn check_outcomes(&self, numbers: &[u64], good: impl Fn(&Operation) -> bool) -> Result<(), String> {
-        let wrong = numbers.iter().find(|number| !good(&self.ledger.operations[number]));
+        let wrong = numbers.iter().find(|number| !good(&self.table.operations[number]));
         let Some(number) = wrong else { return Ok(()) };
-        let Operation { kind, sent, answered, delivered, failed, met, .. } = &self.ledger.operations[number];
+        let Operation { kind, sent, answered, delivered, failed, met, .. } = &self.table.operations[number];
         Err(format!(
             "operation {number} ({kind:?}) on a lazy portal, held when its buffer came: {met}: sent {sent:?}, answered \
              {answered:?}, {delivered} delivered, {failed} failed"

@@ -2,8 +2,8 @@
 
 mod check;
 mod lazy;
-mod ledger;
 mod node;
+mod operations;
 mod program;
 mod settle;
 mod trouble;
@@ -18,8 +18,8 @@ use lnet_nid::Nid;
 use super::{Net, NodeScenario, Trace, Transport, Wire, WorldSeen, stamped};
 use crate::run::{Failure, Play, Worlds, play, search};
 use crate::{Counts, Rng, Step};
-use ledger::{Ledger, Party};
 use node::Node;
+use operations::{OperationTable, Party};
 pub(crate) use settle::check_credits;
 
 /// The number of all timers of the network. A timer only causes a check of the actions that are
@@ -37,7 +37,7 @@ pub struct World<T: Transport> {
     pub(crate) nodes: Vec<Node<T>>,
     pub(crate) own: T::OfWorld,
     pub(crate) seen: SeenOf<T>,
-    ledger: Ledger,
+    table: OperationTable,
     trace: Trace,
     /// Planned events: the end of some trouble, the start of a dead node.
     later: Vec<(u64, Later)>,
@@ -105,11 +105,11 @@ impl<T: Transport> World<T> {
         if traced {
             net.keep_log();
         }
-        let ledger = Ledger {
+        let table = OperationTable {
             wrong_pattern: scenario.other_pattern,
             transaction_timeout_ns: scenario.transaction_timeout_ns,
             unsent_is_lost: T::UNSENT_IS_LOST,
-            ..Ledger::default()
+            ..OperationTable::default()
         };
         let mut nodes = Vec::new();
         for node in 0..scenario.nodes {
@@ -122,7 +122,7 @@ impl<T: Transport> World<T> {
             own: scenario.transport.of_world(&net),
             net,
             nodes,
-            ledger,
+            table,
             seen: WorldSeen::default(),
             trace: Trace::new(traced),
             later: Vec::new(),
@@ -295,7 +295,7 @@ impl<T: Transport> Play for World<T> {
     fn seen(&self) -> SeenOf<T> {
         let mut seen = self.seen;
         seen.network.add(&self.net.seen());
-        seen.nodes.add(&self.ledger.seen);
+        seen.nodes.add(&self.table.seen);
         seen
     }
 

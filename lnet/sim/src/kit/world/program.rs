@@ -6,8 +6,8 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Portal, ProcessId};
 use lnet_region::{Fragment, IoVec, MAX_FRAGMENTS, Region, RegionError};
 
-use super::ledger::{Kind, Operation, pattern};
 use super::node::{Call, Called, make};
+use super::operations::{Kind, Operation, pattern};
 use super::{Later, World};
 use crate::kit::Transport;
 
@@ -117,7 +117,7 @@ impl<T: Transport> World<T> {
         if !self.nodes[from].alive || !self.nodes[to].alive || !self.nodes[from].up.contains(&nids.0) {
             return Ok(None);
         }
-        let number = self.ledger.next();
+        let number = self.table.next();
         let size = self.size();
         let is_put = kind != Kind::Get;
         let fills = [is_put, !is_put].map(|fills| fills.then_some(number));
@@ -142,7 +142,7 @@ impl<T: Transport> World<T> {
             ended: false,
         };
         self.trace(|| format!("node {from}: operation {number}: {kind:?} of {size} bytes to {}", nids.1));
-        self.ledger.begin(number, operation);
+        self.table.begin(number, operation);
         if posted {
             self.post(number, portal)?;
         }
@@ -162,7 +162,7 @@ impl<T: Transport> World<T> {
     pub(super) fn post(&mut self, number: u64, portal: Portal) -> Result<(), String> {
         let here = self.rng.index(self.scenario.partitions);
         let position = self.rng.pick(&[Position::After, Position::Local, Position::Before]);
-        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let Some(operation) = self.table.operations.get_mut(&number) else { return Ok(()) };
         let spec = MeSpec {
             portal,
             match_id: ProcessId::ANY,
@@ -197,7 +197,7 @@ impl<T: Transport> World<T> {
     /// Binds the memory from which the initiator sends, or into which it receives; returns the call
     /// that starts the operation. For every second operation the call itself binds the memory.
     fn bind(&mut self, number: u64, portal: Portal) -> Result<Call, String> {
-        let Some(operation) = self.ledger.operations.get_mut(&number) else {
+        let Some(operation) = self.table.operations.get_mut(&number) else {
             return Err("no such".to_owned());
         };
         let Operation { kind, from, nids, .. } = *operation;
@@ -252,7 +252,7 @@ impl<T: Transport> World<T> {
     /// Handles the result of a call. Its MD is unlinked now if that was requested before. A refused
     /// call has begun nothing: its buffer is unlinked, if there is one.
     pub(super) fn called(&mut self, number: u64, result: Called) -> Result<(), String> {
-        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let Some(operation) = self.table.operations.get_mut(&number) else { return Ok(()) };
         let error = match result {
             Ok(None) => return Ok(()),
             Ok(Some(md)) => {
@@ -279,7 +279,7 @@ impl<T: Transport> World<T> {
         } else if md.is_none() && !operation.ended {
             // There will be no event for the operation.
             operation.ended = true;
-            self.ledger.seen.unlinked += 1;
+            self.table.seen.unlinked += 1;
         }
         Ok(())
     }
@@ -295,13 +295,13 @@ impl<T: Transport> World<T> {
 
     /// Unlinks an operation in flight.
     fn unlink_one(&mut self) -> Result<(), String> {
-        let open: Vec<u64> = self.ledger.open().map(|(number, _)| number).collect();
+        let open: Vec<u64> = self.table.open().map(|(number, _)| number).collect();
         if open.is_empty() {
             return Ok(());
         }
         let number = open[self.rng.index(open.len())];
         self.trace(|| format!("operation {number} is unlinked"));
-        let Some(operation) = self.ledger.operations.get_mut(&number) else { return Ok(()) };
+        let Some(operation) = self.table.operations.get_mut(&number) else { return Ok(()) };
         operation.unlinked = true;
         let (node, md) = (operation.from.node, operation.md);
         if let Some(md) = md {

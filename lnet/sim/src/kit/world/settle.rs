@@ -8,7 +8,7 @@ use lnet_api::{LNet, Lnd};
 use lnet_nid::Nid;
 
 use super::World;
-use super::ledger::{Kind, Operation};
+use super::operations::{Kind, Operation};
 use crate::kit::Transport;
 
 const S: u64 = 1_000_000_000;
@@ -81,12 +81,12 @@ impl<T: Transport> World<T> {
         let bound_ns = self.scenario.transport.end_ns() + self.scenario.transaction_timeout_ns;
         let until_ns = self.net.now_ns() + bound_ns;
         while self.net.now_ns() < until_ns {
-            if self.ledger.open().next().is_none() {
+            if self.table.open().next().is_none() {
                 return Ok(());
             }
             self.run_until(self.net.now_ns() + S)?;
         }
-        let Some((number, operation)) = self.ledger.open().next() else { return Ok(()) };
+        let Some((number, operation)) = self.table.open().next() else { return Ok(()) };
         let age_ns = self.net.now_ns() - operation.begun_ns;
         let (kind, sent, answered) = (operation.kind, operation.sent, operation.answered);
         let from = operation.from.node;
@@ -111,7 +111,7 @@ impl<T: Transport> World<T> {
             self.pairs().into_iter().map(|pair| (pair, None)).collect();
         while !left.is_empty() {
             for (pair, number) in left.clone() {
-                let operation = number.and_then(|number| self.ledger.operations.get(&number));
+                let operation = number.and_then(|number| self.table.operations.get(&number));
                 match operation.map(|operation| (operation.ended, operation.succeeded())) {
                     Some((true, true)) => {
                         left.remove(&pair);
@@ -149,7 +149,7 @@ impl<T: Transport> World<T> {
                 break;
             }
         }
-        match failed.and_then(|number| self.ledger.operations.get(&number).map(|it| (number, it))) {
+        match failed.and_then(|number| self.table.operations.get(&number).map(|it| (number, it))) {
             // With several NIs, an NI that has not been used may still be in a back-off.
             Some((number, Operation { nids, sent, answered, .. })) if self.scenario.nis == 1 => Err(format!(
                 "operation {number} from {} to {} fails on a healthy network: sent {sent:?}, answered {answered:?}",
@@ -173,7 +173,7 @@ impl<T: Transport> World<T> {
             }
         }
         self.everything_ends()?;
-        let fails = |number: &u64| self.ledger.operations.get(number).is_some_and(|it| !it.succeeded());
+        let fails = |number: &u64| self.table.operations.get(number).is_some_and(|it| !it.succeeded());
         Ok(numbers.into_iter().find(fails))
     }
 
@@ -199,7 +199,7 @@ impl<T: Transport> World<T> {
                 return Err(format!("node {index} is quiet, but messages or answers are left: {counters:?}"));
             }
         }
-        for (number, operation) in &self.ledger.operations {
+        for (number, operation) in &self.table.operations {
             let fragments = operation.memory.iter().flat_map(|memory| memory.fragments());
             if !fragments.map(|fragment| fragment.region()).all(|region| region.is_idle()) {
                 return Err(format!("the memory of operation {number} is in use, and nothing goes on"));
@@ -212,7 +212,7 @@ impl<T: Transport> World<T> {
     fn all_is_given_back(&mut self) -> Result<(), String> {
         for node in 0..self.nodes.len() {
             let party = self.party(node);
-            let own = self.ledger.operations.values_mut().filter(|operation| operation.to == party);
+            let own = self.table.operations.values_mut().filter(|operation| operation.to == party);
             let mes: Vec<_> = own.filter_map(|operation| operation.me.take()).collect();
             for me in mes {
                 let unlinked = self.nodes[node].engine.me_unlink(me);
@@ -229,7 +229,7 @@ impl<T: Transport> World<T> {
             T::check_given_back(self, node)?;
             self.check_memory(node, party.life)?;
         }
-        self.ledger.operations.clear();
+        self.table.operations.clear();
         self.nodes.clear();
         self.graveyard.clear();
         T::check_gone(&self.net)

@@ -98,7 +98,7 @@ impl<T: Transport> World<T> {
         self.note_held(node);
         T::check_ended(self, node, death.is_some())?;
         let ended = self.party(node);
-        let mine = self.ledger.operations.values_mut().filter(|operation| operation.from == ended);
+        let mine = self.table.operations.values_mut().filter(|operation| operation.from == ended);
         mine.for_each(|operation| operation.ended = true);
         self.graveyard.push(self.nodes[node].lnd.clone());
         Ok(())
@@ -141,7 +141,7 @@ impl<T: Transport> World<T> {
 
     /// Checks that all memory of an ended incarnation of a node is free.
     pub(super) fn check_memory(&mut self, node: usize, life: u64) -> Result<(), String> {
-        for (number, operation) in &self.ledger.operations {
+        for (number, operation) in &self.table.operations {
             let sides = [operation.from, operation.to];
             for (side, _) in
                 sides.iter().enumerate().filter(|(_, party)| (party.node, party.life) == (node, life))
@@ -151,8 +151,8 @@ impl<T: Transport> World<T> {
                 free.map_err(|error| format!("memory of operation {number}, whose node is dead: {error}"))?;
             }
         }
-        let gone = |party: super::ledger::Party| party.node == node && party.life == life;
-        for operation in self.ledger.operations.values_mut().filter(|operation| gone(operation.to)) {
+        let gone = |party: super::operations::Party| party.node == node && party.life == life;
+        for operation in self.table.operations.values_mut().filter(|operation| gone(operation.to)) {
             operation.me = None;
         }
         Ok(())

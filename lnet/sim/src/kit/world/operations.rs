@@ -64,7 +64,7 @@ impl Operation {
 
 /// All operations of a world.
 #[derive(Default)]
-pub(super) struct Ledger {
+pub(super) struct OperationTable {
     pub(super) operations: BTreeMap<u64, Operation>,
     pub(super) last: u64,
     pub(super) seen: NodeSeen,
@@ -84,7 +84,7 @@ pub(super) fn pattern(number: u64, size: usize) -> Vec<u8> {
         .collect()
 }
 
-impl Ledger {
+impl OperationTable {
     pub(super) fn next(&mut self) -> u64 {
         self.last += 1;
         self.last
