@@ -37,7 +37,7 @@ pub(super) struct Mailbox {
 }
 
 /// The result of a wait.
-pub(super) enum Arrival {
+pub(super) enum MailboxEvent {
     /// A valid message.
     Message { header: Header, message: Message, from: EndPoint },
     /// A message that is no request or answer.
@@ -91,8 +91,8 @@ impl Mailbox {
         Ok(buffer)
     }
 
-    /// Sends a buffer, with this header; [`Arrival::Sent`] returns it with the tag. If the send is
-    /// refused, the error returns it.
+    /// Sends a buffer, with this header; [`MailboxEvent::Sent`] returns it with the tag. If the
+    /// send is refused, the error returns it.
     pub(super) fn send(
         &self,
         mut buffer: Buffer,
@@ -115,25 +115,25 @@ impl Mailbox {
         self.idle.push(buffer);
     }
 
-    /// Waits for the next arrival; `None` after the timeout.
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Arrival>, Error> {
+    /// Waits for the next event; `None` after the timeout.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<MailboxEvent>, Error> {
         self.post()?;
         let Some(event) = self.tm.wait(timeout)? else { return Ok(None) };
-        Ok(self.arrival(event))
+        Ok(self.mailbox_event(event))
     }
 
-    fn arrival(&mut self, event: Event) -> Option<Arrival> {
+    fn mailbox_event(&mut self, event: Event) -> Option<MailboxEvent> {
         let Event { queue, status, message, sender, buffer, tag, .. } = event;
         if queue != Queue::MessageReceive {
             let error = status.err().map(|errno| Error::Operation { queue, errno });
-            return buffer.map(|buffer| Arrival::Sent { tag, buffer, error });
+            return buffer.map(|buffer| MailboxEvent::Sent { tag, buffer, error });
         }
         // A buffer that ended by a timeout or a cancel of the program is posted again too.
         self.spent.extend(buffer);
         let message = message?;
         Some(match (Header::parse(&message), sender) {
-            (Some(header), Some(from)) => Arrival::Message { header, message, from },
-            _ => Arrival::Malformed,
+            (Some(header), Some(from)) => MailboxEvent::Message { header, message, from },
+            _ => MailboxEvent::Malformed,
         })
     }
 

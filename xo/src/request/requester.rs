@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::calls::{Action, Calls, Ended};
-use super::mailbox::{Arrival, LATE_MAX, Mailbox};
+use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
 use super::wire::{HEADER, Header};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
@@ -205,35 +205,35 @@ impl Requester {
         self.mailbox.machine()
     }
 
-    /// Waits for one arrival, until the deadline or until an action is due. Returns whether there
-    /// was one.
+    /// Waits for one event of the mailbox, until the deadline or until an action is due. Returns
+    /// whether there was one.
     fn turn(&mut self, deadline_ns: Option<u64>) -> Result<bool, Error> {
         self.act();
         let until_ns = [deadline_ns, self.calls.next_ns()].into_iter().flatten().min();
         let now_ns = self.mailbox.machine().now_ns();
         let timeout = until_ns.map(|until_ns| Duration::from_nanos(until_ns.saturating_sub(now_ns)));
         let timeout = if self.finished.is_empty() { timeout } else { Some(Duration::ZERO) };
-        let arrival = self.mailbox.wait(timeout)?;
-        let found = arrival.is_some();
-        arrival.into_iter().for_each(|arrival| self.arrived(arrival));
+        let event = self.mailbox.wait(timeout)?;
+        let found = event.is_some();
+        event.into_iter().for_each(|event| self.handle_event(event));
         self.act();
         Ok(found)
     }
 
-    fn arrived(&mut self, arrival: Arrival) {
-        match arrival {
-            Arrival::Sent { tag, buffer, error } => {
+    fn handle_event(&mut self, event: MailboxEvent) {
+        match event {
+            MailboxEvent::Sent { tag, buffer, error } => {
                 let over = self.calls.returned(CallId::from_tag(tag), buffer);
                 over.into_iter().for_each(|buffer| self.mailbox.put(buffer));
                 self.sent(tag, error.as_ref());
             }
-            Arrival::Message { header, message, from } => {
+            MailboxEvent::Message { header, message, from } => {
                 let now_ns = self.mailbox.machine().now_ns();
                 if let Some(ended) = self.calls.handle_message(&header, &from, now_ns) {
                     self.finish(ended, Some(message));
                 }
             }
-            Arrival::Malformed => self.calls.counters.malformed += 1,
+            MailboxEvent::Malformed => self.calls.counters.malformed += 1,
         }
     }
 
@@ -253,7 +253,7 @@ impl Requester {
                     // A refused request is sent again at its next retry.
                     if let Err((buffer, error)) = self.mailbox.send(buffer, &header, &to, id.tag(), within) {
                         tracing::debug!(server = %to, %error, "a request was not sent");
-                        self.arrived(Arrival::Sent { tag: id.tag(), buffer, error: Some(error) });
+                        self.handle_event(MailboxEvent::Sent { tag: id.tag(), buffer, error: Some(error) });
                     }
                 }
                 Action::Open { tag, header, to } => self.open(tag, &header, &to),

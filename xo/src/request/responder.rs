@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::mailbox::{Arrival, LATE_MAX, Mailbox};
+use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::replies::Replies;
 use super::sessions::{Sessions, Verdict};
 use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
@@ -83,18 +83,20 @@ impl Responder {
         loop {
             let now_ns = self.mailbox.machine().now_ns();
             let rest_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
-            let arrival = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
-            match arrival {
-                Some(Arrival::Sent { tag, buffer, error: _ }) => {
+            let event = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
+            match event {
+                Some(MailboxEvent::Sent { tag, buffer, error: _ }) => {
                     self.replies.end(tag);
                     self.mailbox.put(buffer);
                 }
-                Some(Arrival::Message { header, message, from }) if self.is_to_run(&header, &from)? => {
+                Some(MailboxEvent::Message { header, message, from })
+                    if self.is_to_run(&header, &from)? =>
+                {
                     self.counters.requests += 1;
                     return Ok(Some(Request { header, message, from }));
                 }
-                Some(Arrival::Message { .. }) => {}
-                Some(Arrival::Malformed) => self.counters.malformed += 1,
+                Some(MailboxEvent::Message { .. }) => {}
+                Some(MailboxEvent::Malformed) => self.counters.malformed += 1,
                 None if rest_ns == Some(0) => return Ok(None),
                 None => {}
             }
