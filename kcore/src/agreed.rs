@@ -39,10 +39,10 @@ pub(crate) const UNLINK_DUE: Rule = Rule::new("kcore.unlink_due");
 /// that stores the MD finds it.
 pub(crate) const UNNAMED: Rule = Rule::new("kcore.unnamed");
 
-/// SYNC kcore.remains: the leftovers of a dropped transfer machine are set before the first attempt
+/// SYNC kcore.teardown: the leftovers of a dropped transfer machine are set before the first attempt
 /// to clear them. So either that attempt finds LNet without an MD, or the wake-up after the last
 /// event finds the leftovers.
-pub(crate) const REMAINS: Rule = Rule::new("kcore.remains");
+pub(crate) const TEARDOWN: Rule = Rule::new("kcore.teardown");
 
 /// SYNC kcore.loss: a lost message is counted before the waiter's news flag is set, so a thread
 /// that takes the news finds the message counted.

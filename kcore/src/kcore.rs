@@ -16,9 +16,9 @@ use nlx_fallible::TryArc;
 
 use crate::buffers::Buffers;
 use crate::lnet_tm::LnetTm;
+use crate::local_sink::LocalSink;
 use crate::machine::Machine;
 use crate::network::{Faults, Network};
-use crate::notices::LocalSink;
 
 /// The Core interface of an LNet node: a domain. A node can have several domains, each with its
 /// buffers and transfer machines; ids of transfer machines are unique across all of them (S-404).

@@ -79,14 +79,14 @@
 //! | `node` | the state that the domains of a node share |
 //! | `registry` | the addresses in use, over all domains of a node |
 //! | `buffers` | registered buffers |
-//! | `notices` | waking the waiting thread and event loop; lost messages |
+//! | `local_sink` | waking the waiting thread and event loop; lost messages |
 //! | `network` | LNet, and the state that all transfer machines over it share |
 //! | `lnet_tm` | [`LnetTm`]: a transfer machine over LNet, its start and stop and its operations |
 //! | `event_sink` | [`EventSink`]: the destination of its events |
 //! | `machine` | a transfer machine whose events are taken in this process: waiting, room for events |
 //! | `submit` | the set-up of each operation with LNet |
 //! | `ring` | the size of the queue of events |
-//! | `remains` | leftovers of a transfer machine that was dropped in use, until LNet releases its last MD |
+//! | `pending_teardown` | leftovers of a transfer machine that was dropped in use, until LNet releases its last MD |
 //! | `shared` | the state that a transfer machine shares with its event callback |
 //! | `flight` | operations in flight |
 //! | `rules` | the meaning of each LNet event for its operation |
@@ -100,12 +100,12 @@ mod event_sink;
 mod flight;
 mod kcore;
 mod lnet_tm;
+mod local_sink;
 mod machine;
 mod network;
 mod node;
-mod notices;
+mod pending_teardown;
 mod registry;
-mod remains;
 mod ring;
 mod rules;
 mod shared;

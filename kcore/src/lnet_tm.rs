@@ -15,7 +15,7 @@ use nlx_sync::Mutex;
 use crate::buffers::Buffer;
 use crate::event_sink::{EventSink, LossSink};
 use crate::network::{Network, no_memory, transport_error};
-use crate::remains::PendingTeardown;
+use crate::pending_teardown::PendingTeardown;
 use crate::shared::TmShared;
 
 /// Slots searched in one unit of work: searching one costs a sixteenth of cancelling an operation.

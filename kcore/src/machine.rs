@@ -15,7 +15,7 @@ use nlx_sync::{Mutex, uncounted};
 use crate::agreed::STOP;
 use crate::kcore::Domain;
 use crate::lnet_tm::{LnetTm, Naming};
-use crate::notices::{LocalSink, wait_without_sleeper};
+use crate::local_sink::{LocalSink, wait_without_sleeper};
 use crate::ring::Ring;
 use crate::shared::TmShared;
 

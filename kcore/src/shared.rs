@@ -12,13 +12,13 @@ use nlx_core::{
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rule};
 
-use crate::agreed::{LEAVE, NEWS, NOTE, REMAINS, UNLINK_DUE, UNNAMED};
+use crate::agreed::{LEAVE, NEWS, NOTE, TEARDOWN, UNLINK_DUE, UNNAMED};
 use crate::buffers::Buffer;
 use crate::event_sink::{EventSink, News};
 use crate::flight::{Flight, OpKey, OpRecord};
 use crate::lnet_tm::Naming;
 use crate::network::{FaultCounters, Network};
-use crate::remains::PendingTeardown;
+use crate::pending_teardown::PendingTeardown;
 use crate::rules::{Outcome, Verdict, decide};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
@@ -212,9 +212,9 @@ impl<T: EventSink> TmShared<T> {
     /// Called when the transfer machine is dropped. Its leftovers are cleared at once, or by the
     /// callback of the last event.
     pub(crate) fn set_teardown(&self, teardown: PendingTeardown) -> Result<(), LNetError> {
-        // SYNC kcore.remains
+        // SYNC kcore.teardown
         let set = |teardown| self.teardown.get_or_init(|| teardown);
-        rule!(REMAINS, set(teardown).clear(), broken = (teardown.clear(), set(teardown)).0)
+        rule!(TEARDOWN, set(teardown).clear(), broken = (teardown.clear(), set(teardown)).0)
     }
 
     /// Returns the number of event slots reserved by the operations in flight, without those whose

@@ -4,19 +4,19 @@ use super::waking::wait;
 use super::*;
 use crate::agreed::LOSS;
 use crate::event_sink::LossSink;
-use crate::notices::LocalSink;
+use crate::local_sink::LocalSink;
 
 /// Two threads lose a message each. The waiter sleeps until it has seen both; a missed notification
 /// would make it sleep for ever.
 fn no_loss_goes_unnoticed() {
     check_bounded(4, || {
-        let notices = Arc::new(LocalSink::default());
+        let sink = Arc::new(LocalSink::default());
         let losing = [(); 2].map(|()| {
-            let notices = notices.clone();
-            thread::spawn(move || notices.lost())
+            let sink = sink.clone();
+            thread::spawn(move || sink.lost())
         });
-        while notices.dropped() < 2 {
-            wait(&notices.waiters, || notices.take_news());
+        while sink.dropped() < 2 {
+            wait(&sink.waiters, || sink.take_news());
         }
         for thread in losing {
             thread.join().unwrap();

@@ -2,7 +2,7 @@
 
 use super::lnet::Payload;
 use super::*;
-use crate::agreed::{REMAINS, STOP};
+use crate::agreed::{STOP, TEARDOWN};
 
 /// A transfer machine is busy until the last event has been taken and LNet has released its MD.
 /// Once it has stopped and is gone, the callback's wake-up may still be on its way, and the objects
@@ -101,7 +101,7 @@ fn a_message_and_a_drop() {
 
 #[test]
 fn with_a_first_try_before_it_is_said_what_is_left_nobody_clears_it() {
-    needs(REMAINS, dropped_while_a_message_arrives, "the event queue is left over");
+    needs(TEARDOWN, dropped_while_a_message_arrives, "the event queue is left over");
 }
 
 /// The same with a GET that cannot be sent: the callback, the wake-up that would unlink the MD, and

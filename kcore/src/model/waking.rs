@@ -6,7 +6,7 @@ use nlx_sync::Wake;
 use super::lnet::Payload;
 use super::*;
 use crate::agreed::{BELL, NEWS};
-use crate::notices::Waiters;
+use crate::local_sink::Waiters;
 
 /// Runs the first round of [`lnet_api::wait_until`], which makes the sleeper and sleeps unless
 /// there is news.
