@@ -23,7 +23,7 @@ impl Outcome {
 
 /// The reaction to an event. The operation is over if the event is its MD's last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum EventAction {
     /// Do nothing: a later event has the outcome.
     Ignore,
     /// Remember the outcome: the event that ends the operation is yet to come.
@@ -38,41 +38,41 @@ pub(crate) enum Verdict {
 
 /// Returns the reaction to an event of an operation on this queue; `remembered` is the outcome of
 /// an earlier event. An ACK matters only to an active send, the only kind that asks for one.
-pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> Verdict {
+pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> EventAction {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
     let outcome = Outcome::of(event);
     match (queue, event.kind, event.unlinked) {
-        (_, Unlink, true) => Verdict::Deliver(unlinked(remembered, event)),
-        (Queue::MessageReceive, Put, _) => Verdict::Deliver(outcome),
+        (_, Unlink, true) => EventAction::Deliver(unlinked(remembered, event)),
+        (Queue::MessageReceive, Put, _) => EventAction::Deliver(outcome),
         (Queue::PassiveBulkReceive, Put, true) | (Queue::PassiveBulkSend, Get, true) => {
-            Verdict::Deliver(outcome)
+            EventAction::Deliver(outcome)
         }
-        (Queue::MessageSend, Send, true) => Verdict::Deliver(outcome),
+        (Queue::MessageSend, Send, true) => EventAction::Deliver(outcome),
         (Queue::ActiveBulkReceive, Send, true) => {
-            Verdict::Deliver(last_send(remembered, outcome, |reply| reply))
+            EventAction::Deliver(last_send(remembered, outcome, |reply| reply))
         }
         // The ACK reports whether the data has arrived; the length is taken from the SEND, which is
         // local, and not from the peer.
         (Queue::ActiveBulkSend, Send, true) => {
-            Verdict::Deliver(last_send(remembered, outcome, |ack| acknowledged(outcome, ack)))
+            EventAction::Deliver(last_send(remembered, outcome, |ack| acknowledged(outcome, ack)))
         }
         (Queue::ActiveBulkSend, Ack, true) => {
-            Verdict::Deliver(acknowledged(remembered.unwrap_or(outcome), outcome))
+            EventAction::Deliver(acknowledged(remembered.unwrap_or(outcome), outcome))
         }
-        (Queue::ActiveBulkSend, Ack, false) => Verdict::Remember(outcome),
-        (_, Ack, false) => Verdict::Ignore,
-        (Queue::ActiveBulkReceive, Reply, true) => Verdict::Deliver(outcome),
-        (Queue::ActiveBulkReceive, Reply, false) => Verdict::Remember(outcome),
+        (Queue::ActiveBulkSend, Ack, false) => EventAction::Remember(outcome),
+        (_, Ack, false) => EventAction::Ignore,
+        (Queue::ActiveBulkReceive, Reply, true) => EventAction::Deliver(outcome),
+        (Queue::ActiveBulkReceive, Reply, false) => EventAction::Remember(outcome),
         // A message that was never sent gets no answer, but the MD would wait for one
         // (lnet-semantics 8).
         (Queue::MessageSend | Queue::ActiveBulkSend | Queue::ActiveBulkReceive, Send, false)
             if outcome.status.is_err() =>
         {
-            Verdict::Unlink(outcome)
+            EventAction::Unlink(outcome)
         }
-        (Queue::ActiveBulkReceive, Send, false) => Verdict::Ignore,
-        (Queue::ActiveBulkSend, Send, false) => Verdict::Remember(outcome),
-        _ => Verdict::Unexpected(event.unlinked.then(|| impossible(outcome))),
+        (Queue::ActiveBulkReceive, Send, false) => EventAction::Ignore,
+        (Queue::ActiveBulkSend, Send, false) => EventAction::Remember(outcome),
+        _ => EventAction::Unexpected(event.unlinked.then(|| impossible(outcome))),
     }
 }
 
@@ -139,9 +139,9 @@ mod tests {
         EventKind::Unlink,
     ];
 
-    fn status(verdict: Verdict) -> Result<(), Errno> {
-        match verdict {
-            Verdict::Deliver(outcome) => outcome.status,
+    fn status(action: EventAction) -> Result<(), Errno> {
+        match action {
+            EventAction::Deliver(outcome) => outcome.status,
             other => panic!("it is not delivered: {other:?}"),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     fn in_order_the_send_of_a_get_says_nothing() {
         assert_eq!(
             decide(Queue::ActiveBulkReceive, None, &event(EventKind::Send, false, OK)),
-            Verdict::Ignore
+            EventAction::Ignore
         );
     }
 
@@ -190,9 +190,9 @@ mod tests {
             let reply = Outcome { status: result, length: 4096, offset: 0 };
             let mut early = event(EventKind::Reply, false, result);
             (early.mlength, early.offset) = (4096, 0);
-            assert_eq!(decide(Queue::ActiveBulkReceive, None, &early), Verdict::Remember(reply));
+            assert_eq!(decide(Queue::ActiveBulkReceive, None, &early), EventAction::Remember(reply));
             let send = event(EventKind::Send, true, OK);
-            assert_eq!(decide(Queue::ActiveBulkReceive, Some(reply), &send), Verdict::Deliver(reply));
+            assert_eq!(decide(Queue::ActiveBulkReceive, Some(reply), &send), EventAction::Deliver(reply));
         }
     }
 
@@ -200,19 +200,19 @@ mod tests {
     fn an_active_send_ends_with_send_and_ack_in_any_order() {
         let send = Outcome { status: OK, length: 100, offset: 8 };
         for result in [OK, Err(Errno::ENODATA)] {
-            let outcome = |verdict| match verdict {
-                Verdict::Deliver(outcome) => outcome,
+            let outcome = |action| match action {
+                EventAction::Deliver(outcome) => outcome,
                 other => panic!("it is not delivered: {other:?}"),
             };
             let expected = if result == OK { send } else { Outcome { status: result, length: 0, offset: 0 } };
             let left = decide(Queue::ActiveBulkSend, None, &event(EventKind::Send, false, OK));
-            assert_eq!(left, Verdict::Remember(send));
+            assert_eq!(left, EventAction::Remember(send));
             let mut ack = event(EventKind::Ack, true, result);
             // The length according to the peer.
             ack.mlength = 7;
             assert_eq!(outcome(decide(Queue::ActiveBulkSend, Some(send), &ack)), expected);
             ack.unlinked = false;
-            let Verdict::Remember(early) = decide(Queue::ActiveBulkSend, None, &ack) else {
+            let EventAction::Remember(early) = decide(Queue::ActiveBulkSend, None, &ack) else {
                 panic!("an ACK that comes first is not the end")
             };
             let last = event(EventKind::Send, true, OK);
@@ -233,7 +233,8 @@ mod tests {
     #[test]
     fn a_failed_send_that_leaves_its_md_is_ended_with_its_own_status() {
         for queue in [Queue::MessageSend, Queue::ActiveBulkSend, Queue::ActiveBulkReceive] {
-            let Verdict::Unlink(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO)) else {
+            let EventAction::Unlink(outcome) = decide(queue, None, &event(EventKind::Send, false, EIO))
+            else {
                 panic!("{queue} would wait for ever");
             };
             assert_eq!(status(decide(queue, Some(outcome), &event(EventKind::Unlink, true, OK))), EIO);
@@ -251,13 +252,18 @@ mod tests {
                     assert!(
                         matches!(
                             last,
-                            Verdict::Deliver(_) | Verdict::Unexpected(Some(Outcome { status: Err(_), .. }))
+                            EventAction::Deliver(_)
+                                | EventAction::Unexpected(Some(Outcome { status: Err(_), .. }))
                         ),
                         "{queue} {kind:?} {last:?}"
                     );
                     let other = decide(queue, None, &event(kind, false, result));
                     let message = (queue, kind) == (Queue::MessageReceive, EventKind::Put);
-                    assert_eq!(matches!(other, Verdict::Deliver(_)), message, "{queue} {kind:?} {other:?}");
+                    assert_eq!(
+                        matches!(other, EventAction::Deliver(_)),
+                        message,
+                        "{queue} {kind:?} {other:?}"
+                    );
                 }
             }
         }

@@ -19,7 +19,7 @@ use crate::flight::{Flight, OpKey, OpRecord};
 use crate::lnet_tm::Naming;
 use crate::network::{FaultCounters, Network};
 use crate::pending_teardown::PendingTeardown;
-use crate::rules::{Outcome, Verdict, decide};
+use crate::rules::{EventAction, Outcome, decide};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
 /// that a callback touches lives while LNet can call it (S-415).
@@ -251,19 +251,19 @@ impl<T: EventSink> TmShared<T> {
             return;
         }
         let outcome = match decide(op.queue, op.remembered, event) {
-            Verdict::Ignore => return,
-            Verdict::Remember(outcome) => {
+            EventAction::Ignore => return,
+            EventAction::Remember(outcome) => {
                 op.remembered = Some(outcome);
                 return;
             }
-            Verdict::Unlink(outcome) => {
+            EventAction::Unlink(outcome) => {
                 op.remembered = Some(outcome);
                 op.unlink_due = true;
                 self.unlinks_due.store(true, Ordering::Relaxed);
                 return;
             }
-            Verdict::Deliver(outcome) => outcome,
-            Verdict::Unexpected(outcome) => {
+            EventAction::Deliver(outcome) => outcome,
+            EventAction::Unexpected(outcome) => {
                 self.faults.unexpected.fetch_add(1, Ordering::Relaxed);
                 let Some(outcome) = outcome else { return };
                 outcome
