@@ -179,7 +179,7 @@ impl Drop for Completion {
 impl Owner for TableSlot<Event> {
     fn event(&self, event: Event) -> Option<Event> {
         if event.is_last() {
-            drop(self.bring(event));
+            drop(self.deliver(event));
         }
         None
     }

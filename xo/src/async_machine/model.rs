@@ -48,7 +48,7 @@ impl Rig {
 
     fn bring_in_thread(&self) -> thread::JoinHandle<()> {
         let (slot, value) = (self.slot.clone(), Counted(self.dropped.clone()));
-        thread::spawn(move || drop(slot.bring(value)))
+        thread::spawn(move || drop(slot.deliver(value)))
     }
 
     fn close_in_thread(&self) -> thread::JoinHandle<()> {

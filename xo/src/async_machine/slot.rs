@@ -28,9 +28,9 @@ enum SlotState<T> {
     Closed,
 }
 
-/// Result of [`Slot::bring`].
+/// Result of [`Slot::deliver`].
 #[must_use = "the caller wakes the task, or drops the value"]
-pub(crate) enum Brought<T> {
+pub(crate) enum Delivered<T> {
     /// The slot keeps the value; the task's waker, if it has polled.
     Kept(Option<Waker>),
     /// The task has left, and the value is returned. The slot is free.
@@ -40,11 +40,11 @@ pub(crate) enum Brought<T> {
 }
 
 /// Result of [`Slot::leave`].
-#[must_use = "the caller drops the value, or cancels the operation that will bring it"]
+#[must_use = "the caller drops the value, or cancels the operation that will deliver it"]
 pub(crate) enum Left<T> {
     /// The value, or `None` if none will come: the slot is free.
     Over(Option<T>),
-    /// The value is outstanding; [`Slot::bring`] will return it to its caller.
+    /// The value is outstanding; [`Slot::deliver`] will return it to its caller.
     ToCome,
 }
 
@@ -60,17 +60,17 @@ impl<T> Slot<T> {
     }
 
     /// Puts the value into the slot.
-    pub(crate) fn bring(&self, value: T) -> Brought<T> {
+    pub(crate) fn deliver(&self, value: T) -> Delivered<T> {
         let mut state = self.0.lock();
         match replace(&mut *state, SlotState::Free) {
             SlotState::Waiting(waker) => {
                 *state = SlotState::Ready(value);
-                Brought::Kept(waker)
+                Delivered::Kept(waker)
             }
-            SlotState::Abandoned => Brought::Unwanted(value),
+            SlotState::Abandoned => Delivered::Unwanted(value),
             other => {
                 *state = other;
-                Brought::Surplus(value)
+                Delivered::Surplus(value)
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
-use super::slot::{Brought, Left, Slot, wake};
+use super::slot::{Delivered, Left, Slot, wake};
 use nlx_sync::Mutex;
 
 /// The slots of a machine. Their number is the peak of operations in flight, which
@@ -19,7 +19,7 @@ struct Table<T> {
     closed: bool,
 }
 
-/// A slot with its index in the table. The operation that will bring the value and the future that
+/// A slot with its index in the table. The operation that will deliver the value and the future that
 /// returns it both hold the slot; the last of the two to act releases it.
 #[derive(Debug)]
 pub(crate) struct TableSlot<T> {
@@ -74,17 +74,17 @@ impl<T> Slots<T> {
 
 impl<T> TableSlot<T> {
     /// Brings the value and wakes the task; returns the value if the task has left.
-    pub(crate) fn bring(&self, value: T) -> Option<T> {
-        match self.slot.bring(value) {
-            Brought::Kept(waker) => {
+    pub(crate) fn deliver(&self, value: T) -> Option<T> {
+        match self.slot.deliver(value) {
+            Delivered::Kept(waker) => {
                 wake(waker);
                 None
             }
-            Brought::Unwanted(value) => {
+            Delivered::Unwanted(value) => {
                 self.give_back();
                 Some(value)
             }
-            Brought::Surplus(value) => Some(value),
+            Delivered::Surplus(value) => Some(value),
         }
     }
 

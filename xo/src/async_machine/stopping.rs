@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::slot::{Brought, Slot, wake};
+use super::slot::{Delivered, Slot, wake};
 use crate::{Error, Machine, Stop};
 
 /// A stop in progress, as a future ([`crate::AsyncMachine::stop`]). The stop makes progress even if
@@ -34,7 +34,7 @@ impl Stopping {
 }
 
 fn bring_result(slot: &Slot<Result<(), Error>>, result: Result<(), Error>) {
-    if let Brought::Kept(waker) = slot.bring(result) {
+    if let Delivered::Kept(waker) = slot.deliver(result) {
         wake(waker);
     }
 }

@@ -8,7 +8,7 @@ use nlx_core::Errno;
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::replies::Replies;
-use super::sessions::{Sessions, Verdict};
+use super::sessions::{RequestAction, Sessions};
 use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
 use super::wire::{HEADER, Header, Kind};
 use crate::{EndPoint, Error, Machine, Message, TransferMachine};
@@ -176,16 +176,16 @@ impl Responder {
                 }
             },
             Kind::Once => match self.sessions.request(key, header, now_ns) {
-                Verdict::Run => return Ok(true),
-                Verdict::Ignore => {
+                RequestAction::Run => return Ok(true),
+                RequestAction::Ignore => {
                     self.counters.ignored += 1;
                     return Ok(false);
                 }
-                Verdict::Repeat { status, body } => {
+                RequestAction::Repeat { status, body } => {
                     self.counters.repeated += 1;
                     (Kind::Answer, status, header.session, body)
                 }
-                Verdict::Stale => {
+                RequestAction::Stale => {
                     self.counters.stale += 1;
                     (Kind::Refusal, Errno::ESTALE as u32, header.session, &[][..])
                 }

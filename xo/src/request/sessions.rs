@@ -49,7 +49,7 @@ enum SlotState {
 
 /// The responder's decision on a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict<'a> {
+pub(crate) enum RequestAction<'a> {
     /// It has not run: run it now.
     Run,
     /// It is running, or its client has given it up.
@@ -96,20 +96,20 @@ impl Sessions {
     }
 
     /// Decides on an at-most-once request.
-    pub(crate) fn request(&mut self, key: ClientKey, header: &Header, now_ns: u64) -> Verdict<'_> {
+    pub(crate) fn request(&mut self, key: ClientKey, header: &Header, now_ns: u64) -> RequestAction<'_> {
         let known = self.table.get_mut(&key).filter(|session| session.id == header.session);
-        let Some(session) = known else { return Verdict::Stale };
+        let Some(session) = known else { return RequestAction::Stale };
         session.used_ns = now_ns;
         let slot = session.slot(header.slot);
         if header.sequence > slot.sequence {
             (slot.sequence, slot.state) = (header.sequence, SlotState::Running);
-            return Verdict::Run;
+            return RequestAction::Run;
         }
         match slot.state {
             SlotState::Answered { status } if header.sequence == slot.sequence => {
-                Verdict::Repeat { status, body: &slot.body }
+                RequestAction::Repeat { status, body: &slot.body }
             }
-            _ => Verdict::Ignore,
+            _ => RequestAction::Ignore,
         }
     }
 
@@ -162,15 +162,15 @@ mod tests {
         assert_eq!(sessions.open(key(1), 77, 0), Some(77));
         assert_eq!(sessions.open(key(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
         let first = request(77, 3, 1);
-        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Run);
-        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Ignore);
+        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Run);
+        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Ignore);
         sessions.answered(key(1), &first, 5, b"done");
-        assert_eq!(sessions.request(key(1), &first, 0), Verdict::Repeat { status: 5, body: b"done" });
+        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Repeat { status: 5, body: b"done" });
         // The client may have abandoned requests that never arrived.
-        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), Verdict::Run);
-        assert_eq!(sessions.request(key(1), &request(77, 3, 2), 0), Verdict::Ignore);
+        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), RequestAction::Run);
+        assert_eq!(sessions.request(key(1), &request(77, 3, 2), 0), RequestAction::Ignore);
         sessions.answered(key(1), &first, 0, b"late");
-        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), Verdict::Ignore);
+        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), RequestAction::Ignore);
     }
 
     #[test]
@@ -179,13 +179,13 @@ mod tests {
         assert_eq!(sessions.open(key(1), 11, 0), Some(11));
         assert_eq!(sessions.open(key(2), 12, 50), Some(12));
         assert_eq!(sessions.open(key(3), 13, 99), None);
-        assert_eq!(sessions.request(key(1), &request(11, 0, 1), 100), Verdict::Run);
+        assert_eq!(sessions.request(key(1), &request(11, 0, 1), 100), RequestAction::Run);
         assert_eq!(sessions.open(key(3), 13, 149), None);
         assert_eq!(sessions.open(key(3), 13, 150), Some(13));
-        assert_eq!(sessions.request(key(2), &request(12, 0, 1), 150), Verdict::Stale);
+        assert_eq!(sessions.request(key(2), &request(12, 0, 1), 150), RequestAction::Stale);
         assert_eq!(
             sessions.request(key(1), &request(13, 0, 2), 150),
-            Verdict::Stale,
+            RequestAction::Stale,
             "the session belongs to another client"
         );
         assert_eq!(sessions.len(), 2);
@@ -221,9 +221,9 @@ mod tests {
                     continue;
                 }
                 match sessions.request(key(client), &header, now) {
-                    Verdict::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
-                    Verdict::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
-                    Verdict::Ignore | Verdict::Stale => {}
+                    RequestAction::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
+                    RequestAction::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
+                    RequestAction::Ignore | RequestAction::Stale => {}
                 }
                 prop_assert!(sessions.len() <= 2);
             }
