@@ -108,11 +108,11 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
 /// Checks all peers of the driver's shard: sends signs of life to those whose messages are held on
 /// connections, fails overdue messages, lets the driver advance each peer, and removes idle
 /// entries. Returns the amount of work done.
-pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
+pub fn check_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> usize {
     let mut peers = std::mem::take(&mut driver.core().peers);
     driver.core().held.take_signs(turn.now_ns, &mut peers);
     for peer in peers.drain(..) {
-        driver.show_life(turn, &peer);
+        driver.send_sign_of_life(turn, &peer);
     }
     turn.shared.peers.collect(&mut peers, |peer| peer.shard.number == turn.shard.number);
     let crowded = peers.len() > FAILURES_KEPT;
@@ -120,7 +120,7 @@ pub fn look_at_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> 
     for peer in peers.drain(..) {
         let overdue = peer.state.lock().waiting.take_overdue(turn.now_ns);
         count += overdue.fail(&*peer.ni.upcalls, Errno::ETIMEDOUT);
-        count += driver.look_at(turn, &peer);
+        count += driver.check_peer(turn, &peer);
         if peer.retire_if_idle(turn.now_ns, crowded) {
             turn.shared.peers.remove(&peer);
         }
@@ -160,5 +160,5 @@ pub(crate) fn end_ni<P: Protocol>(
 pub(crate) fn clear_up<P: Protocol>(driver: &mut P::Driver, shared: &Shared<P>, shard: &Shard<P>) {
     let now_ns = driver.core().now_ns;
     serve_requests(driver, Turn { shared, shard, now_ns });
-    driver.let_go(shard);
+    driver.release_deferred(shard);
 }

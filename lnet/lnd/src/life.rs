@@ -62,7 +62,7 @@ impl Doubt {
 
     /// Returns how long a peer has been silent whose last message arrived at `heard_ns`, and the
     /// time at which the result changes if nothing arrives.
-    pub fn look(&mut self, now_ns: u64, heard_ns: u64, timeout_ns: u64) -> (Silence, u64) {
+    pub fn silence(&mut self, now_ns: u64, heard_ns: u64, timeout_ns: u64) -> (Silence, u64) {
         let short_ns = heard_ns.saturating_add(timeout_ns / SHORT_PART);
         if short_ns > now_ns {
             self.end();
@@ -93,28 +93,28 @@ mod tests {
     #[test]
     fn silence_grows_by_parts_of_the_timeout() {
         let mut doubt = Doubt::default();
-        assert_eq!(doubt.look(399, 0, TIMEOUT), (Silence::None, 400));
-        assert_eq!(doubt.look(400, 0, TIMEOUT), (Silence::Doubted, 600), "some periods more");
-        assert_eq!(doubt.look(599, 0, TIMEOUT), (Silence::Doubted, 600));
-        assert_eq!(doubt.look(600, 0, TIMEOUT), (Silence::Short, 1600));
-        assert_eq!(doubt.look(900, 0, TIMEOUT), (Silence::Short, 1600));
-        assert_eq!(doubt.look(1300, 0, TIMEOUT), (Silence::Short, 1600));
-        assert_eq!(doubt.look(1599, 0, TIMEOUT), (Silence::Short, 1600));
-        assert_eq!(doubt.look(1600, 0, TIMEOUT).0, Silence::Whole);
-        assert_eq!(doubt.look(1601, 1600, TIMEOUT), (Silence::None, 2000), "something has arrived");
+        assert_eq!(doubt.silence(399, 0, TIMEOUT), (Silence::None, 400));
+        assert_eq!(doubt.silence(400, 0, TIMEOUT), (Silence::Doubted, 600), "some periods more");
+        assert_eq!(doubt.silence(599, 0, TIMEOUT), (Silence::Doubted, 600));
+        assert_eq!(doubt.silence(600, 0, TIMEOUT), (Silence::Short, 1600));
+        assert_eq!(doubt.silence(900, 0, TIMEOUT), (Silence::Short, 1600));
+        assert_eq!(doubt.silence(1300, 0, TIMEOUT), (Silence::Short, 1600));
+        assert_eq!(doubt.silence(1599, 0, TIMEOUT), (Silence::Short, 1600));
+        assert_eq!(doubt.silence(1600, 0, TIMEOUT).0, Silence::Whole);
+        assert_eq!(doubt.silence(1601, 1600, TIMEOUT), (Silence::None, 2000), "something has arrived");
     }
 
     /// The last receipt is old because the node slept: there was no check since.
     #[test]
     fn who_has_slept_waits_for_a_sign() {
         let mut doubt = Doubt::default();
-        assert_eq!(doubt.look(50_000, 0, TIMEOUT), (Silence::Doubted, 50_200));
-        assert_eq!(doubt.look(50_200, 50_050, TIMEOUT), (Silence::None, 50_450), "there it is");
-        assert_eq!(doubt.look(90_000, 50_050, TIMEOUT), (Silence::Doubted, 90_200));
-        assert_eq!(doubt.look(90_200, 50_050, TIMEOUT).0, Silence::Whole);
-        assert_eq!(doubt.look(91_100, 50_050, TIMEOUT), (Silence::Doubted, 91_300), "it has slept again");
+        assert_eq!(doubt.silence(50_000, 0, TIMEOUT), (Silence::Doubted, 50_200));
+        assert_eq!(doubt.silence(50_200, 50_050, TIMEOUT), (Silence::None, 50_450), "there it is");
+        assert_eq!(doubt.silence(90_000, 50_050, TIMEOUT), (Silence::Doubted, 90_200));
+        assert_eq!(doubt.silence(90_200, 50_050, TIMEOUT).0, Silence::Whole);
+        assert_eq!(doubt.silence(91_100, 50_050, TIMEOUT), (Silence::Doubted, 91_300), "it has slept again");
         doubt.end();
-        assert_eq!(doubt.look(91_300, 50_050, TIMEOUT).0, Silence::Doubted, "it begins anew");
+        assert_eq!(doubt.silence(91_300, 50_050, TIMEOUT).0, Silence::Doubted, "it begins anew");
     }
 
     /// A live peer sends several signs before it is doubted.

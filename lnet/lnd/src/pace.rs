@@ -66,7 +66,7 @@ impl Backoff {
     }
 
     /// Delays the next attempt by the shortest pause, because the peer is to be tried later.
-    pub fn be_patient(&mut self, now_ns: u64) {
+    pub fn delay_retry(&mut self, now_ns: u64) {
         self.pause = Some(Pause::Retry { until_ns: now_ns.saturating_add(self.min_ns) });
     }
 
@@ -109,7 +109,7 @@ mod tests {
         }
         backoff.established();
         assert_eq!(backoff.pause(300), None);
-        backoff.be_patient(300);
+        backoff.delay_retry(300);
         assert_eq!(backoff.pause(309), Some(Pause::Retry { until_ns: 310 }));
     }
 

@@ -145,7 +145,7 @@ impl<P: Protocol> PeerState<P> {
     /// Begins the driver's step for this peer: clears the request to connect, and notes the
     /// deadline of the first waiting message. Returns whether messages wait; `None` if the entry
     /// has left the table.
-    pub fn look(&mut self, timers: &mut Timers) -> Option<bool> {
+    pub fn begin_step(&mut self, timers: &mut Timers) -> Option<bool> {
         self.asked = false;
         if self.retired.is_some() {
             return None;

@@ -209,11 +209,11 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
 
     /// Checks a peer whose overdue messages have failed: handles its timeouts, and then calls
     /// [`Driver::advance_peer`]. Returns the amount of work done.
-    fn look_at(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>) -> usize;
+    fn check_peer(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>) -> usize;
 
     /// Sends a sign of life to a peer: a NOOP on each connection on which nothing else is being
     /// sent.
-    fn show_life(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
+    fn send_sign_of_life(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
 
     /// Returns the time of the last receipt from a peer on any of its connections. A connection on
     /// which the engine holds a message back may not be read; `None` if no connection can be read.
@@ -227,7 +227,7 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     fn end_ni(&mut self, turn: Turn<'_, P>, ni: &Arc<Ni<P>>);
 
     /// Releases resources that senders left to the next poll. Called when an NI has ended.
-    fn let_go(&mut self, _shard: &Shard<P>) {}
+    fn release_deferred(&mut self, _shard: &Shard<P>) {}
 }
 
 /// The limits of an NI that has started, or the error.

@@ -99,12 +99,12 @@ impl<P: Protocol> Shared<P> {
         self.peers.get_or_insert(key, || self.nis.is_up(ni), make).filter(|peer| Arc::ptr_eq(&peer.ni, ni))
     }
 
-    /// Calls `look` with the locked state of each peer. Returns the number of peers that have
+    /// Calls `inspect` with the locked state of each peer. Returns the number of peers that have
     /// connections, and the number of connections.
-    pub fn look_at_all(&self, mut look: impl FnMut(&PeerState<P>)) -> (usize, usize) {
+    pub fn for_each_peer(&self, mut inspect: impl FnMut(&PeerState<P>)) -> (usize, usize) {
         self.peers.all(|_| true).iter().fold((0, 0), |(peers, connections), peer| {
             let state = peer.state.lock();
-            look(&state);
+            inspect(&state);
             (peers + usize::from(!state.conns.is_empty()), connections + state.conns.len())
         })
     }

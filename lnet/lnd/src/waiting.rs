@@ -50,7 +50,7 @@ impl Waiting {
     }
 
     /// Removes and returns the first message, for a driver that sends it outside of the lock: no
-    /// other message is sent before it until [`Waiting::let_go`].
+    /// other message is sent before it until [`Waiting::end_hand_out`].
     pub fn hand_out(&mut self) -> Option<Tx> {
         let tx = self.queue.pop_front()?;
         self.in_hand = Some(InHand { token: tx.token, is_cancelled: false });
@@ -59,7 +59,7 @@ impl Waiting {
 
     /// Ends [`Waiting::hand_out`]. Returns whether the message was withdrawn meanwhile: if it has
     /// not been sent, the caller fails it with ECANCELED, outside of the lock.
-    pub fn let_go(&mut self) -> bool {
+    pub fn end_hand_out(&mut self) -> bool {
         self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)
     }
 
@@ -156,13 +156,13 @@ mod tests {
         let second = waiting.take(TxToken(2));
         assert_eq!(second.map(|tx| tx.token), Some(TxToken(2)));
         assert_eq!((waiting.len(), waiting.is_empty()), (0, false));
-        assert!(!waiting.let_go());
+        assert!(!waiting.end_hand_out());
         waiting.put_back(first);
         waiting.push(tx(3));
         assert_eq!(waiting.hand_out().unwrap().token, TxToken(1));
-        waiting.let_go();
+        waiting.end_hand_out();
         assert_eq!(waiting.hand_out().unwrap().token, TxToken(3));
-        waiting.let_go();
+        waiting.end_hand_out();
         assert!(waiting.is_empty() && waiting.hand_out().is_none());
     }
 
@@ -171,19 +171,19 @@ mod tests {
         let mut waiting = of([1, 2]);
         let first = waiting.hand_out().unwrap();
         assert!(waiting.take(TxToken(1)).is_none(), "it may still leave");
-        assert!(waiting.let_go());
+        assert!(waiting.end_hand_out());
         drop(first);
         // The cancellation mark does not carry over to the next message.
         let second = waiting.hand_out().unwrap();
-        assert!(!waiting.let_go());
+        assert!(!waiting.end_hand_out());
         waiting.put_back(second);
         assert_eq!(waiting.len(), 1);
         // A cancelled message that was sent nevertheless has no effect on later ones either.
         waiting.push(tx(3));
         let sent = waiting.hand_out().unwrap();
         assert!(waiting.take(sent.token).is_none());
-        waiting.let_go();
+        waiting.end_hand_out();
         assert_eq!(waiting.hand_out().unwrap().token, TxToken(3));
-        assert!(!waiting.let_go());
+        assert!(!waiting.end_hand_out());
     }
 }

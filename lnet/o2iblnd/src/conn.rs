@@ -231,7 +231,7 @@ impl<T> Conn<T> {
     /// Makes [`Conn::next`] return a NOOP if it has no other message, as a sign to the peer that
     /// this side lives. [`Conn::next`] returns at most one such NOOP until the next message is
     /// received, as a peer whose program has stopped has no buffers for more.
-    pub fn show_life(&mut self) {
+    pub fn send_sign_of_life(&mut self) {
         self.shows_life = true;
     }
 

@@ -33,7 +33,7 @@ impl From<&Shared> for ConnStats {
     /// their connections.
     fn from(shared: &Shared) -> ConnStats {
         let mut conn_stats = ConnStats::default();
-        (conn_stats.peers, conn_stats.connections) = shared.look_at_all(|state| {
+        (conn_stats.peers, conn_stats.connections) = shared.for_each_peer(|state| {
             conn_stats.waiting += state.waiting.len();
             for conn in &state.conns {
                 let Some(counts) = conn.state.lock().live.as_ref().map(|live| live.machine.counts()) else {

@@ -231,7 +231,7 @@ impl Links {
             lnet_proto::ib::Next::Later if self.races < RETRIES_MAX => {
                 self.races += 1;
                 self.pending.remove(at);
-                self.pace.be_patient(now_ns);
+                self.pace.delay_retry(now_ns);
                 Ok(Outcome::GoOn)
             }
             lnet_proto::ib::Next::Later => Err((self.exhausted(), self.failed(id, now_ns))),

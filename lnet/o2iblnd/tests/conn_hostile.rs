@@ -300,12 +300,12 @@ fn a_connection_that_is_idle_says_that_it_lives() {
 fn a_silent_peer_gets_credits_after_a_sign_of_life() {
     let mut conn = conn();
     let mut held: Vec<_> = (0..LIMITS.depth).map(|_| receive(&mut conn, 0, immediate()).unwrap().0).collect();
-    conn.show_life();
+    conn.send_sign_of_life();
     let sign = conn.next(0).unwrap();
     assert_eq!((sign.what, sign.credits), (What::Noop, 0));
     let id = sign.id;
     conn.completed(id.bits()).unwrap();
-    conn.show_life();
+    conn.send_sign_of_life();
     assert!(conn.next(0).is_none());
     let half = usize::from(LIMITS.depth) / 2;
     held.drain(..half).for_each(|receipt| conn.reposted(receipt));

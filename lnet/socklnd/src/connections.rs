@@ -45,7 +45,7 @@ impl ConnectionsByType {
 impl From<&Shared> for ConnStats {
     fn from(shared: &Shared) -> ConnStats {
         let mut conn_stats = ConnStats::default();
-        let (peers, connections) = shared.look_at_all(|state| {
+        let (peers, connections) = shared.for_each_peer(|state| {
             state.conns.iter().for_each(|conn| conn_stats.by_type.count(conn.conn_type));
         });
         ConnStats { peers, connections, ..conn_stats }

@@ -206,7 +206,7 @@ impl Links {
             // Either the peer's own attempt has won, and may complete the set by then; or the peer
             // allows fewer connections, which may change soon.
             Retry::Race => {
-                self.pace.be_patient(now_ns);
+                self.pace.delay_retry(now_ns);
                 self.rest_if_complete();
                 Outcome::GoOn
             }

@@ -31,7 +31,7 @@ impl Driver {
         loop {
             let (next, connected) = {
                 let mut state = peer.state.lock();
-                let Some(waiting) = state.look(&mut self.core.timers) else { return };
+                let Some(waiting) = state.begin_step(&mut self.core.timers) else { return };
                 (state.links.next(turn.now_ns, waiting), state.links.is_connected())
             };
             // When the port comes up, an event advances the peer: no timer is needed.

@@ -148,7 +148,7 @@ impl RxConn {
                 let period_ns = sign_period_ns(conn.ni().timeout_ns);
                 if live.machine.progress().is_some() && turn.now_ns >= self.answered_ns + period_ns / 2 {
                     self.answered_ns = turn.now_ns;
-                    live.machine.show_life();
+                    live.machine.send_sign_of_life();
                 }
             }
             _ => {}

@@ -165,7 +165,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         }
     }
 
-    fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+    fn check_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         let mut count = 0;
         loop {
             let overdue = peer.state.lock().links.overdue(turn.now_ns);
@@ -181,12 +181,12 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         count
     }
 
-    fn show_life(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
+    fn send_sign_of_life(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
         let conns = peer.state.lock().conns.clone();
         for conn in conns {
             let mut state = conn.state.lock();
             if let Some(live) = &mut state.live {
-                live.machine.show_life();
+                live.machine.send_sign_of_life();
             }
             conn.pump(&mut state, turn.now_ns);
         }
@@ -312,7 +312,7 @@ impl Driver {
         loop {
             let (tx, conn) = {
                 let mut state = peer.state.lock();
-                state.waiting.let_go();
+                state.waiting.end_hand_out();
                 if state.waiting.is_empty() {
                     return;
                 }
@@ -328,7 +328,7 @@ impl Driver {
                     // Only this shard's driver closes connections, so this one is full, or another
                     // thread has marked it broken.
                     let mut state = peer.state.lock();
-                    if !state.waiting.let_go() {
+                    if !state.waiting.end_hand_out() {
                         state.waiting.put_back(tx);
                         return;
                     }

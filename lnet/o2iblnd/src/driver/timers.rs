@@ -3,7 +3,7 @@
 use lnet_api::Errno;
 use lnet_lnd::Miss;
 use lnet_lnd::closing::close_broken;
-use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::driver::check_peers;
 use lnet_lnd::life::Silence;
 use lnet_lnd::protocol::Driver as _;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
@@ -85,7 +85,7 @@ impl Driver {
         for (key, detail) in due {
             close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
         }
-        count + look_at_peers(self, turn)
+        count + check_peers(self, turn)
     }
 
     /// Returns the connections to close, each with the reason.
@@ -126,7 +126,7 @@ impl Driver {
         let peer = self.sources.get(key)?.conn()?.conn.peer.clone();
         let heard_ns = self.heard_ns(&peer).unwrap_or(now_ns);
         let rx = self.sources.get_mut(key)?.conn_mut()?;
-        let (silence, changes_ns) = rx.doubt.look(now_ns, heard_ns, peer.ni.timeout_ns);
+        let (silence, changes_ns) = rx.doubt.silence(now_ns, heard_ns, peer.ni.timeout_ns);
         if matches!(found, ConnCheck::Busy) {
             self.core.timers.note(changes_ns.max(now_ns + 1));
             return None;
@@ -153,7 +153,7 @@ impl Driver {
             let found = if unanswered() { Some(STUCK) } else { live.machine.late(now_ns).map(what_is) };
             if found.is_none() {
                 // The NOOP makes a peer that holds messages back send a sign of life.
-                live.machine.show_life();
+                live.machine.send_sign_of_life();
                 self.core.timers.note(live.machine.deadline_ns().min(changes_ns).max(now_ns + 1));
                 conn.pump(state, now_ns);
             }

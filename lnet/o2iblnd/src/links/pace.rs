@@ -64,9 +64,9 @@ impl Pace {
     }
 
     /// Delays the next attempt by the shortest pause.
-    pub(super) fn be_patient(&mut self, now_ns: u64) {
+    pub(super) fn delay_retry(&mut self, now_ns: u64) {
         if self.pause(now_ns).is_none() {
-            self.0.be_patient(now_ns);
+            self.0.delay_retry(now_ns);
         }
     }
 

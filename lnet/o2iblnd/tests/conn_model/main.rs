@@ -159,7 +159,7 @@ impl Test {
             }
             Step::Withdraw(at) => self.withdraw(at),
             Step::ShowLife => {
-                self.conn.show_life();
+                self.conn.send_sign_of_life();
                 self.model.shows_life = true;
             }
             _ => {}

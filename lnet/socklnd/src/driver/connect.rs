@@ -29,7 +29,7 @@ impl Driver {
         loop {
             let (next, failed) = {
                 let mut state = peer.state.lock();
-                let Some(waiting) = state.look(&mut self.core.timers) else { return };
+                let Some(waiting) = state.begin_step(&mut self.core.timers) else { return };
                 state.links.set_per_type(peer.ni.conns_per_peer());
                 let failed = |failure: &Failure| failure.step != Step::Established;
                 (state.links.next(turn.now_ns, waiting), state.failure.as_ref().is_some_and(failed))

@@ -147,14 +147,14 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         }
     }
 
-    fn look_at(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
+    fn check_peer(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) -> usize {
         self.advance(turn, peer);
         self.keep_alive(turn, peer)
     }
 
     /// Sends a keepalive on each connection, because the peer may not be reading some of them.
     /// Version 2 of the protocol has no keepalives.
-    fn show_life(&mut self, _turn: Turn<'_>, peer: &Arc<Peer>) {
+    fn send_sign_of_life(&mut self, _turn: Turn<'_>, peer: &Arc<Peer>) {
         let conns = peer.state.lock().conns.clone();
         conns.iter().filter(|conn| conn.version != Version::V2).for_each(|conn| conn.keep_alive());
     }
@@ -171,7 +171,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     /// Removes closed connections from the list of connections to flush, where an entry would keep
     /// a descriptor open.
-    fn let_go(&mut self, shard: &Shard) {
+    fn release_deferred(&mut self, shard: &Shard) {
         shard.own.forget_closed();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_lnd::closing::close_broken;
-use lnet_lnd::driver::look_at_peers;
+use lnet_lnd::driver::check_peers;
 use lnet_lnd::life::Silence;
 use lnet_lnd::protocol::Driver as _;
 use lnet_lnd::timers::{SHORT_PART, Shortages};
@@ -72,7 +72,7 @@ impl Driver {
                 }
             }
         }
-        count + look_at_peers(self, turn)
+        count + check_peers(self, turn)
     }
 
     fn check_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
@@ -139,7 +139,7 @@ impl Driver {
         let rx = self.sources.get_mut(key)?.conn_mut()?;
         let timeout_ns = peer.ni.timeout_ns;
         let (silence, changes_ns) = match heard_ns {
-            Some(heard_ns) => rx.sending.doubt.look(now_ns, heard_ns, timeout_ns),
+            Some(heard_ns) => rx.sending.doubt.silence(now_ns, heard_ns, timeout_ns),
             None => (Silence::None, u64::MAX),
         };
         let queued = rx.conn.queued();

@@ -79,8 +79,8 @@ impl Pace {
     }
 
     /// Delays the next attempt by the shortest pause, because the peer is to be tried later.
-    pub(super) fn be_patient(&mut self, now_ns: u64) {
-        self.backoff.be_patient(now_ns);
+    pub(super) fn delay_retry(&mut self, now_ns: u64) {
+        self.backoff.delay_retry(now_ns);
     }
 
     /// Records that the attempt has failed: restores the time limit and the retries, and lengthens
