@@ -19,8 +19,8 @@ struct Table<T> {
     closed: bool,
 }
 
-/// A slot with its index in the table. The operation that will deliver the value and the future that
-/// returns it both hold the slot; the last of the two to act releases it.
+/// A slot with its index in the table. The operation that will deliver the value and the future
+/// that returns it both hold the slot; the last of the two to act releases it.
 #[derive(Debug)]
 pub(crate) struct TableSlot<T> {
     slot: Slot<T>,
