@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, Net, NetType, Nid, ProcessId};
-use lnet_o2iblnd::conn::{Conn, ConnError, Ended, Key, Limits, Own, Receipt, Received, What};
+use lnet_o2iblnd::conn::{Conn, ConnError, EmitKind, Ended, Key, Limits, Own, Receipt, Received};
 use lnet_proto::ib::{
     Body, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Link, Message, Version,
 };
@@ -102,8 +102,10 @@ impl Driver {
         let Some(emit) = self.conn.next(self.now_ns) else { return };
         assert!(emit.id.index() < LIMITS.sends.into() && emit.credits <= LIMITS.depth, "{emit:?}");
         self.posted.push(emit.id.bits());
-        match emit.what {
-            What::PutReq { cookie } | What::GetReq { cookie } | What::PutAck { sink: cookie, .. } => {
+        match emit.kind {
+            EmitKind::PutReq { cookie }
+            | EmitKind::GetReq { cookie }
+            | EmitKind::PutAck { sink: cookie, .. } => {
                 self.cookies.push(cookie);
             }
             _ => {}

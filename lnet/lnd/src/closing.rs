@@ -10,7 +10,7 @@ use tracing::{debug, info};
 use crate::counting::CountsLife;
 use crate::protocol::{Connection, Conns, Driver};
 use crate::slab::Key;
-use crate::{Cause, Miss, Peer, Protocol, Turn};
+use crate::{Cause, ConnFailure, Peer, Protocol, Turn};
 
 /// The connections of a peer that end when one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +37,15 @@ pub struct InUse<P: Protocol> {
 /// Closes a connection that broke for this reason, and the others that end with it
 /// ([`Driver::ends_with`]). Messages in flight on them fail; messages that wait for the peer are
 /// sent over other connections, or new ones.
-pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, miss: Miss) {
+pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, failure: ConnFailure) {
     let Some(InUse { peer, conn, address }) = driver.in_use(turn, key) else { return };
-    let ends = driver.ends_with(turn, key, &miss);
+    let ends = driver.ends_with(turn, key, &failure);
     let conns: Conns<P> = if ends == Ends::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
-    let (errno, cause) = (miss.errno, miss.cause);
+    let (errno, cause) = (failure.errno, failure.cause);
     if ends == Ends::Surplus {
         debug!(peer = %peer.key.id, %errno, "the peer closed a surplus connection; the others stay open");
     } else {
-        let failure = turn.connection_failed(&peer, address, miss);
+        let failure = turn.connection_failed(&peer, address, failure);
         // The end of a peer to which nothing is being sent is not logged for operators.
         if cause == Cause::Closed && conns.iter().all(|conn| conn.is_idle()) {
             debug!(%failure, ?ends, "the peer has closed connections");

@@ -8,7 +8,7 @@ use crate::closing::{close_broken, end_conns};
 use crate::held::{HeldTable, resume};
 use crate::protocol::{Connection, Driver, Links};
 use crate::timers::{FAILURES_KEPT, Timers};
-use crate::{Config, LIST_ROOM, Miss, Ni, Peer, Protocol, Request, Shard, Shared};
+use crate::{Config, ConnFailure, LIST_ROOM, Ni, Peer, Protocol, Request, Shard, Shared};
 
 /// The context of one call: the time, the shared state and the shard.
 pub struct Turn<'a, P: Protocol> {
@@ -90,7 +90,7 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
                     driver.advance_peer(turn, &peer);
                 }
                 Request::Broken(key, errno) => {
-                    close_broken(driver, turn, key, Miss::gone(errno, P::Driver::SEND_FAILED));
+                    close_broken(driver, turn, key, ConnFailure::gone(errno, P::Driver::SEND_FAILED));
                 }
                 Request::Resume(key, delivery) => resume(driver, turn, key, delivery),
                 Request::Unheld(key, errno) => driver.core().held.fail(turn, key, errno),

@@ -102,7 +102,7 @@ pub struct Failure {
 
 /// The reason of the failure of a connection, or of an attempt to open one.
 #[derive(Debug, Clone)]
-pub struct Miss {
+pub struct ConnFailure {
     /// The step that failed.
     pub step: Step,
     /// The errno with which messages fail.
@@ -113,25 +113,25 @@ pub struct Miss {
     pub detail: String,
 }
 
-impl Miss {
+impl ConnFailure {
     /// Creates a failure of which only the errno and a description are known.
-    pub fn new(step: Step, errno: Errno, detail: impl ToString) -> Miss {
-        Miss { step, errno, cause: Cause::Errno, detail: detail.to_string() }
+    pub fn new(step: Step, errno: Errno, detail: impl ToString) -> ConnFailure {
+        ConnFailure { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 
     /// Creates the failure for a peer that sent something invalid in this state.
-    pub fn said(step: Step, error: &ProtoError) -> Miss {
-        Miss { cause: error.into(), ..Miss::new(step, Errno::from_raw(error.errno()), error) }
+    pub fn said(step: Step, error: &ProtoError) -> ConnFailure {
+        ConnFailure { cause: error.into(), ..ConnFailure::new(step, Errno::from_raw(error.errno()), error) }
     }
 
     /// Creates the failure of a connection that was in use.
-    pub fn gone(errno: Errno, detail: impl ToString) -> Miss {
-        Miss::new(Step::Established, errno, detail)
+    pub fn gone(errno: Errno, detail: impl ToString) -> ConnFailure {
+        ConnFailure::new(Step::Established, errno, detail)
     }
 
     /// Creates the failure for a peer that broke the protocol on a connection in use.
-    pub fn broke(errno: Errno, detail: impl ToString) -> Miss {
-        Miss { cause: Cause::Protocol, ..Miss::gone(errno, detail) }
+    pub fn broke(errno: Errno, detail: impl ToString) -> ConnFailure {
+        ConnFailure { cause: Cause::Protocol, ..ConnFailure::gone(errno, detail) }
     }
 
     /// Returns the advice that holds for every kind of network.
@@ -151,40 +151,46 @@ impl Miss {
     }
 }
 
-impl From<ProtoError> for Miss {
+impl From<ProtoError> for ConnFailure {
     /// Creates the failure for a protocol error on a connection in use.
-    fn from(error: ProtoError) -> Miss {
-        Miss::broke(Errno::from_raw(error.errno()), error)
+    fn from(error: ProtoError) -> ConnFailure {
+        ConnFailure::broke(Errno::from_raw(error.errno()), error)
     }
 }
 
 impl<P: Protocol> Turn<'_, P> {
     /// Counts a failed attempt to connect to a peer, and records the reason.
-    pub fn attempt_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) {
-        let failure = failure_of(peer, address, miss);
+    pub fn attempt_failed(self, peer: &Peer<P>, address: SocketAddr, failure: ConnFailure) {
+        let failure = failure_of(peer, address, failure);
         debug!(%failure, "cannot connect");
         self.shard.counters.rx.connect_failures().one();
         peer.state.lock().failure = Some(failure);
     }
 
     /// Counts the failure of a connection in use, and records the reason.
-    pub(crate) fn connection_failed(self, peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
+    pub(crate) fn connection_failed(
+        self,
+        peer: &Peer<P>,
+        address: SocketAddr,
+        failure: ConnFailure,
+    ) -> Failure {
         let counters = &self.shard.counters.rx;
-        match miss.cause {
-            Cause::Errno | Cause::Closed if is_timeout(miss.errno) => counters.timeouts().one(),
+        match failure.cause {
+            Cause::Errno | Cause::Closed if is_timeout(failure.errno) => counters.timeouts().one(),
             Cause::Errno | Cause::Closed => {}
             _ => counters.protocol_errors().one(),
         }
-        let failure = failure_of(peer, address, miss);
+        let failure = failure_of(peer, address, failure);
         peer.state.lock().failure = Some(failure.clone());
         failure
     }
 }
 
-fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, miss: Miss) -> Failure {
-    let special = || P::advice(&miss);
-    let advice = (miss.cause != Cause::Protocol).then(special).flatten().unwrap_or_else(|| miss.advice());
-    let Miss { step, errno, cause, detail } = miss;
+fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, failure: ConnFailure) -> Failure {
+    let special = || P::advice(&failure);
+    let advice =
+        (failure.cause != Cause::Protocol).then(special).flatten().unwrap_or_else(|| failure.advice());
+    let ConnFailure { step, errno, cause, detail } = failure;
     Failure { peer: peer.key.id, address, step, errno, cause, detail, advice }
 }
 

@@ -54,7 +54,7 @@ mod waiting;
 
 pub use config::{BadTunable, Config};
 pub use driver::{Core, Turn};
-pub use failure::{Cause, Failure, Miss, Step};
+pub use failure::{Cause, ConnFailure, Failure, Step};
 pub use held::{Admitted, HeldLimits, HeldTable, Memory};
 pub use network::Network;
 pub use ni::{Hardware, Ni, NiTable};

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::closing::{Ends, InUse};
 use crate::counting::Counted;
 use crate::slab::Key;
-use crate::{Config, Core, Hardware, Miss, Ni, Peer, PeerState, Shard, Shared, Turn};
+use crate::{Config, ConnFailure, Core, Hardware, Ni, Peer, PeerState, Shard, Shared, Turn};
 
 /// One kind of network: the part of an LND ([`Network`](crate::Network)) that differs between
 /// networks. The value itself is shared by senders, drivers and all other threads of the LND; it
@@ -103,7 +103,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
 
     /// Returns advice for a failed connection, in one sentence; `None` if this kind of network has
     /// no specific advice.
-    fn advice(miss: &Miss) -> Option<&'static str>;
+    fn advice(failure: &ConnFailure) -> Option<&'static str>;
 }
 
 /// A kind of network that this host may support.
@@ -192,7 +192,7 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
 
     /// Returns which connections of the peer end when the connection with this key breaks for this
     /// reason.
-    fn ends_with(&self, _turn: Turn<'_, P>, _key: Key, _miss: &Miss) -> Ends {
+    fn ends_with(&self, _turn: Turn<'_, P>, _key: Key, _failure: &ConnFailure) -> Ends {
         Ends::One
     }
 

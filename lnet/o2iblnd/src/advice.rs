@@ -1,12 +1,12 @@
 //! Advice for connections over verbs that fail.
 
 use lnet_api::Errno;
-use lnet_lnd::{Cause, Miss, Step};
+use lnet_lnd::{Cause, ConnFailure, Step};
 use lnet_proto::ib::RejectReason;
 
 /// Returns advice for the operator; `None` if the failure is not specific to verbs.
-pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
-    Some(match (miss.step, miss.cause) {
+pub(crate) fn advice(failure: &ConnFailure) -> Option<&'static str> {
+    Some(match (failure.step, failure.cause) {
         (_, Cause::NotLNet) => {
             "what listens there is no LNet node: is the address right, and the port the node's service?"
         }
@@ -26,12 +26,12 @@ pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
             }
             _ => "try again",
         },
-        _ => return advice_on_errno(miss),
+        _ => return advice_on_errno(failure),
     })
 }
 
-fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
-    Some(match (miss.step, miss.errno) {
+fn advice_on_errno(failure: &ConnFailure) -> Option<&'static str> {
+    Some(match (failure.step, failure.errno) {
         (_, Errno::ENODEV | Errno::ENETDOWN) => {
             "the RDMA device is gone or its port is down: see 'nlx net devices' and 'rdma link'"
         }

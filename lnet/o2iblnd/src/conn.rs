@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};
-//! use lnet_o2iblnd::conn::{Conn, Limits, Own, Receipt, Received, What};
+//! use lnet_o2iblnd::conn::{Conn, Limits, Own, Receipt, Received, EmitKind};
 //! use lnet_proto::ib::{Body, End, Link, MESSAGE_MAX, Message, Version};
 //! use lnet_proto::{Header, WireHandle};
 //!
@@ -35,7 +35,7 @@
 //! // Emit it when the rules allow: into the transmit buffer `id.index()`, posted with `id.bits()`.
 //! let mut wire = [0; MESSAGE_MAX];
 //! let emit = alice.next(0).expect("it has a credit");
-//! assert_eq!((emit.what, emit.item.copied()), (What::Immediate, Some("the ACK")));
+//! assert_eq!((emit.kind, emit.item.copied()), (EmitKind::Immediate, Some("the ACK")));
 //! # let body = lnet_proto::Body::Ack { dst_wmd: WireHandle::NONE, match_bits: MatchBits(1), mlength: 0 };
 //! # let header = Header { dest: ProcessId::lnet(b.nid), src: ProcessId::lnet(a.nid), payload_length: 0, body };
 //! let message = Message { head: link.head(emit.credits), body: Body::Immediate { header, payload: &[] } };
@@ -77,7 +77,7 @@ pub use posts::SendId;
 use rules::{saturating, status};
 pub use table::Key;
 use table::{OpState, Table};
-pub use types::{Counts, Emit, Ended, Late, Limits, Own, Receipt, Received, What};
+pub use types::{Counts, Emit, EmitKind, Ended, Late, Limits, Own, Receipt, Received};
 
 /// One established connection. See the [module](self).
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
 use lnet_lnd::protocol::{Conns, Protocol, Started};
-use lnet_lnd::{Config as _, Hardware, Miss};
+use lnet_lnd::{Config as _, ConnFailure, Hardware};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
 use lnet_region::Region;
@@ -138,8 +138,8 @@ impl Protocol for O2ib {
         }
     }
 
-    fn advice(miss: &Miss) -> Option<&'static str> {
-        advice(miss)
+    fn advice(failure: &ConnFailure) -> Option<&'static str> {
+        advice(failure)
     }
 }
 

@@ -8,7 +8,7 @@ use lnet_proto::{Header, ProtoError};
 use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
-use crate::conn::{ConnError, Emit, Key as OpKey, What};
+use crate::conn::{ConnError, Emit, EmitKind, Key as OpKey};
 use crate::connection::{ConnState, Connection, LiveConn};
 use crate::fabric::{Piece, SendKind, SendWork};
 use crate::item::{Item, PayloadSource, SourceMemory};
@@ -177,13 +177,13 @@ impl Connection {
     /// Emits one message; `false` if there is none.
     fn next(&self, live: &mut LiveConn, now_ns: u64) -> Result<bool, Errno> {
         let LiveConn { machine, transmit, batch, pieces, .. } = live;
-        let Some(Emit { id, credits, what, item }) = machine.next(now_ns) else { return Ok(false) };
+        let Some(Emit { id, credits, kind, item }) = machine.next(now_ns) else { return Ok(false) };
         let item = item.map(|item| &*item);
         let address = transmit.address + (id.index() * MESSAGE_MAX) as u64;
         let buffer =
             transmit.buffers.get_mut(id.index()).and_then(WriteVec::as_mut_slice).ok_or(Errno::EIO)?;
         self.shard().counters.tx.sends.one();
-        if let What::PutDone(done) | What::GetDone(done) = what
+        if let EmitKind::PutDone(done) | EmitKind::GetDone(done) = kind
             && done.status > 0
             && let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = item
         {
@@ -198,11 +198,11 @@ impl Connection {
         let head = self.link.head(credits);
         // The pieces of the payload, if it is sent from its own memory.
         let mut gathered: SmallVec<[Piece; GATHERED_PIECES]> = SmallVec::new();
-        let emitted = match (what, item) {
-            (What::Immediate, Some(Item::Send { header, source, .. })) => {
+        let emitted = match (kind, item) {
+            (EmitKind::Immediate, Some(Item::Send { header, source, .. })) => {
                 self.emit_immediate(&head, header, source, buffer, &mut gathered)
             }
-            _ => match body_of(what, item) {
+            _ => match body_of(kind, item) {
                 Ok(Some(body)) => Message { head, body }.emit(buffer),
                 // An item of another kind than the message is an error of the driver.
                 Ok(None) => return Err(Errno::EIO),
@@ -213,7 +213,7 @@ impl Connection {
             tracing::error!(peer = %self.peer.key.id.nid, %error, "a message cannot be emitted");
             Errno::EIO
         })?;
-        if what == What::Noop {
+        if kind == EmitKind::Noop {
             self.shard().counters.tx.noops.one();
         }
         if self.cksum {
@@ -294,21 +294,21 @@ impl Connection {
 
 /// Returns the body of any message but an IMMEDIATE; `None` if the item is not of the message's
 /// kind.
-fn body_of(what: What, item: Option<&Item>) -> Result<Option<Body<'_>>, ProtoError> {
-    Ok(Some(match (what, item) {
-        (What::Noop, _) => Body::Noop,
-        (What::PutReq { cookie }, Some(Item::Send { header, .. })) => {
+fn body_of(kind: EmitKind, item: Option<&Item>) -> Result<Option<Body<'_>>, ProtoError> {
+    Ok(Some(match (kind, item) {
+        (EmitKind::Noop, _) => Body::Noop,
+        (EmitKind::PutReq { cookie }, Some(Item::Send { header, .. })) => {
             Body::PutReq { header: *header, cookie }
         }
-        (What::GetReq { cookie }, Some(Item::Get { header, sink, .. })) => {
+        (EmitKind::GetReq { cookie }, Some(Item::Get { header, sink, .. })) => {
             Body::GetReq { header: *header, cookie, descriptor: sink.described.descriptor()? }
         }
-        (What::PutAck { source, sink: own }, Some(Item::Receive { sink, .. })) => {
+        (EmitKind::PutAck { source, sink: own }, Some(Item::Receive { sink, .. })) => {
             Body::PutAck { source, sink: own, descriptor: sink.described.descriptor()? }
         }
-        (What::PutNak(done), _) => Body::PutNak(done),
-        (What::PutDone(done), _) => Body::PutDone(done),
-        (What::GetDone(done), _) => Body::GetDone(done),
+        (EmitKind::PutNak(done), _) => Body::PutNak(done),
+        (EmitKind::PutDone(done), _) => Body::PutDone(done),
+        (EmitKind::GetDone(done), _) => Body::GetDone(done),
         _ => return Ok(None),
     }))
 }

@@ -5,7 +5,7 @@
 
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, ProcessId};
-use lnet_o2iblnd::conn::{Conn, ConnError, Ended, Key, Late, Limits, Own, Receipt, Received, What};
+use lnet_o2iblnd::conn::{Conn, ConnError, EmitKind, Ended, Key, Late, Limits, Own, Receipt, Received};
 use lnet_proto::ib::{
     Body, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Link, Message, MessageKind, Version,
 };
@@ -69,17 +69,17 @@ fn breach(answer: Answer) -> ConnError {
 }
 
 /// Emits the next message, whose send completes at once.
-fn send_next(conn: &mut Conn<u32>) -> (What, Option<Ended<u32>>) {
+fn send_next(conn: &mut Conn<u32>) -> (EmitKind, Option<Ended<u32>>) {
     let emit = conn.next(0).unwrap();
-    let (id, what) = (emit.id, emit.what);
-    (what, conn.completed(id.bits()).unwrap())
+    let (id, kind) = (emit.id, emit.kind);
+    (kind, conn.completed(id.bits()).unwrap())
 }
 
 /// Queues and sends a PUT or GET of 100 bytes; returns its cookie.
 fn asked(conn: &mut Conn<u32>, own: Own) -> Cookie {
     conn.queue(own, NEVER, 5).unwrap();
     match send_next(conn) {
-        (What::PutReq { cookie } | What::GetReq { cookie }, None) => cookie,
+        (EmitKind::PutReq { cookie } | EmitKind::GetReq { cookie }, None) => cookie,
         other => panic!("{other:?}"),
     }
 }
@@ -119,7 +119,7 @@ fn a_peer_without_credits_may_not_send() {
     }
     let overrun = ConnError::Overrun { kind: MessageKind::Immediate, limit: 4 };
     assert_eq!(breach(receive(&mut conn, 0, immediate())), overrun);
-    assert_eq!(conn.next(0).map(|emit| (emit.what, emit.credits)), Some((What::Noop, 4)));
+    assert_eq!(conn.next(0).map(|emit| (emit.kind, emit.credits)), Some((EmitKind::Noop, 4)));
     assert!(receive(&mut conn, 0, immediate()).is_ok());
 }
 
@@ -136,11 +136,11 @@ fn a_peer_may_not_have_more_transfers_than_the_depth() {
         conn.reposted(receipt);
         keys.push(key);
     }
-    assert_eq!(send_next(&mut conn).0, What::Noop);
+    assert_eq!(send_next(&mut conn).0, EmitKind::Noop);
     let transfers = ConnError::Transfers { kind: MessageKind::GetReq, limit: 4 };
     assert_eq!(breach(receive(&mut conn, 0, get)), transfers);
     conn.done(keys[0], Err(Errno::ENODATA), 0, NEVER).unwrap();
-    assert_eq!(send_next(&mut conn).0, What::GetDone(done(THEIRS, -61)));
+    assert_eq!(send_next(&mut conn).0, EmitKind::GetDone(done(THEIRS, -61)));
     assert!(receive(&mut conn, 0, get).is_ok());
 }
 
@@ -203,7 +203,7 @@ fn a_peer_cannot_answer_what_has_not_been_sent() {
     let key = takes(&mut own);
     own.ack(key, 100, NEVER).unwrap();
     breach(receive(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))));
-    assert!(matches!(send_next(&mut own).0, What::PutAck { source: THEIRS, .. }));
+    assert!(matches!(send_next(&mut own).0, EmitKind::PutAck { source: THEIRS, .. }));
     assert!(receive(&mut own, 0, Body::PutDone(done(Cookie::new(key.bits()), 100))).is_ok());
 }
 
@@ -260,8 +260,8 @@ fn a_descriptor_of_more_than_there_is_gets_nothing() {
     let descriptor = Descriptor::new(1, &pieces).unwrap();
     let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
     assert!(matches!(answer, Ok((Receipt::Answer, Received::Nothing))));
-    let (what, ended) = send_next(&mut conn);
-    assert_eq!(what, What::PutDone(done(THEIRS, -71)));
+    let (kind, ended) = send_next(&mut conn);
+    assert_eq!(kind, EmitKind::PutDone(done(THEIRS, -71)));
     assert_eq!(ended, Some(Ended { item: 5, outcome: Err(Errno::EPROTO) }));
 }
 
@@ -280,7 +280,7 @@ fn a_connection_that_is_idle_says_that_it_lives() {
     assert_eq!(conn.deadline_ns(), 100 * S);
     assert!(conn.next(100 * S - 1).is_none());
     let first = conn.next(100 * S).unwrap();
-    assert_eq!((first.what, first.credits), (What::Noop, 0));
+    assert_eq!((first.kind, first.credits), (EmitKind::Noop, 0));
     let id = first.id;
     assert!(conn.next(200 * S).is_none(), "the peer may have stopped, and has no buffers for more");
     assert_eq!(conn.deadline_ns(), u64::MAX);
@@ -302,7 +302,7 @@ fn a_silent_peer_gets_credits_after_a_sign_of_life() {
     let mut held: Vec<_> = (0..LIMITS.depth).map(|_| receive(&mut conn, 0, immediate()).unwrap().0).collect();
     conn.send_sign_of_life();
     let sign = conn.next(0).unwrap();
-    assert_eq!((sign.what, sign.credits), (What::Noop, 0));
+    assert_eq!((sign.kind, sign.credits), (EmitKind::Noop, 0));
     let id = sign.id;
     conn.completed(id.bits()).unwrap();
     conn.send_sign_of_life();
@@ -327,7 +327,7 @@ fn what_is_late_is_told_by_how_far_it_is() {
     assert_eq!((conn.late(8), conn.deadline_ns()), (None, 9));
     // Second state: the request is posted; then its send is complete, and it is not answered.
     let emit = conn.next(0).unwrap();
-    let (id, What::PutReq { cookie }) = (emit.id, emit.what) else { panic!("it is a PUT") };
+    let (id, EmitKind::PutReq { cookie }) = (emit.id, emit.kind) else { panic!("it is a PUT") };
     assert_eq!(conn.late(9), Some(Late::Posted));
     conn.completed(id.bits()).unwrap();
     assert_eq!(conn.late(9), Some(Late::Unanswered));
@@ -352,7 +352,7 @@ fn chains_wait_for_room_and_are_never_split() {
     let mut conn = conn();
     let keys = [(); 3].map(|()| takes(&mut conn));
     assert_eq!(conn.nak(keys[2], Ok(()), NEVER), Ok(None));
-    assert_eq!(send_next(&mut conn).0, What::PutNak(done(THEIRS, 0)));
+    assert_eq!(send_next(&mut conn).0, EmitKind::PutNak(done(THEIRS, 0)));
     assert_eq!(conn.done(keys[0], Ok(1), 1, NEVER), Err(ConnError::Gone { key: keys[0].bits() }), "no GET");
 
     let pieces = [Fragment { length: 100, address: 0 }];
@@ -375,8 +375,8 @@ fn chains_wait_for_room_and_are_never_split() {
         "10 of 16 are taken, and 7 are needed; what needs less does not overtake"
     );
     assert_eq!(conn.completed(first.bits()).unwrap(), Some(Ended { item: 5, outcome: Ok(100) }));
-    assert!(matches!(send_next(&mut conn), (What::PutDone(_), Some(_))));
-    assert_eq!(send_next(&mut conn).0, What::Immediate);
+    assert!(matches!(send_next(&mut conn), (EmitKind::PutDone(_), Some(_))));
+    assert_eq!(send_next(&mut conn).0, EmitKind::Immediate);
 }
 
 /// The keys of ended operations are invalid, even when their slot is in use again.
@@ -386,7 +386,7 @@ fn a_key_is_never_valid_twice() {
     let old = takes(&mut conn);
     conn.nak(old, Err(Errno::ENOMEM), NEVER).unwrap();
     assert_eq!(conn.attach(old, 1), Err(1), "nobody would give it back");
-    assert_eq!(send_next(&mut conn).0, What::PutNak(done(THEIRS, -12)));
+    assert_eq!(send_next(&mut conn).0, EmitKind::PutNak(done(THEIRS, -12)));
     let new = takes(&mut conn);
     assert_ne!(old, new);
     assert_eq!((Key::from_bits(new.bits()), Key::from_bits(u64::MAX)), (Some(new), None));

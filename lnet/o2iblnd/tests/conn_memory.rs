@@ -27,7 +27,7 @@ fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
             let (from, to) = if at == 0 { (a, b) } else { (b, a) };
             while let Some(emit) = from.next(0) {
                 idle = false;
-                let message = message(link, emit.credits, emit.what, (0, LENGTH), &memory);
+                let message = message(link, emit.credits, emit.kind, (0, LENGTH), &memory);
                 let (receipt, received) = to.received(&message).unwrap();
                 let id = emit.id.bits();
                 to.reposted(receipt);

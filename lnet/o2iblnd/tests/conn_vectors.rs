@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use lnet_o2iblnd::conn::{Conn, Key, Limits, Own, Received, What};
+use lnet_o2iblnd::conn::{Conn, EmitKind, Key, Limits, Own, Received};
 use lnet_proto::ib::{Body, Completion, Cookie, Message, MessageKind};
 use serde_json::Value;
 
@@ -63,22 +63,22 @@ impl Player {
     fn sends(&mut self, message: &Message<'_>) {
         self.decide(&message.body);
         let emit = self.conn.next(0).unwrap_or_else(|| panic!("it may send {}", message.body.kind()));
-        let (id, what) = (emit.id, emit.what);
+        let (id, kind) = (emit.id, emit.kind);
         self.given[0] += u32::from(emit.credits);
         self.given[1] += u32::from(message.head.credits);
         assert!(self.given[0] >= self.given[1], "no credit is returned later than the kernel node does");
-        match (&message.body, what) {
-            (Body::Immediate { .. }, What::Immediate) => {}
-            (Body::PutReq { cookie: recorded, .. }, What::PutReq { cookie })
-            | (Body::GetReq { cookie: recorded, .. }, What::GetReq { cookie }) => {
+        match (&message.body, kind) {
+            (Body::Immediate { .. }, EmitKind::Immediate) => {}
+            (Body::PutReq { cookie: recorded, .. }, EmitKind::PutReq { cookie })
+            | (Body::GetReq { cookie: recorded, .. }, EmitKind::GetReq { cookie }) => {
                 self.cookies.insert(*recorded, cookie);
             }
-            (Body::PutAck { source: recorded, sink: own, .. }, What::PutAck { source, sink }) => {
+            (Body::PutAck { source: recorded, sink: own, .. }, EmitKind::PutAck { source, sink }) => {
                 assert_eq!(*recorded, source, "it is echoed");
                 self.cookies.insert(*own, sink);
             }
-            (Body::PutDone(recorded), What::PutDone(done))
-            | (Body::GetDone(recorded), What::GetDone(done)) => {
+            (Body::PutDone(recorded), EmitKind::PutDone(done))
+            | (Body::GetDone(recorded), EmitKind::GetDone(done)) => {
                 assert_eq!(*recorded, done);
             }
             (recorded, said) => panic!("{said:?} in place of {recorded:?}"),

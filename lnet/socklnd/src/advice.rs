@@ -1,11 +1,11 @@
 //! Advice for failed connections over TCP.
 
 use lnet_api::Errno;
-use lnet_lnd::{Cause, Miss, Step};
+use lnet_lnd::{Cause, ConnFailure, Step};
 
 /// Returns the advice; `None` if there is none specific to TCP.
-pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
-    Some(match (miss.step, miss.cause) {
+pub(crate) fn advice(failure: &ConnFailure) -> Option<&'static str> {
+    Some(match (failure.step, failure.cause) {
         (Step::Handshake, Cause::NotLNet) => {
             "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
         }
@@ -16,12 +16,12 @@ pub(crate) fn advice(miss: &Miss) -> Option<&'static str> {
         (Step::Handshake, Cause::WrongNode) => {
             "another node has that address: ask for a NID that 'lctl list_nids' names there"
         }
-        _ => return advice_on_errno(miss),
+        _ => return advice_on_errno(failure),
     })
 }
 
-fn advice_on_errno(miss: &Miss) -> Option<&'static str> {
-    Some(match (miss.step, miss.errno) {
+fn advice_on_errno(failure: &ConnFailure) -> Option<&'static str> {
+    Some(match (failure.step, failure.errno) {
         (Step::Bind | Step::Connect, Errno::EMFILE) => {
             "this process has as many files and connections open as it may: see 'ulimit -n'"
         }
@@ -85,7 +85,7 @@ mod tests {
             (Step::Connect, Errno::EACCES, "nft list ruleset"),
             (Step::Established, Errno::ENOMEM, "memory"),
         ] {
-            let advice = advice(&Miss::new(step, errno, "")).unwrap();
+            let advice = advice(&ConnFailure::new(step, errno, "")).unwrap();
             assert!(advice.contains(words), "{advice}");
         }
     }

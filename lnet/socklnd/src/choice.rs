@@ -6,7 +6,7 @@ use lnet_proto::sock::{ConnType, Version};
 
 /// The suitability of a connection for a message; a better one compares greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Suits {
+pub(crate) enum Suitability {
     No,
     May,
     Yes,
@@ -24,22 +24,22 @@ pub(crate) enum Load {
 
 /// Returns whether a connection of this type may carry LNet messages.
 pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
-    suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suits::No
+    suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suitability::No
 }
 
 /// Returns the suitability of a connection for a message.
-pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suits {
+pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suitability {
     match (conn_type, load) {
-        (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suits::Yes,
-        (ConnType::BulkOut, Load::Message { bytes, min_bulk }) if bytes >= min_bulk => Suits::Yes,
-        (ConnType::Control | ConnType::BulkOut, Load::Message { .. }) => Suits::May,
-        (ConnType::Any, Load::Message { .. }) if version == Version::V2 => Suits::Yes,
-        (ConnType::BulkIn, Load::Message { .. }) if version == Version::V2 => Suits::May,
-        (_, Load::Message { .. }) => Suits::No,
-        (ConnType::BulkIn, Load::Noop) => Suits::Yes,
+        (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suitability::Yes,
+        (ConnType::BulkOut, Load::Message { bytes, min_bulk }) if bytes >= min_bulk => Suitability::Yes,
+        (ConnType::Control | ConnType::BulkOut, Load::Message { .. }) => Suitability::May,
+        (ConnType::Any, Load::Message { .. }) if version == Version::V2 => Suitability::Yes,
+        (ConnType::BulkIn, Load::Message { .. }) if version == Version::V2 => Suitability::May,
+        (_, Load::Message { .. }) => Suitability::No,
+        (ConnType::BulkIn, Load::Noop) => Suitability::Yes,
         // Peers accept acknowledgements and keepalives on every connection.
-        (ConnType::None, Load::Noop) => Suits::No,
-        (_, Load::Noop) => Suits::May,
+        (ConnType::None, Load::Noop) => Suitability::No,
+        (_, Load::Noop) => Suitability::May,
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: Load) -> Opti
     conns
         .map(|conn| (suits(conn.conn_type, conn.version, load), Reverse(conn.queued), Reverse(conn.used)))
         .enumerate()
-        .filter(|(_, (suits, ..))| *suits > Suits::No)
+        .filter(|(_, (suits, ..))| *suits > Suitability::No)
         .reduce(|best, other| if other.1 > best.1 { other } else { best })
         .map(|(index, _)| index)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::admission::Admission;
 use lnet_lnd::protocol::{Conns, OnThisHost, Protocol, Started};
-use lnet_lnd::{Hardware, Miss};
+use lnet_lnd::{ConnFailure, Hardware};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
 
@@ -106,8 +106,8 @@ impl Protocol for Sock {
         send(shared, tx)
     }
 
-    fn advice(miss: &Miss) -> Option<&'static str> {
-        advice(miss)
+    fn advice(failure: &ConnFailure) -> Option<&'static str> {
+        advice(failure)
     }
 }
 

@@ -6,7 +6,7 @@ use lnet_proto::ib::{Completion, Cookie, MessageKind};
 use super::credits::NOOPS_MAX;
 use super::posts::Post;
 use super::table::{OpSlot, OpState};
-use super::{Conn, ConnError, Emit, Ended, Key, Receipt, Received, What};
+use super::{Conn, ConnError, Emit, EmitKind, Ended, Key, Receipt, Received};
 
 impl<T> Conn<T> {
     /// Moves waiting requests to the end of the credit queue, as far as transfers can be reserved.
@@ -20,30 +20,30 @@ impl<T> Conn<T> {
     pub(super) fn emit(&mut self, key: Key, now_ns: u64) -> Option<Emit<'_, T>> {
         let slot = self.table.find(key)?;
         let done = Completion { cookie: slot.peer, status: status(slot.outcome) };
-        let (what, state) = match slot.state {
+        let (kind, state) = match slot.state {
             OpState::Queued(MessageKind::PutReq) => {
-                (What::PutReq { cookie: key.cookie() }, OpState::Asked(MessageKind::PutReq))
+                (EmitKind::PutReq { cookie: key.cookie() }, OpState::Asked(MessageKind::PutReq))
             }
             OpState::Queued(MessageKind::GetReq) => {
-                (What::GetReq { cookie: key.cookie() }, OpState::Asked(MessageKind::GetReq))
+                (EmitKind::GetReq { cookie: key.cookie() }, OpState::Asked(MessageKind::GetReq))
             }
-            OpState::Acking => (What::PutAck { source: slot.peer, sink: key.cookie() }, OpState::Sinking),
-            OpState::Replying(MessageKind::PutNak) => (What::PutNak(done), OpState::Ending),
-            OpState::Replying(MessageKind::GetDone) => (What::GetDone(done), OpState::Ending),
-            OpState::Replying(_) => (What::PutDone(done), OpState::Ending),
-            _ => (What::Immediate, OpState::Ending),
+            OpState::Acking => (EmitKind::PutAck { source: slot.peer, sink: key.cookie() }, OpState::Sinking),
+            OpState::Replying(MessageKind::PutNak) => (EmitKind::PutNak(done), OpState::Ending),
+            OpState::Replying(MessageKind::GetDone) => (EmitKind::GetDone(done), OpState::Ending),
+            OpState::Replying(_) => (EmitKind::PutDone(done), OpState::Ending),
+            _ => (EmitKind::Immediate, OpState::Ending),
         };
         slot.state = state;
         slot.was_posted = true;
         self.steps += u64::from(slot.own);
-        if matches!(what, What::PutAck { .. } | What::PutNak(_) | What::GetDone(_)) {
+        if matches!(kind, EmitKind::PutAck { .. } | EmitKind::PutNak(_) | EmitKind::GetDone(_)) {
             self.credits.answered();
         }
         self.last_sent_ns = now_ns;
         self.shows_life = false;
         let credits = self.credits.give();
         let id = self.posts.post(Post { key: Some(key), works: slot.works })?;
-        Some(Emit { id, credits, what, item: slot.item.as_mut() })
+        Some(Emit { id, credits, kind, item: slot.item.as_mut() })
     }
 
     /// Returns whether a NOOP is due (lnet-wire 36); the caller must have checked that no other
@@ -70,7 +70,7 @@ impl<T> Conn<T> {
         self.last_sent_ns = now_ns;
         self.shows_life = false;
         self.credits.note_noop();
-        Some(Emit { id, credits: self.credits.give(), what: What::Noop, item: None })
+        Some(Emit { id, credits: self.credits.give(), kind: EmitKind::Noop, item: None })
     }
 
     /// Handles a PUT_REQ or GET_REQ: begins an operation of the peer.

@@ -63,14 +63,14 @@ pub struct Emit<'a, T> {
     /// The credits to return in the message's head.
     pub credits: u8,
     /// The message's kind and fields.
-    pub what: What,
+    pub kind: EmitKind,
     /// The driver's item of the operation: header, payload, descriptor, writes.
     pub item: Option<&'a mut T>,
 }
 
 /// The kind of a message to emit, and those of its fields that the driver does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum EmitKind {
     /// A NOOP.
     Noop,
     /// An IMMEDIATE; the item has header and payload.

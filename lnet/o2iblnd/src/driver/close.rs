@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::o2ib::Turn;
 use lnet_lnd::closing::{close_broken, close_peer};
 use lnet_lnd::protocol::Connection as _;
-use lnet_lnd::{Cause, Miss};
+use lnet_lnd::{Cause, ConnFailure};
 
 impl Driver {
     /// Closes a connection or attempt that the peer has ended, or whose device is gone.
@@ -25,9 +25,11 @@ impl Driver {
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
                 let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
                 let cause = if idle { Cause::Closed } else { Cause::Errno };
-                let miss =
-                    Miss { cause, ..Miss::gone(Errno::ECONNRESET, "the peer has closed the connection") };
-                close_broken(self, turn, key, miss);
+                let failure = ConnFailure {
+                    cause,
+                    ..ConnFailure::gone(Errno::ECONNRESET, "the peer has closed the connection")
+                };
+                close_broken(self, turn, key, failure);
             }
             Some(Source::Opening(_)) => self.opening_reset(turn, key),
             Some(Source::Listener(_) | Source::Vacant) | None => {}

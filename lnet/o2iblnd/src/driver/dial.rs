@@ -18,7 +18,7 @@ use crate::links::{LinkId, Next, Outcome};
 use crate::ni::can_connect;
 use crate::o2ib::Turn;
 use crate::peer::address_of;
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
@@ -76,8 +76,8 @@ impl Driver {
             }
             Err(error) => {
                 self.sources.remove(key);
-                let miss = Miss::new(Step::Resolve, error.errno, error.what);
-                self.attempt_failed(turn, peer, id, address, miss);
+                let failure = ConnFailure::new(Step::Resolve, error.errno, error.what);
+                self.attempt_failed(turn, peer, id, address, failure);
             }
         }
     }
@@ -88,10 +88,11 @@ impl Driver {
         let Opening { endpoint, queues, peer, id, stage, .. } = &mut *opening;
         let asked = peer.state.lock().links.params();
         let connected = (|| {
-            let no_queues = |detail| Miss::new(Step::Queues, Errno::ENOMEM, detail);
+            let no_queues = |detail| ConnFailure::new(Step::Queues, Errno::ENOMEM, detail);
             let made = turn.near(|| make_queues(&mut **endpoint, &peer.ni, asked, turn.now_ns));
             let made = made.map_err(no_queues)?;
-            made.post_receives(&**endpoint).map_err(|error| Miss::new(Step::Queues, error.errno, error))?;
+            made.post_receives(&**endpoint)
+                .map_err(|error| ConnFailure::new(Step::Queues, error.errno, error))?;
             let params = lnet_proto::ib::ConnParams {
                 queue_depth: made.sizes.depth,
                 max_fragments: made.sizes.fragments,
@@ -101,14 +102,14 @@ impl Driver {
             let mut state = peer.state.lock();
             state.step = Some(Step::Connect);
             let request =
-                state.links.request(*id, params).map_err(|error| Miss::said(Step::Connect, &error))?;
+                state.links.request(*id, params).map_err(|error| ConnFailure::said(Step::Connect, &error))?;
             let options = turn.shared.config.connect_options();
-            let refused = |error: FabricError| Miss::new(Step::Connect, error.errno, error.what);
+            let refused = |error: FabricError| ConnFailure::new(Step::Connect, error.errno, error.what);
             endpoint.connect(request, &options).map_err(refused)
         })();
         match connected {
             Ok(()) => *stage = Stage::Asking,
-            Err(miss) => self.opening_failed(turn, key, miss),
+            Err(failure) => self.opening_failed(turn, key, failure),
         }
     }
 
@@ -118,11 +119,11 @@ impl Driver {
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
         let granted = match granted {
             Ok(granted) => granted,
-            Err(error) => return self.opening_failed(turn, key, Miss::said(Step::Connect, &error)),
+            Err(error) => return self.opening_failed(turn, key, ConnFailure::said(Step::Connect, &error)),
         };
         if let Err(error) = opening.endpoint.establish() {
-            let miss = Miss::new(Step::Connect, error.errno, error.what);
-            return self.opening_failed(turn, key, miss);
+            let failure = ConnFailure::new(Step::Connect, error.errno, error.what);
+            return self.opening_failed(turn, key, failure);
         }
         turn.shard.counters.rx.connects.one();
         self.put_to_use(turn, key, granted.link, granted.params);
@@ -136,8 +137,8 @@ impl Driver {
             Rejected::NoListener => Rejection::NoListener,
             Rejected::Other(status) => {
                 let detail = format!("rejected with status {status} of the connection manager");
-                let miss = Miss::new(Step::Connect, Errno::ECONNREFUSED, detail);
-                return self.opening_failed(turn, key, miss);
+                let failure = ConnFailure::new(Step::Connect, Errno::ECONNREFUSED, detail);
+                return self.opening_failed(turn, key, failure);
             }
         };
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
@@ -159,9 +160,9 @@ impl Driver {
             Ok(Outcome::GoOn) => {}
             Ok(Outcome::Failed) => peer.fail_waiting(Errno::ECONNREFUSED),
             Err((cause, outcome)) => {
-                let miss = Miss::said(Step::Connect, &cause);
-                let errno = miss.errno;
-                turn.attempt_failed(&peer, address.into(), miss);
+                let failure = ConnFailure::said(Step::Connect, &cause);
+                let errno = failure.errno;
+                turn.attempt_failed(&peer, address.into(), failure);
                 if outcome == Outcome::Failed {
                     peer.fail_waiting(errno);
                 }
@@ -177,7 +178,7 @@ impl Driver {
             Stage::Resolving => Step::Resolve,
             Stage::Asking | Stage::Accepting { .. } => Step::Connect,
         };
-        self.opening_failed(turn, key, Miss::new(step, errno, ""));
+        self.opening_failed(turn, key, ConnFailure::new(step, errno, ""));
     }
 
     /// Ends an attempt, of either side, that has exceeded its deadline.
@@ -188,33 +189,33 @@ impl Driver {
             .and_then(|key| Some((key, self.sources.get_mut(key).and_then(Source::opening_mut)?.begun_ns)))
         else {
             let address = address_of(peer, turn.shared.config.service);
-            let miss = Miss::new(Step::Connect, Errno::ETIMEDOUT, "");
-            return self.attempt_failed(turn, peer, id, address, miss);
+            let failure = ConnFailure::new(Step::Connect, Errno::ETIMEDOUT, "");
+            return self.attempt_failed(turn, peer, id, address, failure);
         };
         let seconds = turn.now_ns.saturating_sub(begun_ns) / NS_PER_S;
         let detail = format!("no answer within {seconds} s");
-        self.opening_failed(turn, key, Miss::new(Step::Connect, Errno::ETIMEDOUT, detail));
+        self.opening_failed(turn, key, ConnFailure::new(Step::Connect, Errno::ETIMEDOUT, detail));
     }
 
     /// Ends an attempt that has failed, and then performs the peer's next action.
-    pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
+    pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, failure: ConnFailure) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
         endpoint.disconnect();
         drop((endpoint, queues));
-        self.attempt_failed(turn, &peer, id, address, miss);
+        self.attempt_failed(turn, &peer, id, address, failure);
         self.advance(turn, &peer);
     }
 
     /// Ends an attempt whose connection the peer ended before it was established.
     pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
-        let miss = Miss::new(
+        let failure = ConnFailure::new(
             Step::Connect,
             Errno::ECONNRESET,
             "the peer has closed the connection before it was established",
         );
-        self.opening_failed(turn, key, miss);
+        self.opening_failed(turn, key, failure);
     }
 
     fn attempt_failed(
@@ -223,10 +224,10 @@ impl Driver {
         peer: &Arc<Peer>,
         id: LinkId,
         address: SocketAddrV4,
-        miss: Miss,
+        failure: ConnFailure,
     ) {
-        let errno = miss.errno;
-        turn.attempt_failed(peer, address.into(), miss);
+        let errno = failure.errno;
+        turn.attempt_failed(peer, address.into(), failure);
         let outcome = {
             let mut state = peer.state.lock();
             state.step = None;
@@ -243,7 +244,7 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     if !peer.state.lock().waiting.is_empty() {
         let detail = format!("the port of {} is down", peer.ni.own.device.name());
         let address = address_of(peer, turn.shared.config.service);
-        turn.attempt_failed(peer, address.into(), Miss::new(Step::Resolve, Errno::ENETDOWN, detail));
+        turn.attempt_failed(peer, address.into(), ConnFailure::new(Step::Resolve, Errno::ENETDOWN, detail));
         peer.fail_waiting(Errno::ENETDOWN);
     }
 }

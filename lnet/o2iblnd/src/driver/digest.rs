@@ -15,7 +15,7 @@ use crate::connection::{ConnState, Connection};
 use crate::fabric::{Completion, WorkError};
 use crate::item::{Described, Item, PayloadSource};
 use crate::o2ib::Turn;
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::life::sign_period_ns;
 use lnet_lnd::slab::Key;
@@ -48,7 +48,7 @@ impl Driver {
 impl RxConn {
     /// Polls the connection once, and adds the events for the engine to `events`. Returns the
     /// number of completions, and the reason for closing the connection, if there is one.
-    fn poll_completions(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<Miss>) {
+    fn poll_completions(&mut self, turn: Turn<'_>, events: &mut Vec<Event>) -> (usize, Option<ConnFailure>) {
         let conn = self.conn.clone();
         let mut guard = conn.state.lock();
         let state = &mut *guard;
@@ -57,7 +57,7 @@ impl RxConn {
         if done.is_empty()
             && let Err(errno) = live.endpoint.poll(&mut done)
         {
-            return (0, Some(Miss::gone(errno, "the completion queue has broken")));
+            return (0, Some(ConnFailure::gone(errno, "the completion queue has broken")));
         }
         self.awaits_sends = live.machine.posted() > 0;
         if done.is_empty() {
@@ -79,7 +79,7 @@ impl RxConn {
         }
         let Some(live) = &mut state.live else { return (count, None) };
         if let Err(errno) = self.repost(live, &mut reposts) {
-            return (count, Some(Miss::gone(errno, "receives cannot be posted")));
+            return (count, Some(ConnFailure::gone(errno, "receives cannot be posted")));
         }
         // The engine may send messages on these events, which return the credits: a NOOP before
         // them would be superfluous.
@@ -99,13 +99,13 @@ impl RxConn {
         completion: &Completion,
         events: &mut Vec<Event>,
         reposts: &mut Reposts,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), ConnFailure> {
         completion.status.map_err(of_work)?;
         let Some(live) = &mut state.live else { return Ok(()) };
         let conn = &self.conn;
         let message = read(conn, self.receive.bytes(index, completion.length as usize), turn)?;
         let received = live.machine.received(&message);
-        let (receipt, received) = received.map_err(|error| Miss::broke(error.errno(), error))?;
+        let (receipt, received) = received.map_err(|error| ConnFailure::broke(error.errno(), error))?;
         let counters = &turn.shard.counters.rx;
         match (received, message.body) {
             (Received::Immediate, Body::Immediate { header, payload }) => {
@@ -125,7 +125,7 @@ impl RxConn {
                         "it sends a GET_REQ for {} to this node, which does not route requests",
                         header.dest.nid
                     );
-                    return Err(Miss::broke(Errno::EPROTO, detail));
+                    return Err(ConnFailure::broke(Errno::EPROTO, detail));
                 }
                 let source = PayloadSource { target: Described::of(&descriptor), ..PayloadSource::default() };
                 // This cannot fail, as the operation is new and has no item.
@@ -159,42 +159,48 @@ impl RxConn {
 }
 
 /// Reads and checks the message in these bytes of a receive buffer.
-fn read<'a>(conn: &Connection, bytes: Option<&'a [u8]>, turn: Turn<'_>) -> Result<Message<'a>, Miss> {
-    let wrong =
-        || Miss::gone(Errno::EIO, "the device reports a receive without such a buffer or of such a length");
+fn read<'a>(conn: &Connection, bytes: Option<&'a [u8]>, turn: Turn<'_>) -> Result<Message<'a>, ConnFailure> {
+    let wrong = || {
+        ConnFailure::gone(
+            Errno::EIO,
+            "the device reports a receive without such a buffer or of such a length",
+        )
+    };
     let bytes = bytes.ok_or_else(wrong)?;
     if conn.cksum && verify_checksum(bytes).is_err() {
         turn.shard.counters.rx.checksum_errors.one();
     }
-    let message = Message::parse(bytes).map_err(|error| Miss::said(Step::Established, &error))?;
-    conn.link.check(&message.head).map_err(|error| Miss::said(Step::Established, &error))?;
+    let message = Message::parse(bytes).map_err(|error| ConnFailure::said(Step::Established, &error))?;
+    conn.link.check(&message.head).map_err(|error| ConnFailure::said(Step::Established, &error))?;
     Ok(message)
 }
 
 /// Processes the completion of a send.
-fn sent(state: &mut ConnState, completion: &Completion, events: &mut Vec<Event>) -> Result<(), Miss> {
+fn sent(state: &mut ConnState, completion: &Completion, events: &mut Vec<Event>) -> Result<(), ConnFailure> {
     completion.status.map_err(of_work)?;
     let Some(live) = &mut state.live else { return Ok(()) };
     let ended: Option<Ended<Item>> =
-        live.machine.completed(completion.id).map_err(|error| Miss::broke(error.errno(), error))?;
+        live.machine.completed(completion.id).map_err(|error| ConnFailure::broke(error.errno(), error))?;
     events.extend(ended.map(Event::Ended));
     Ok(())
 }
 
 /// Returns the failure that a failed work request causes.
-fn of_work(error: WorkError) -> Miss {
+fn of_work(error: WorkError) -> ConnFailure {
     match error {
-        WorkError::Flushed => Miss::gone(Errno::ECONNRESET, "the connection has ended"),
-        WorkError::RetriesExceeded => Miss::gone(Errno::ETIMEDOUT, "the peer's device does not answer"),
-        WorkError::NoReceiver => {
-            Miss::gone(Errno::EIO, "the peer has posted fewer receives than the protocol demands")
+        WorkError::Flushed => ConnFailure::gone(Errno::ECONNRESET, "the connection has ended"),
+        WorkError::RetriesExceeded => {
+            ConnFailure::gone(Errno::ETIMEDOUT, "the peer's device does not answer")
         }
-        WorkError::RemoteAccess => Miss::gone(
+        WorkError::NoReceiver => {
+            ConnFailure::gone(Errno::EIO, "the peer has posted fewer receives than the protocol demands")
+        }
+        WorkError::RemoteAccess => ConnFailure::gone(
             Errno::EIO,
             "the peer's device refuses a write: its memory is not registered there any more",
         ),
         WorkError::Other(status) => {
-            Miss::gone(Errno::EIO, format!("a work request failed with status {status}"))
+            ConnFailure::gone(Errno::EIO, format!("a work request failed with status {status}"))
         }
     }
 }

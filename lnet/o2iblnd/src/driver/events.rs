@@ -1,7 +1,7 @@
 //! Reports events to the engine, and carries out its verdicts. No lock of a connection is held
 //! during the upcalls.
 
-use lnet_lnd::{Admitted, Memory, Miss};
+use lnet_lnd::{Admitted, ConnFailure, Memory};
 use std::sync::Arc;
 
 use lnet_api::{Arrival, Delivery, Errno, RxContext, TxToken, Verdict};
@@ -88,7 +88,7 @@ impl Driver {
                 self,
                 turn,
                 key,
-                Miss::broke(errno, "LNet rejects a message of the peer as invalid"),
+                ConnFailure::broke(errno, "LNet rejects a message of the peer as invalid"),
             );
         }
     }

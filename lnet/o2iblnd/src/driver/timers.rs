@@ -1,7 +1,7 @@
 //! Timers (lnet-wire 38). They are coarse: one pass checks everything.
 
 use lnet_api::Errno;
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::check_peers;
 use lnet_lnd::life::Silence;
@@ -83,7 +83,7 @@ impl Driver {
         let due = self.check_conns(turn);
         let count = due.len();
         for (key, detail) in due {
-            close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, detail));
+            close_broken(self, turn, key, ConnFailure::gone(Errno::ETIMEDOUT, detail));
         }
         count + check_peers(self, turn)
     }

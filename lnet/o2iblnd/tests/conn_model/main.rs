@@ -8,7 +8,7 @@ mod conn_world;
 mod model;
 
 use conn_world::{NEVER, link, message, pieces};
-use lnet_o2iblnd::conn::{Conn, Ended, Key, Limits, Own, Receipt, Received, What};
+use lnet_o2iblnd::conn::{Conn, EmitKind, Ended, Key, Limits, Own, Receipt, Received};
 use lnet_proto::ib::{Completion, Cookie, MessageKind};
 use model::{Model, Queued};
 use proptest::prelude::*;
@@ -98,9 +98,9 @@ impl Test {
         }
     }
 
-    fn receive(&mut self, credits: u8, what: What, length: u32) -> Received<usize> {
+    fn receive(&mut self, credits: u8, kind: EmitKind, length: u32) -> Received<usize> {
         let (receipt, received) =
-            self.conn.received(&message(&link(1), credits, what, (0, length), &pieces(length))).unwrap();
+            self.conn.received(&message(&link(1), credits, kind, (0, length), &pieces(length))).unwrap();
         self.receipts.push(receipt);
         self.model.unheard = 0;
         received
@@ -148,14 +148,14 @@ impl Test {
             Step::Taken(at) if !self.sinks.is_empty() => {
                 let sink = self.sinks.remove(at % self.sinks.len());
                 let received =
-                    self.receive(0, What::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
+                    self.receive(0, EmitKind::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
                 self.finished(received);
             }
             Step::Return(credits) if self.returnable > 0 => {
                 let credits = self.returnable.min(credits.into());
                 self.returnable -= credits;
                 self.model.credits += credits;
-                assert!(matches!(self.receive(credits as u8, What::Noop, 0), Received::Nothing));
+                assert!(matches!(self.receive(credits as u8, EmitKind::Noop, 0), Received::Nothing));
             }
             Step::Withdraw(at) => self.withdraw(at),
             Step::ShowLife => {
@@ -200,7 +200,7 @@ impl Test {
         let emit = self.conn.next(0);
         let got = emit.as_ref().map(|emit| {
             (
-                kind_of(emit.what),
+                kind_of(emit.kind),
                 usize::from(emit.credits),
                 emit.item.as_deref().copied().unwrap_or(usize::MAX),
             )
@@ -209,13 +209,13 @@ impl Test {
         let (Some(emit), Some((queued, _))) = (emit, expected) else { return };
         self.model.posted.push((emit.id.bits(), queued));
         let Queued { op, kind, .. } = queued;
-        match emit.what {
-            What::Immediate => self.returnable += 1,
-            What::PutReq { cookie } | What::GetReq { cookie } => {
+        match emit.kind {
+            EmitKind::Immediate => self.returnable += 1,
+            EmitKind::PutReq { cookie } | EmitKind::GetReq { cookie } => {
                 self.returnable += 1;
                 self.sent.push(Waits { op, kind, cookie });
             }
-            What::PutAck { sink, .. } => self.sinks.push(Waits { op, kind, cookie: sink }),
+            EmitKind::PutAck { sink, .. } => self.sinks.push(Waits { op, kind, cookie: sink }),
             _ => {}
         }
     }
@@ -223,8 +223,8 @@ impl Test {
     fn answered(&mut self, asked: Waits, yes: bool) {
         let Waits { op, kind, cookie } = asked;
         if kind == MessageKind::PutReq && yes {
-            let what = What::PutAck { source: cookie, sink: Cookie([1; 8]) };
-            let Received::PutAck { put, length: 10 } = self.receive(0, what, 10) else {
+            let kind = EmitKind::PutAck { source: cookie, sink: Cookie([1; 8]) };
+            let Received::PutAck { put, length: 10 } = self.receive(0, kind, 10) else {
                 panic!("it is wanted")
             };
             assert_eq!(self.conn.item(put), Some(&mut op.clone()));
@@ -232,8 +232,8 @@ impl Test {
             return;
         }
         let done = Completion { cookie, status: -5 };
-        let what = if kind == MessageKind::PutReq { What::PutNak(done) } else { What::GetDone(done) };
-        let received = self.receive(0, what, 0);
+        let kind = if kind == MessageKind::PutReq { EmitKind::PutNak(done) } else { EmitKind::GetDone(done) };
+        let received = self.receive(0, kind, 0);
         self.finished(received);
     }
 
@@ -254,12 +254,12 @@ impl Test {
         self.model.hears_credit_message();
         self.model.peer_reserved -= usize::from(transfer);
         let cookie = Cookie([2; 8]);
-        let what = match kind {
-            MessageKind::PutReq => What::PutReq { cookie },
-            MessageKind::GetReq => What::GetReq { cookie },
-            _ => What::Immediate,
+        let sent = match kind {
+            MessageKind::PutReq => EmitKind::PutReq { cookie },
+            MessageKind::GetReq => EmitKind::GetReq { cookie },
+            _ => EmitKind::Immediate,
         };
-        match self.receive(0, what, 10) {
+        match self.receive(0, sent, 10) {
             Received::Immediate => {}
             Received::PutReq(key) => {
                 self.requests.push((key, kind));
@@ -316,16 +316,16 @@ impl Test {
     }
 }
 
-fn kind_of(what: What) -> MessageKind {
-    match what {
-        What::Noop => MessageKind::Noop,
-        What::Immediate => MessageKind::Immediate,
-        What::PutReq { .. } => MessageKind::PutReq,
-        What::PutNak(_) => MessageKind::PutNak,
-        What::PutAck { .. } => MessageKind::PutAck,
-        What::PutDone(_) => MessageKind::PutDone,
-        What::GetReq { .. } => MessageKind::GetReq,
-        What::GetDone(_) => MessageKind::GetDone,
+fn kind_of(kind: EmitKind) -> MessageKind {
+    match kind {
+        EmitKind::Noop => MessageKind::Noop,
+        EmitKind::Immediate => MessageKind::Immediate,
+        EmitKind::PutReq { .. } => MessageKind::PutReq,
+        EmitKind::PutNak(_) => MessageKind::PutNak,
+        EmitKind::PutAck { .. } => MessageKind::PutAck,
+        EmitKind::PutDone(_) => MessageKind::PutDone,
+        EmitKind::GetReq { .. } => MessageKind::GetReq,
+        EmitKind::GetDone(_) => MessageKind::GetDone,
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use lnet_api::Errno;
-use lnet_o2iblnd::conn::{Conn, Emit, Ended, Key, Limits, Own, Receipt, What};
+use lnet_o2iblnd::conn::{Conn, Emit, EmitKind, Ended, Key, Limits, Own, Receipt};
 use lnet_proto::ib::MessageKind;
 
 use super::NEVER;
@@ -51,7 +51,7 @@ pub(crate) struct Node {
     pub(crate) conn: Option<Conn<usize>>,
     pub(crate) ops: Vec<WorldOp>,
     /// Sends that the driver has not seen complete, the oldest first.
-    pub(crate) posted: VecDeque<(u64, What, Option<usize>)>,
+    pub(crate) posted: VecDeque<(u64, EmitKind, Option<usize>)>,
     /// The number of sends in `posted` that have not been delivered: the newest ones.
     pub(crate) undelivered: usize,
     /// Messages in flight to the peer.
@@ -150,7 +150,7 @@ impl Node {
     /// Emits and posts the next message. Returns false if there is none.
     pub(crate) fn emit(&mut self, now_ns: u64) -> bool {
         let link = link(self.index);
-        let Some(Emit { id, credits, what, item }) = self.conn.as_mut().unwrap().next(now_ns) else {
+        let Some(Emit { id, credits, kind, item }) = self.conn.as_mut().unwrap().next(now_ns) else {
             return false;
         };
         let op = item.map(|item| *item);
@@ -159,23 +159,23 @@ impl Node {
             self.ops[op].sends += 1;
             self.ops[op].length()
         });
-        match what {
-            What::Noop => {
+        match kind {
+            EmitKind::Noop => {
                 assert!(credits > 0, "a NOOP for nothing");
                 self.noops += 1;
-                let posted = self.posted.iter().filter(|(_, what, _)| *what == What::Noop).count();
+                let posted = self.posted.iter().filter(|(_, kind, _)| *kind == EmitKind::Noop).count();
                 assert!(posted < 2, "{posted} NOOPs are posted");
             }
-            What::Immediate | What::PutReq { .. } | What::GetReq { .. } => {
+            EmitKind::Immediate | EmitKind::PutReq { .. } | EmitKind::GetReq { .. } => {
                 self.used += 1;
                 self.credit_messages += 1;
             }
             _ => {}
         }
         self.credits_on_wire += u32::from(credits);
-        self.posted.push_back((id.bits(), what, op));
+        self.posted.push_back((id.bits(), kind, op));
         self.undelivered += 1;
-        self.wire.push_back(encode(&link, credits, what, op.unwrap_or(usize::MAX), length));
+        self.wire.push_back(encode(&link, credits, kind, op.unwrap_or(usize::MAX), length));
         true
     }
 

@@ -1,7 +1,7 @@
 //! The encoding of a connection's messages.
 
 use lnet_nid::{MatchBits, Nid, ProcessId};
-use lnet_o2iblnd::conn::What;
+use lnet_o2iblnd::conn::EmitKind;
 use lnet_proto::ib::{Body, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
 use lnet_proto::{Header, WireHandle};
 
@@ -23,7 +23,7 @@ pub(crate) fn pieces(length: u32) -> [Fragment; 2] {
 pub(crate) fn message<'a>(
     link: &Link,
     credits: u8,
-    what: What,
+    kind: EmitKind,
     (op, length): (usize, u32),
     pieces: &'a [Fragment],
 ) -> Message<'a> {
@@ -51,23 +51,23 @@ pub(crate) fn message<'a>(
         header(0, body)
     };
     let descriptor = Descriptor::new(9, pieces).unwrap();
-    let body = match what {
-        What::Noop => Body::Noop,
-        What::Immediate => Body::Immediate { header: put(0), payload: &[] },
-        What::PutReq { cookie } => Body::PutReq { header: put(length), cookie },
-        What::PutNak(done) => Body::PutNak(done),
-        What::PutAck { source, sink } => Body::PutAck { source, sink, descriptor },
-        What::PutDone(done) => Body::PutDone(done),
-        What::GetReq { cookie } => Body::GetReq { header: get(), cookie, descriptor },
-        What::GetDone(done) => Body::GetDone(done),
+    let body = match kind {
+        EmitKind::Noop => Body::Noop,
+        EmitKind::Immediate => Body::Immediate { header: put(0), payload: &[] },
+        EmitKind::PutReq { cookie } => Body::PutReq { header: put(length), cookie },
+        EmitKind::PutNak(done) => Body::PutNak(done),
+        EmitKind::PutAck { source, sink } => Body::PutAck { source, sink, descriptor },
+        EmitKind::PutDone(done) => Body::PutDone(done),
+        EmitKind::GetReq { cookie } => Body::GetReq { header: get(), cookie, descriptor },
+        EmitKind::GetDone(done) => Body::GetDone(done),
     };
     Message { head: link.head(credits), body }
 }
 
 /// Returns the bytes of a message.
-pub(crate) fn encode(link: &Link, credits: u8, what: What, op: usize, length: u32) -> Vec<u8> {
+pub(crate) fn encode(link: &Link, credits: u8, kind: EmitKind, op: usize, length: u32) -> Vec<u8> {
     let mut bytes = [0; MESSAGE_MAX];
-    let total = message(link, credits, what, (op, length), &pieces(length)).emit(&mut bytes).unwrap();
+    let total = message(link, credits, kind, (op, length), &pieces(length)).emit(&mut bytes).unwrap();
     bytes[..total].to_vec()
 }
 

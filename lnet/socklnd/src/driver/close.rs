@@ -13,7 +13,7 @@ use crate::outbox_message::OutboxMessage;
 use crate::peer::Choose;
 use crate::sock::Turn;
 use crate::{Cause, SockConfig};
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::{Ends, close_broken};
 use lnet_lnd::slab::Key;
 
@@ -25,7 +25,7 @@ const FRESH_NS: u64 = 1_000_000_000;
 impl Driver {
     /// Closes a broken connection.
     pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        close_broken(self, turn, key, Miss::gone(errno, ""));
+        close_broken(self, turn, key, ConnFailure::gone(errno, ""));
     }
 
     /// Closes a connection, and finalises the message in reception. Unsent messages move to the
@@ -69,9 +69,9 @@ impl Driver {
     /// the peer may keep the one whose handshake ends later. A peer that has restarted, or that
     /// gives up this node, ends all connections (lnet-wire 28), and each one detects that
     /// separately.
-    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
+    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, failure: &ConnFailure) -> Ends {
         let hung_up =
-            miss.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&miss.errno);
+            failure.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&failure.errno);
         // The peer has sent nothing on this connection since it was established.
         let silent = self.sources.get(key).and_then(Source::conn).filter(|rx| hung_up && rx.silent);
         let Some(rx) = silent else { return Ends::All };

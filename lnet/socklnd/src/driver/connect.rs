@@ -19,7 +19,7 @@ use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
 use crate::sys::{Readiness, Received, Stream};
 use crate::{Failure, Step};
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::slab::Key;
 
@@ -42,7 +42,9 @@ impl Driver {
                     let Some(permit) = turn.shared.own.attempts.begin(peer, failed) else { return };
                     match self.begin_connecting(turn, peer, conn_type, permit) {
                         Ok(()) => return,
-                        Err(miss) => self.attempt_failed(turn, peer, address_of(turn, peer, conn_type), miss),
+                        Err(failure) => {
+                            self.attempt_failed(turn, peer, address_of(turn, peer, conn_type), failure)
+                        }
                     }
                 }
             }
@@ -55,7 +57,7 @@ impl Driver {
         peer: &Arc<Peer>,
         conn_type: ConnType,
         permit: AttemptPermit,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), ConnFailure> {
         let (deadline_ns, (version, live_incarnation)) = {
             let mut state = peer.state.lock();
             state.step = Some(Step::Connect);
@@ -70,7 +72,8 @@ impl Driver {
             version,
             live_incarnation,
         };
-        let machine = Connector::new(attempt).map_err(|error| Miss::new(Step::Bind, Errno::EINVAL, error))?;
+        let machine =
+            Connector::new(attempt).map_err(|error| ConnFailure::new(Step::Bind, Errno::EINVAL, error))?;
         let (stream, unprivileged) = dial(turn, peer, address, self.sources.next_key())?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
         let connecting = Connecting {
@@ -109,7 +112,7 @@ impl Driver {
             return;
         }
         if let Err(errno) = connecting.stream.connect_result() {
-            return self.connecting_failed(turn, key, Miss::new(Step::Connect, errno, ""));
+            return self.connecting_failed(turn, key, ConnFailure::new(Step::Connect, errno, ""));
         }
         let Some(connecting) = take_connecting(&mut self.sources, key) else { return };
         let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
@@ -136,10 +139,10 @@ impl Driver {
                 self.note_connecting(turn, &connecting);
                 self.sources.replace(key, Source::Connecting(Box::new(connecting)));
             }
-            Err(miss) => {
+            Err(failure) => {
                 drop(permit);
                 self.sources.remove(key);
-                self.attempt_failed(turn, &peer, address, miss);
+                self.attempt_failed(turn, &peer, address, failure);
                 self.advance(turn, &peer);
             }
         }
@@ -168,7 +171,7 @@ impl Driver {
             }
             match connecting.greet() {
                 Ok(()) => {}
-                Err(miss) => return self.connecting_failed(turn, key, miss),
+                Err(failure) => return self.connecting_failed(turn, key, failure),
             }
         }
         if readiness.readable {
@@ -184,12 +187,12 @@ impl Driver {
                 Received::Bytes(count) => &buffer[..count],
                 Received::Nothing => return,
                 Received::End => {
-                    let miss = connecting.hung_up(Errno::ECONNRESET);
-                    return self.connecting_failed(turn, key, miss);
+                    let failure = connecting.hung_up(Errno::ECONNRESET);
+                    return self.connecting_failed(turn, key, failure);
                 }
                 Received::Broken(errno) => {
-                    let miss = connecting.hung_up(errno);
-                    return self.connecting_failed(turn, key, miss);
+                    let failure = connecting.hung_up(errno);
+                    return self.connecting_failed(turn, key, failure);
                 }
             };
             let (used, progress) = connecting.machine.feed(input);
@@ -200,7 +203,7 @@ impl Driver {
                 }
                 ConnectProgress::Retry(retry) => return self.attempt_refused(turn, key, retry),
                 ConnectProgress::Failed(reason) => {
-                    return self.connecting_failed(turn, key, Miss::said(Step::Handshake, &reason));
+                    return self.connecting_failed(turn, key, ConnFailure::said(Step::Handshake, &reason));
                 }
             }
         }
@@ -242,9 +245,9 @@ impl Driver {
             Outcome::GoOn => {}
             Outcome::CloseAll => close_peer(self, turn, &peer, Errno::ECONNRESET),
             Outcome::Failed => {
-                let miss = Miss::new(Step::Handshake, Errno::EALREADY, "refused again and again");
-                let errno = miss.errno;
-                turn.attempt_failed(&peer, address, miss);
+                let failure = ConnFailure::new(Step::Handshake, Errno::EALREADY, "refused again and again");
+                let errno = failure.errno;
+                turn.attempt_failed(&peer, address, failure);
                 peer.fail_waiting(errno);
             }
         }
@@ -264,19 +267,25 @@ impl Driver {
             ""
         };
         let detail = format!("no answer within {seconds} s{reason}");
-        self.connecting_failed(turn, key, Miss::new(step, Errno::ETIMEDOUT, detail));
+        self.connecting_failed(turn, key, ConnFailure::new(step, Errno::ETIMEDOUT, detail));
     }
 
-    fn connecting_failed(&mut self, turn: Turn<'_>, key: Key, miss: Miss) {
+    fn connecting_failed(&mut self, turn: Turn<'_>, key: Key, failure: ConnFailure) {
         let Some(connecting) = self.take_connecting(key) else { return };
         self.sources.remove(key);
-        self.attempt_failed(turn, &connecting.peer, connecting.address, miss);
+        self.attempt_failed(turn, &connecting.peer, connecting.address, failure);
         self.advance(turn, &connecting.peer);
     }
 
-    fn attempt_failed(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, address: SocketAddr, miss: Miss) {
-        let errno = miss.errno;
-        turn.attempt_failed(peer, address, miss);
+    fn attempt_failed(
+        &mut self,
+        turn: Turn<'_>,
+        peer: &Arc<Peer>,
+        address: SocketAddr,
+        failure: ConnFailure,
+    ) {
+        let errno = failure.errno;
+        turn.attempt_failed(peer, address, failure);
         let connected = {
             let mut state = peer.state.lock();
             state.step = None;
@@ -300,15 +309,20 @@ impl Driver {
 
 /// Starts to connect from a new socket, watched under this key. Returns the stream, and whether its
 /// source port is unprivileged.
-fn dial(turn: Turn<'_>, peer: &Peer, address: SocketAddr, key: Key) -> Result<(Box<dyn Stream>, bool), Miss> {
+fn dial(
+    turn: Turn<'_>,
+    peer: &Peer,
+    address: SocketAddr,
+    key: Key,
+) -> Result<(Box<dyn Stream>, bool), ConnFailure> {
     let connection = turn
         .shared
         .own
         .net
         .connect(peer.ni.ip, address, &peer.ni.own.options)
-        .map_err(|(step, errno)| Miss::new(step, errno, ""))?;
+        .map_err(|(step, errno)| ConnFailure::new(step, errno, ""))?;
     let watched = turn.shard.own.poller.add(connection.stream.handle(), key.0);
-    watched.map_err(|errno| Miss::new(Step::Bind, errno, "cannot watch the socket"))?;
+    watched.map_err(|errno| ConnFailure::new(Step::Bind, errno, "cannot watch the socket"))?;
     Ok((connection.stream, !connection.privileged))
 }
 

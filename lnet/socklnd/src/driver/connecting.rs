@@ -11,7 +11,7 @@ use lnet_region::Part;
 use crate::Step;
 use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::sys::Stream;
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 
 /// The time for which a socket's first segments may go unanswered before a new socket replaces it.
 /// TCP sends them at once and after 1 s, then at 3, 7, 15 and 31 s: after an outage, up to half of
@@ -61,14 +61,18 @@ impl Connecting {
     }
 
     /// Sends the request and the hello once the TCP connection is established.
-    pub(super) fn greet(&mut self) -> Result<(), Miss> {
-        self.stream.connect_result().map_err(|errno| Miss::new(Step::Connect, errno, ""))?;
+    pub(super) fn greet(&mut self) -> Result<(), ConnFailure> {
+        self.stream.connect_result().map_err(|errno| ConnFailure::new(Step::Connect, errno, ""))?;
         let output = self.machine.output();
         match self.stream.send(&[Part::new(output)]) {
             // The greeting fits into the empty buffer of any socket.
             Ok(count) if count == output.len() => {}
             Ok(_) | Err(Errno::EAGAIN) => {
-                return Err(Miss::new(Step::Handshake, Errno::ENOBUFS, "the send buffer is too small"));
+                return Err(ConnFailure::new(
+                    Step::Handshake,
+                    Errno::ENOBUFS,
+                    "the send buffer is too small",
+                ));
             }
             Err(errno) => return Err(self.hung_up(errno)),
         }
@@ -77,8 +81,8 @@ impl Connecting {
         Ok(())
     }
 
-    pub(super) fn hung_up(&self, errno: Errno) -> Miss {
+    pub(super) fn hung_up(&self, errno: Errno) -> ConnFailure {
         let source = if self.unprivileged { "; the source port was not privileged" } else { "" };
-        Miss::new(Step::Handshake, errno, format!("{}{source}", self.machine.closed()))
+        ConnFailure::new(Step::Handshake, errno, format!("{}{source}", self.machine.closed()))
     }
 }

@@ -24,7 +24,7 @@ use lnet_api::{Delivery, Errno, Poll};
 use lnet_lnd::closing::{Ends, InUse, close_broken};
 use lnet_lnd::driver::serve_requests;
 use lnet_lnd::slab::Key;
-use lnet_lnd::{Core, LIST_ROOM, Miss};
+use lnet_lnd::{ConnFailure, Core, LIST_ROOM};
 use lnet_proto::sock::Version;
 
 use crate::burst::SendCoalescer;
@@ -115,8 +115,8 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         Some(InUse { peer: rx.peer.clone(), conn: rx.conn.clone(), address: rx.remote })
     }
 
-    fn ends_with(&self, turn: Turn<'_>, key: Key, miss: &Miss) -> Ends {
-        self.decide_ends(turn, key, miss)
+    fn ends_with(&self, turn: Turn<'_>, key: Key, failure: &ConnFailure) -> Ends {
+        self.decide_ends(turn, key, failure)
     }
 
     fn end_conn(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, conn: &Arc<Conn>, errno: Errno) {

@@ -5,7 +5,7 @@
 //! piece of a receive buffer behind it takes the next header in the same call.
 
 use crate::sock::{Peer, Sock};
-use lnet_lnd::{HeldTable, Miss};
+use lnet_lnd::{ConnFailure, HeldTable};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -192,7 +192,7 @@ impl RxConn {
         pool: &mut BufferPool,
         held: &mut HeldTable<Sock>,
         budget: &mut usize,
-    ) -> Result<Rest, Miss> {
+    ) -> Result<Rest, ConnFailure> {
         self.settle(turn, held)?;
         if let Some(Stash { buffer, start, end }) = self.stash.take() {
             self.digest(turn, pool, held, (buffer, start..end), budget)?;

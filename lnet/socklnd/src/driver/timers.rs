@@ -1,7 +1,7 @@
 //! Timers (lnet-wire 28): coarse, because one pass checks everything.
 
 use crate::sock::Peer;
-use lnet_lnd::Miss;
+use lnet_lnd::ConnFailure;
 use std::sync::Arc;
 
 use lnet_api::Errno;
@@ -65,10 +65,10 @@ impl Driver {
                 Due::Redial => self.redial(turn, key),
                 Due::Listen => self.sources.enqueue(key),
                 Due::Stuck(what) => {
-                    close_broken(self, turn, key, Miss::gone(Errno::ETIMEDOUT, what));
+                    close_broken(self, turn, key, ConnFailure::gone(Errno::ETIMEDOUT, what));
                 }
                 Due::Gone => {
-                    close_broken(self, turn, key, Miss::gone(Errno::ECONNRESET, "the peer closed it"));
+                    close_broken(self, turn, key, ConnFailure::gone(Errno::ECONNRESET, "the peer closed it"));
                 }
             }
         }

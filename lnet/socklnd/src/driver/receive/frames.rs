@@ -4,7 +4,7 @@ use crate::sock::{Peer, Sock, Turn};
 use std::ops::Range;
 
 use lnet_api::{Arrival, Errno, RxToken, Verdict};
-use lnet_lnd::{Admitted, HeldTable, Memory, Miss};
+use lnet_lnd::{Admitted, ConnFailure, HeldTable, Memory};
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
@@ -27,7 +27,7 @@ impl RxConn {
         held: &mut HeldTable<Sock>,
         (buffer, range): (ReceiveBuffer, Range<usize>),
         budget: &mut usize,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), ConnFailure> {
         let mut start = range.start;
         loop {
             let bytes = &buffer[start..range.end];
@@ -76,7 +76,7 @@ impl RxConn {
         held: &mut HeldTable<Sock>,
         frame: Frame,
         checksum: Option<MessageChecksum>,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), ConnFailure> {
         match frame {
             Frame::Noop(prefix) => {
                 turn.shard.counters.rx.noops.one();
@@ -99,7 +99,7 @@ impl RxConn {
         mut header: Header,
         cookie: Option<u64>,
         checksum: Option<MessageChecksum>,
-    ) -> Result<(), Miss> {
+    ) -> Result<(), ConnFailure> {
         if let Some(source) = self.rewrite {
             header.src = source;
         }
@@ -136,7 +136,7 @@ impl RxConn {
             Verdict::Close(errno) => {
                 let (kind, dest) = (header.message_type(), header.dest.nid);
                 let detail = format!("LNet does not take the {kind} it sent to {dest}");
-                return Err(Miss::broke(errno, detail));
+                return Err(ConnFailure::broke(errno, detail));
             }
         };
         self.state = State::Payload(Incoming::new(delivery, total, cookie, checksum));
@@ -153,7 +153,7 @@ impl RxConn {
 
     /// Finalises the message with the engine if that is due, acknowledges it, and ends it if it is
     /// complete.
-    pub(super) fn settle(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>) -> Result<(), Miss> {
+    pub(super) fn settle(&mut self, turn: Turn<'_>, held: &mut HeldTable<Sock>) -> Result<(), ConnFailure> {
         let State::Payload(incoming) = &mut self.state else { return Ok(()) };
         if incoming.is_due() {
             let cookie = incoming.cookie.take();
@@ -172,7 +172,7 @@ impl RxConn {
 
 /// Queues the acknowledgement of a zero-copy request on the connection for acknowledgements, or on
 /// any other (lnet-wire 26).
-fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Miss> {
+fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), ConnFailure> {
     let conn = peer.state.lock().choose_for_noop().cloned();
     match conn {
         Some(conn) => Ok(conn.acknowledge(cookie)?),
@@ -181,12 +181,12 @@ fn acknowledge(peer: &Peer, cookie: u64) -> Result<(), Miss> {
 }
 
 /// Rejects acknowledgements of zero-copy requests: this side makes none.
-fn check_acks(prefix: &Prefix) -> Result<(), Miss> {
+fn check_acks(prefix: &Prefix) -> Result<(), ConnFailure> {
     match prefix.acks() {
         Acks::None | Acks::Keepalive => Ok(()),
         acks => {
             let detail = format!("it acknowledges zero-copy requests that were never made: {acks:?}");
-            Err(Miss::broke(Errno::EPROTO, detail))
+            Err(ConnFailure::broke(Errno::EPROTO, detail))
         }
     }
 }

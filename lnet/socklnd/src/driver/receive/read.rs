@@ -4,7 +4,7 @@
 use crate::Cause;
 use crate::sock::{Sock, Turn};
 use lnet_api::Errno;
-use lnet_lnd::{HeldTable, Miss};
+use lnet_lnd::{ConnFailure, HeldTable};
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
@@ -28,7 +28,7 @@ impl RxConn {
         pool: &mut BufferPool,
         held: &mut HeldTable<Sock>,
         budget: &mut usize,
-    ) -> Result<bool, Miss> {
+    ) -> Result<bool, ConnFailure> {
         turn.shard.counters.rx.calls.one();
         let buffer = pool.take();
         let direct = match &mut self.state {
@@ -50,7 +50,7 @@ impl RxConn {
         held: &mut HeldTable<Sock>,
         mut buffer: ReceiveBuffer,
         budget: &mut usize,
-    ) -> Result<bool, Miss> {
+    ) -> Result<bool, ConnFailure> {
         let start = self.head_len;
         buffer[..start].copy_from_slice(&self.head[..start]);
         let wanted = match &self.state {
@@ -81,7 +81,7 @@ impl RxConn {
         held: &mut HeldTable<Sock>,
         mut buffer: ReceiveBuffer,
         budget: &mut usize,
-    ) -> Result<bool, Miss> {
+    ) -> Result<bool, ConnFailure> {
         let State::Payload(incoming) = &mut self.state else { return Ok(false) };
         let Some((sink, skip, left)) = incoming.direct() else { return Ok(false) };
         let mut pieces = Scatter::new();
@@ -113,7 +113,7 @@ impl RxConn {
     }
 
     /// Handles the result of a receive. Returns the number of bytes, or `None` if there were none.
-    fn handle_received(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, Miss> {
+    fn handle_received(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, ConnFailure> {
         match received {
             Received::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
@@ -128,19 +128,19 @@ impl RxConn {
                 Ok(None)
             }
             Received::End => Err(self.ended()),
-            Received::Broken(errno) => Err(Miss::gone(errno, "")),
+            Received::Broken(errno) => Err(ConnFailure::gone(errno, "")),
         }
     }
 
     /// Returns the reason for the end of reception. If a send has already consumed TCP's error, a
     /// receive reports only end of file; the error of the send is the reason then.
-    fn ended(&self) -> Miss {
+    fn ended(&self) -> ConnFailure {
         if let Some(errno) = self.conn.broken() {
-            return Miss::gone(errno, "");
+            return ConnFailure::gone(errno, "");
         }
         if self.is_mid_message() {
-            return Miss::broke(Errno::EPROTO, "it ended inside a message");
+            return ConnFailure::broke(Errno::EPROTO, "it ended inside a message");
         }
-        Miss { cause: Cause::Closed, ..Miss::gone(Errno::ECONNRESET, "the peer closed it") }
+        ConnFailure { cause: Cause::Closed, ..ConnFailure::gone(Errno::ECONNRESET, "the peer closed it") }
     }
 }
