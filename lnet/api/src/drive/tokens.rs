@@ -198,13 +198,13 @@ impl Tokens {
 
     /// Announces that the scheduler thread that keeps watch is about to sleep without a timer. It
     /// must check [`Tokens::all_attended`] once more after its announcement of sleep, and call
-    /// [`Tokens::keeper_looks`] afterwards.
-    pub(crate) fn keeper_rests(&self, shard: usize) {
+    /// [`Tokens::clear_keeper`] afterwards.
+    pub(crate) fn set_keeper(&self, shard: usize) {
         self.keeper.store(shard, Ordering::Relaxed);
     }
 
     /// Records that the keeper is awake, or has a timer.
-    pub(crate) fn keeper_looks(&self) {
+    pub(crate) fn clear_keeper(&self) {
         self.keeper.store(NO_KEEPER, Ordering::Relaxed);
     }
 

@@ -114,14 +114,14 @@ impl<S: Fn(&dyn Drive, u64, &Sleeper, Option<u64>) -> u64> SchedThread<'_, S> {
             let releases = Some(tokens.releases()).filter(|_| tokens.seem_attended());
             let rests = releases.is_some() && quiet == releases;
             if rests {
-                tokens.keeper_rests(self.shard);
+                tokens.set_keeper(self.shard);
             }
             let look_ns = self.drive.now_ns().saturating_add(watch.grace_ns);
             // SYNC tokens.keeper, tokens.call: the announcement of sleep is the barrier before this
             // check.
             let stays = || !tokens.is_given(self.shard, self.sleeper) && (!rests || tokens.all_attended());
             self.sleep_while(Some(look_ns).filter(|_| !rests), || !watch.has_ended() && stays());
-            tokens.keeper_looks();
+            tokens.clear_keeper();
             quiet = releases.filter(|_| !rests);
             self.help_neglected();
         }
