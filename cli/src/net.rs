@@ -4,7 +4,7 @@ pub(crate) mod devices;
 mod ni;
 mod print;
 
-use lnet_node::{Choice, NetSpec, NodeConfig, Tunable, Why, explain};
+use lnet_node::{Choice, ChoiceReason, NetSpec, NodeConfig, Tunable, explain};
 
 use crate::args::NetShowArgs;
 use crate::failure::Failure;
@@ -64,8 +64,8 @@ impl Shown {
     /// Checks whether a node could be started with the configuration, as far as that is known
     /// without starting it.
     fn check(&self) -> Result<(), Failure> {
-        let refused = self.nets.iter().flat_map(|net| &net.choices).find_map(|choice| match &choice.why {
-            Why::Refused(error) => Some(Failure::of_node(error, self.port)),
+        let refused = self.nets.iter().flat_map(|net| &net.choices).find_map(|choice| match &choice.reason {
+            ChoiceReason::Refused(error) => Some(Failure::of_node(error, self.port)),
             _ => None,
         });
         refused.map_or(Ok(()), Err)?;

@@ -51,7 +51,7 @@ impl Shown {
                 lines.push("      why:".to_string());
                 lines.extend(net.choices.iter().map(|choice| {
                     let (name, address, taken) = words(choice);
-                    format!("        - {}", quoted(&format!("{name} {address}: {taken}{}", choice.why)))
+                    format!("        - {}", quoted(&format!("{name} {address}: {taken}{}", choice.reason)))
                 }));
             }
         }
@@ -80,7 +80,7 @@ fn reason(choice: &Choice) -> Value {
         "rdma": choice.port,
         "address": choice.address.map(|address| address.to_string()),
         "nid": choice.nid.map(|nid| nid.to_string()),
-        "why": choice.why.to_string(),
+        "why": choice.reason.to_string(),
     })
 }
 
@@ -144,7 +144,7 @@ fn reasons(net: &ShownNet) -> Table {
     let mut table = table([net.name.as_str(), "address", "why"]);
     for choice in &net.choices {
         let (name, address, taken) = words(choice);
-        table.add_row([name, address, format!("{taken}{}", choice.why)]);
+        table.add_row([name, address, format!("{taken}{}", choice.reason)]);
     }
     table
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use lnet_nid::NetType;
-use lnet_node::{Choice, NetSpec, Why, explain};
+use lnet_node::{Choice, ChoiceReason, NetSpec, explain};
 use nlx::Errno;
 
 use super::process::{CLIENT, SERVER, free_port};
@@ -40,8 +40,8 @@ impl Ends {
 
 /// Returns two addresses of the network: those that it uses, then others that it could use.
 fn two(net: &NetSpec, choices: &[Choice]) -> Result<[IpAddr; 2], Failure> {
-    if let Some(error) = choices.iter().find_map(|choice| match &choice.why {
-        Why::Refused(error) => Some(error),
+    if let Some(error) = choices.iter().find_map(|choice| match &choice.reason {
+        ChoiceReason::Refused(error) => Some(error),
         _ => None,
     }) {
         return Err(Failure::of_node(error, 0));
@@ -49,8 +49,12 @@ fn two(net: &NetSpec, choices: &[Choice]) -> Result<[IpAddr; 2], Failure> {
     let taken = choices.iter().filter(|choice| choice.nid.is_some());
     // For a network over RDMA that names one address or none: no other kind of link is used.
     let verbs = net.net().net_type() == NetType::O2IB;
-    let near =
-        |choice: &&Choice| matches!(choice.why, Why::OtherAddress(_) | Why::NotNamed | Why::Later { .. });
+    let near = |choice: &&Choice| {
+        matches!(
+            choice.reason,
+            ChoiceReason::OtherAddress(_) | ChoiceReason::NotNamed | ChoiceReason::Later { .. }
+        )
+    };
     let same = |choice: &&Choice| {
         let first = choices.iter().find(|choice| choice.nid.is_some());
         first.is_some_and(|first| first.port == choice.port)
@@ -88,9 +92,15 @@ mod tests {
 
     use super::*;
 
-    fn choice(interface: &str, port: Option<&str>, address: &str, why: Why) -> Choice {
+    fn choice(interface: &str, port: Option<&str>, address: &str, reason: ChoiceReason) -> Choice {
         let address: IpAddr = address.parse().unwrap();
-        let taken = matches!(why, Why::First | Why::Named | Why::NamedByAddress | Why::NamedByDevice);
+        let taken = matches!(
+            reason,
+            ChoiceReason::First
+                | ChoiceReason::Named
+                | ChoiceReason::NamedByAddress
+                | ChoiceReason::NamedByDevice
+        );
         let interface = Interface {
             name: interface.to_string(),
             addresses: vec![address],
@@ -107,7 +117,7 @@ mod tests {
             address: Some(address),
             nid: taken.then(|| lnet_nid::Nid::new_ip(lnet_nid::Net::O2IB, address)),
             cpts: Vec::new(),
-            why,
+            reason,
         }
     }
 
@@ -121,20 +131,20 @@ mod tests {
         let first: IpAddr = "10.77.0.1".parse().unwrap();
         let rxe = Some("rxe0/1");
         let two_of_one = [
-            choice("lo", None, "127.0.0.1", Why::NoRdma),
-            choice("eth0", rxe, "10.77.0.1", Why::First),
-            choice("eth0", rxe, "10.77.0.2", Why::OtherAddress(first)),
+            choice("lo", None, "127.0.0.1", ChoiceReason::NoRdma),
+            choice("eth0", rxe, "10.77.0.1", ChoiceReason::First),
+            choice("eth0", rxe, "10.77.0.2", ChoiceReason::OtherAddress(first)),
         ];
         let expected = ["10.77.0.1".to_string(), "10.77.0.2".to_string()];
         assert_eq!(ends("o2ib", &two_of_one).unwrap(), expected);
         let named = [
-            choice("eth0", rxe, "10.77.0.1", Why::NotNamed),
-            choice("eth0", rxe, "10.77.0.2", Why::NamedByAddress),
+            choice("eth0", rxe, "10.77.0.1", ChoiceReason::NotNamed),
+            choice("eth0", rxe, "10.77.0.2", ChoiceReason::NamedByAddress),
         ];
         assert_eq!(ends("o2ib(10.77.0.2)", &named).unwrap(), ["10.77.0.2", "10.77.0.1"].map(String::from));
         let both = [
-            choice("eth0", rxe, "10.77.0.1", Why::NamedByAddress),
-            choice("eth1", Some("rxe1/1"), "10.78.0.1", Why::Named),
+            choice("eth0", rxe, "10.77.0.1", ChoiceReason::NamedByAddress),
+            choice("eth1", Some("rxe1/1"), "10.78.0.1", ChoiceReason::Named),
         ];
         assert_eq!(
             ends("o2ib(10.77.0.1,eth1)", &both).unwrap(),
@@ -145,14 +155,14 @@ mod tests {
     #[test]
     fn one_address_is_too_few_and_the_other_kind_of_link_does_not_count() {
         let alone = [
-            choice("eth0", Some("rxe0/1"), "10.77.0.1", Why::First),
-            choice("ib0", Some("mlx5_0/1"), "10.78.0.1", Why::Later { first: "eth0".into() }),
+            choice("eth0", Some("rxe0/1"), "10.77.0.1", ChoiceReason::First),
+            choice("ib0", Some("mlx5_0/1"), "10.78.0.1", ChoiceReason::Later { first: "eth0".into() }),
         ];
         let message = ends("o2ib", &alone).unwrap_err();
         for word in ["two addresses", "10.77.0.1", "ip address add", "dev eth0", "--server"] {
             assert!(message.contains(word), "{message}");
         }
-        let tcp = [choice("eth0", None, "10.77.0.1", Why::Named)];
+        let tcp = [choice("eth0", None, "10.77.0.1", ChoiceReason::Named)];
         assert!(ends("tcp(eth0)", &tcp).unwrap_err().contains("two addresses"));
     }
 }

@@ -14,7 +14,7 @@ mod plan;
 mod sysfs;
 pub(crate) mod verbs;
 
-pub use choice::{Choice, Why, explain};
+pub use choice::{Choice, ChoiceReason, explain};
 use choice::{ChosenAddress, take};
 pub(crate) use plan::{PlannedNi, plan};
 

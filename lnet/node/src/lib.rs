@@ -87,7 +87,7 @@ pub use conf::{Place, Section, Setting, Tunable, Warning};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
-pub use interfaces::{Choice, Interface, Why, explain, source_towards};
+pub use interfaces::{Choice, ChoiceReason, Interface, explain, source_towards};
 pub use interrupt::Interrupt;
 pub use lnet::{
     ByKind, Counters, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,

@@ -26,12 +26,12 @@ pub struct Choice {
     /// The CPU partitions of the NID's peers; empty means all.
     pub cpts: Vec<usize>,
     /// The reason for the decision. It prints as a phrase: `the first interface that can be used`.
-    pub why: Why,
+    pub reason: ChoiceReason,
 }
 
 /// The reason why a network uses an address, or does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum ChoiceReason {
     /// Used: the network names no interface, and this is the first usable one.
     First,
     /// Used: the network names the interface.
@@ -78,27 +78,27 @@ pub enum Why {
     ),
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::First => write!(f, "the first interface that can be used"),
-            Why::Named => write!(f, "the interface is named"),
-            Why::NamedByAddress => write!(f, "the address is named"),
-            Why::NamedByDevice => write!(f, "the RDMA device is named"),
-            Why::Duplicate => write!(f, "named twice"),
-            Why::NotNamed => write!(f, "not named"),
-            Why::Down => write!(f, "down"),
-            Why::Loopback => write!(f, "loopback is taken by name only"),
-            Why::NoAddress => write!(f, "no IPv4 or IPv6 address"),
-            Why::LinkLocal => write!(f, "a link-local address means nothing beyond one link"),
-            Why::OtherAddress(given) => {
+            ChoiceReason::First => write!(f, "the first interface that can be used"),
+            ChoiceReason::Named => write!(f, "the interface is named"),
+            ChoiceReason::NamedByAddress => write!(f, "the address is named"),
+            ChoiceReason::NamedByDevice => write!(f, "the RDMA device is named"),
+            ChoiceReason::Duplicate => write!(f, "named twice"),
+            ChoiceReason::NotNamed => write!(f, "not named"),
+            ChoiceReason::Down => write!(f, "down"),
+            ChoiceReason::Loopback => write!(f, "loopback is taken by name only"),
+            ChoiceReason::NoAddress => write!(f, "no IPv4 or IPv6 address"),
+            ChoiceReason::LinkLocal => write!(f, "a link-local address means nothing beyond one link"),
+            ChoiceReason::OtherAddress(given) => {
                 write!(f, "the interface gives {given}; this one can be named itself")
             }
-            Why::Later { first } => write!(f, "{first} comes first; name this one to use it"),
-            Why::NoRdma => write!(f, "no RDMA device lies on it"),
-            Why::NotIpv4 => write!(f, "NIDs of o2ib networks are IPv4 addresses"),
-            Why::PortDown(why) => f.write_str(why),
-            Why::Refused(error) => write!(f, "{error}"),
+            ChoiceReason::Later { first } => write!(f, "{first} comes first; name this one to use it"),
+            ChoiceReason::NoRdma => write!(f, "no RDMA device lies on it"),
+            ChoiceReason::NotIpv4 => write!(f, "NIDs of o2ib networks are IPv4 addresses"),
+            ChoiceReason::PortDown(reason) => f.write_str(reason),
+            ChoiceReason::Refused(error) => write!(f, "{error}"),
         }
     }
 }
@@ -107,13 +107,13 @@ impl fmt::Display for Why {
 /// unusable names. [`crate::Node::start`] uses the same code.
 ///
 /// ```
-/// use lnet_node::{Why, explain};
+/// use lnet_node::{ChoiceReason, explain};
 ///
 /// for choice in explain(&"tcp(lo)".parse()?)? {
 ///     let name = choice.interface.as_ref().map_or("-", |interface| &interface.name);
-///     println!("{name} {:?}: {}", choice.address, choice.why);
+///     println!("{name} {:?}: {}", choice.address, choice.reason);
 ///     if let Some(nid) = choice.nid {
-///         assert_eq!((nid.to_string().as_str(), &choice.why), ("127.0.0.1@tcp", &Why::Named));
+///         assert_eq!((nid.to_string().as_str(), &choice.reason), ("127.0.0.1@tcp", &ChoiceReason::Named));
 ///     }
 /// }
 /// # Ok::<(), lnet_node::NodeError>(())
@@ -132,12 +132,12 @@ pub(crate) struct ChosenAddress<'a> {
     pub(crate) interface: &'a Interface,
     pub(crate) address: IpAddr,
     pub(crate) cpts: &'a CptSet,
-    pub(super) why: Why,
+    pub(super) reason: ChoiceReason,
 }
 
 impl ChosenAddress<'_> {
     pub(super) fn is_by_name_of(&self, interface: &Interface) -> bool {
-        std::ptr::eq(self.interface, interface) && self.why == Why::Named
+        std::ptr::eq(self.interface, interface) && self.reason == ChoiceReason::Named
     }
 }
 
@@ -164,7 +164,7 @@ fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<ChosenAddress<'a
     };
     let found = usable().find(|(_, address)| address.is_ipv4()).or_else(|| usable().next());
     let (interface, address) = found.ok_or(NodeError::NoNetwork)?;
-    Ok(ChosenAddress { interface, address, cpts, why: Why::First })
+    Ok(ChosenAddress { interface, address, cpts, reason: ChoiceReason::First })
 }
 
 fn find<'a>(
@@ -173,14 +173,14 @@ fn find<'a>(
     host: &'a [Interface],
 ) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
-    let (interface, address, why) = match named.name.parse() {
+    let (interface, address, reason) = match named.name.parse() {
         Ok(address) if is_link_local(address) => {
             return Err(refuse("a link-local address means nothing beyond one link".to_string()));
         }
         Ok(address) => {
             let interface = host.iter().find(|interface| interface.has(address));
             let none = || refuse("no interface of this host has the address".to_string());
-            (interface.ok_or_else(none)?, address, Why::NamedByAddress)
+            (interface.ok_or_else(none)?, address, ChoiceReason::NamedByAddress)
         }
         Err(_) => {
             let interface = host.iter().find(|interface| interface.name == named.name);
@@ -195,13 +195,13 @@ fn find<'a>(
                 }
                 None => interface.address().ok_or_else(none)?,
             };
-            (interface, address, Why::Named)
+            (interface, address, ChoiceReason::Named)
         }
     };
     if !interface.up {
         return Err(refuse(format!("{} is down: `ip link set {} up`", interface.name, interface.name)));
     }
-    Ok(ChosenAddress { interface, address, cpts, why })
+    Ok(ChosenAddress { interface, address, cpts, reason })
 }
 
 impl Interface {
@@ -231,25 +231,25 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
         // These are addresses in 127.0.0.0/8 that the system does not list.
         addresses
             .extend(by().map(|taken| taken.address).filter(|address| !interface.addresses.contains(address)));
-        let mut add = |address: Option<IpAddr>, taken: Option<&ChosenAddress<'_>>, why| {
+        let mut add = |address: Option<IpAddr>, taken: Option<&ChosenAddress<'_>>, reason| {
             let nid = address.and_then(|address| taken.map(|_| Nid::new_ip(net.net, address)));
             let cpts = taken.map(|taken| taken.cpts.iter().collect()).unwrap_or_default();
             let port = port.map(|(device, port)| device.port_name(port));
-            choices.push(Choice { interface: Some(interface.clone()), port, address, nid, cpts, why });
+            choices.push(Choice { interface: Some(interface.clone()), port, address, nid, cpts, reason });
         };
         if addresses.is_empty() {
-            add(None, None, if interface.up { Why::NoAddress } else { Why::Down });
+            add(None, None, if interface.up { ChoiceReason::NoAddress } else { ChoiceReason::Down });
         }
         for address in addresses {
             let mut matching = by().filter(|taken| taken.address == address);
             match matching.next() {
-                Some(taken) => add(Some(address), Some(taken), taken.why.clone()),
+                Some(taken) => add(Some(address), Some(taken), taken.reason.clone()),
                 None if verbs => {
                     add(Some(address), None, verbs::why_not_used(host, interface, address, net, &taken));
                 }
                 None => add(Some(address), None, why_not_used(interface, address, net, &taken)),
             }
-            matching.for_each(|_| add(Some(address), None, Why::Duplicate));
+            matching.for_each(|_| add(Some(address), None, ChoiceReason::Duplicate));
         }
     }
     if verbs {
@@ -262,22 +262,31 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
         address: None,
         nid: None,
         cpts: Vec::new(),
-        why: Why::Refused(error),
+        reason: ChoiceReason::Refused(error),
     }));
     choices
 }
 
 /// Returns the reason why a network does not use an address.
-fn why_not_used(interface: &Interface, address: IpAddr, net: &NetSpec, taken: &[&ChosenAddress<'_>]) -> Why {
+fn why_not_used(
+    interface: &Interface,
+    address: IpAddr,
+    net: &NetSpec,
+    taken: &[&ChosenAddress<'_>],
+) -> ChoiceReason {
     let chosen = net.interfaces.is_empty();
     match interface.address() {
-        _ if !interface.up => Why::Down,
-        _ if chosen && interface.loopback => Why::Loopback,
-        _ if is_link_local(address) => Why::LinkLocal,
-        Some(given) if chosen && given != address => Why::OtherAddress(given),
-        Some(given) if taken.iter().any(|taken| taken.is_by_name_of(interface)) => Why::OtherAddress(given),
-        _ if !chosen => Why::NotNamed,
-        _ => taken.first().map_or(Why::NoAddress, |taken| Why::Later { first: taken.interface.name.clone() }),
+        _ if !interface.up => ChoiceReason::Down,
+        _ if chosen && interface.loopback => ChoiceReason::Loopback,
+        _ if is_link_local(address) => ChoiceReason::LinkLocal,
+        Some(given) if chosen && given != address => ChoiceReason::OtherAddress(given),
+        Some(given) if taken.iter().any(|taken| taken.is_by_name_of(interface)) => {
+            ChoiceReason::OtherAddress(given)
+        }
+        _ if !chosen => ChoiceReason::NotNamed,
+        _ => taken.first().map_or(ChoiceReason::NoAddress, |taken| ChoiceReason::Later {
+            first: taken.interface.name.clone(),
+        }),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use lnet_api::Errno;
 
-use super::choice::{Choice, ChosenAddress, Why};
+use super::choice::{Choice, ChoiceReason, ChosenAddress};
 use super::{Host, Interface};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
@@ -26,7 +26,7 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddres
     let (interface, address) = found.ok_or_else(|| {
         refuse("no RDMA device has an active port whose interface is up and has an IPv4 address")
     })?;
-    Ok(ChosenAddress { interface, address: address.into(), cpts: &net.cpts, why: Why::First })
+    Ok(ChosenAddress { interface, address: address.into(), cpts: &net.cpts, reason: ChoiceReason::First })
 }
 
 /// Returns the address of an interface that is named by its own name, by its address, or by the
@@ -40,18 +40,20 @@ pub(super) fn find<'a>(
     if host.devices.is_empty() {
         return Err(refuse(no_device(BUILT_WITHOUT).to_string()));
     }
-    let (interface, address, why) = match named.name.parse() {
+    let (interface, address, reason) = match named.name.parse() {
         Ok(IpAddr::V6(_)) => return Err(refuse("the NIDs of o2ib networks are IPv4 addresses".to_string())),
         Ok(address) => {
             let interface = host.interfaces.iter().find(|interface| interface.has(address));
             let none = || refuse("no interface of this host has the address".to_string());
-            (interface.ok_or_else(none)?, address, Why::NamedByAddress)
+            (interface.ok_or_else(none)?, address, ChoiceReason::NamedByAddress)
         }
         Err(_) => match host.interfaces.iter().find(|interface| interface.name == named.name) {
-            Some(interface) => (interface, address_of(interface, named).map_err(refuse)?, Why::Named),
+            Some(interface) => {
+                (interface, address_of(interface, named).map_err(refuse)?, ChoiceReason::Named)
+            }
             None => {
                 let (interface, address) = by_device(named, host).map_err(refuse)?;
-                (interface, address, Why::NamedByDevice)
+                (interface, address, ChoiceReason::NamedByDevice)
             }
         },
     };
@@ -64,7 +66,7 @@ pub(super) fn find<'a>(
     if !port.is_active() {
         return Err(refuse(not_active(device, port)));
     }
-    Ok(ChosenAddress { interface, address, cpts, why })
+    Ok(ChosenAddress { interface, address, cpts, reason })
 }
 
 fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, String> {
@@ -166,20 +168,22 @@ pub(super) fn why_not_used(
     address: IpAddr,
     net: &NetSpec,
     taken: &[&ChosenAddress<'_>],
-) -> Why {
+) -> ChoiceReason {
     let chosen = net.interfaces.is_empty();
     let given = first_ipv4(&interface.addresses).map(IpAddr::V4);
     match (port_of(&host.devices, interface.device()), given) {
-        (None, _) => Why::NoRdma,
-        _ if address.is_ipv6() => Why::NotIpv4,
-        _ if !interface.up => Why::Down,
-        (Some((device, port)), _) if !port.is_active() => Why::PortDown(not_active(device, port)),
-        (_, Some(given)) if chosen && given != address => Why::OtherAddress(given),
+        (None, _) => ChoiceReason::NoRdma,
+        _ if address.is_ipv6() => ChoiceReason::NotIpv4,
+        _ if !interface.up => ChoiceReason::Down,
+        (Some((device, port)), _) if !port.is_active() => ChoiceReason::PortDown(not_active(device, port)),
+        (_, Some(given)) if chosen && given != address => ChoiceReason::OtherAddress(given),
         (_, Some(given)) if taken.iter().any(|taken| taken.is_by_name_of(interface)) => {
-            Why::OtherAddress(given)
+            ChoiceReason::OtherAddress(given)
         }
-        _ if !chosen => Why::NotNamed,
-        _ => taken.first().map_or(Why::NoAddress, |taken| Why::Later { first: taken.interface.name.clone() }),
+        _ if !chosen => ChoiceReason::NotNamed,
+        _ => taken.first().map_or(ChoiceReason::NoAddress, |taken| ChoiceReason::Later {
+            first: taken.interface.name.clone(),
+        }),
     }
 }
 
@@ -192,7 +196,7 @@ pub(super) fn ports_without_interface(host: &Host) -> impl Iterator<Item = Choic
         address: None,
         nid: None,
         cpts: Vec::new(),
-        why: Why::PortDown(missing(host, device, port)),
+        reason: ChoiceReason::PortDown(missing(host, device, port)),
     })
 }
 

@@ -35,12 +35,12 @@ fn nids(net: &str, host: &[Interface]) -> Result<Vec<String>, NodeError> {
     take(&net, &host).into_iter().map(|taken| Ok(Nid::new_ip(net.net, taken?.address).to_string())).collect()
 }
 
-/// Returns `interface address: why` for each line.
+/// Returns `interface address: reason` for each line.
 fn explained(net: &str, host: &[Interface]) -> Vec<String> {
     let line = |choice: Choice| {
         let name = choice.interface.map_or("-".to_string(), |interface| interface.name);
         let address = choice.address.map_or("-".to_string(), |address| address.to_string());
-        format!("{name} {address}: {}{}", if choice.nid.is_some() { "taken, " } else { "" }, choice.why)
+        format!("{name} {address}: {}{}", if choice.nid.is_some() { "taken, " } else { "" }, choice.reason)
     };
     explain_on(&net.parse().unwrap(), &on(host)).into_iter().map(line).collect()
 }

@@ -151,13 +151,13 @@ fn a_nid_beside_an_interface_is_one_of_its_addresses() {
     assert!(with("ib2", "fd00::1").unwrap_err().to_string().contains("IPv4"));
 }
 
-/// Returns `interface port address: why` for each line.
+/// Returns `interface port address: reason` for each line.
 fn explained(net: &str) -> Vec<String> {
     let line = |choice: Choice| {
         let name = choice.interface.map_or("-".to_string(), |interface| interface.name);
         let address = choice.address.map_or("-".to_string(), |address| address.to_string());
         let taken = if choice.nid.is_some() { "taken, " } else { "" };
-        format!("{name} {} {address}: {taken}{}", choice.port.unwrap_or("-".into()), choice.why)
+        format!("{name} {} {address}: {taken}{}", choice.port.unwrap_or("-".into()), choice.reason)
     };
     explain_on(&net.parse().unwrap(), &host()).into_iter().map(line).collect()
 }
