@@ -9,7 +9,7 @@ use nlx_sync::point;
 use self::resize::Spare;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};
-use crate::memory::{Memory, take_consumer, told};
+use crate::memory::{Memory, producer_word, take_consumer};
 use crate::rules::{GET, PUT};
 
 /// The half that pops events, and provisions room for them.
@@ -186,10 +186,10 @@ impl<T: Event, M: Memory> Consumer<T, M> {
         self.needed
     }
 
-    /// Returns the number that the producer set last ([`Producer::tell`](crate::Producer::tell)), 0
-    /// at first.
-    pub fn told(&self) -> u64 {
-        told(&self.memory)
+    /// Returns the number that the producer set last
+    /// ([`Producer::set_word`](crate::Producer::set_word)), 0 at first.
+    pub fn producer_word(&self) -> u64 {
+        producer_word(&self.memory)
     }
 
     /// Returns the memory of the queue.

@@ -172,7 +172,7 @@ mod tests;
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
 pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
-pub use memory::{Halves, Heap, Memory, QueueWord, heap, taken, tell, told};
+pub use memory::{Halves, Heap, Memory, QueueWord, heap, producer_word, raise_producer_word, taken};
 #[cfg(all(feature = "std", not(loom)))]
 pub use memory::{SharedMemory, unmap_by};
 pub use producer::Producer;

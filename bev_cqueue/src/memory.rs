@@ -59,15 +59,15 @@ pub fn taken(memory: &impl Memory) -> u64 {
     memory.header().consumer.consumed.load(GET.acquire())
 }
 
-/// Returns the number set by [`Producer::tell`] or [`tell`], 0 at first. Needs no half of the
-/// queue, so a thread that is not the consumer can read it without a lock.
-pub fn told(memory: &impl Memory) -> u64 {
+/// Returns the number set by [`Producer::set_word`] or [`raise_producer_word`], 0 at first. Needs no
+/// half of the queue, so a thread that is not the consumer can read it without a lock.
+pub fn producer_word(memory: &impl Memory) -> u64 {
     memory.header().producer.word.load(Relaxed)
 }
 
-/// Sets a number for the consumer that only increases, as [`Producer::tell`] does. For threads that
-/// do not have the producer; several may call this at a time. The greatest number set remains.
-pub fn tell(memory: &impl Memory, word: u64) {
+/// Sets a number for the consumer that only increases, as [`Producer::set_word`] does. For threads
+/// that do not have the producer; several may call this at a time. The greatest number set remains.
+pub fn raise_producer_word(memory: &impl Memory, word: u64) {
     // No other data depends on the order of this word.
     memory.header().producer.word.fetch_max(word, Relaxed);
 }

@@ -207,7 +207,7 @@ impl<T: Event, M: Memory> Producer<T, M> {
 
     /// Sets a number for the consumer that is not an event, such as a counter. The caller must wake
     /// a consumer that waits for it.
-    pub fn tell(&self, word: u64) {
+    pub fn set_word(&self, word: u64) {
         // Relaxed, because no other data depends on the order of this word except the wake-up: the
         // word is independent of the events, and only increases.
         self.memory.header().producer.word.store(word, Relaxed);

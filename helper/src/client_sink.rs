@@ -85,7 +85,7 @@ impl ClientSink {
     }
 
     fn write_losses(&self) {
-        nlx_bev_cqueue::tell(&self.memory, self.dropped.get());
+        nlx_bev_cqueue::raise_producer_word(&self.memory, self.dropped.get());
         self.wake();
     }
 

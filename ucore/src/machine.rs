@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory, told};
+use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory, producer_word};
 use nlx_core::{
     Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, Operation, Random,
     Sequential, StartAddress, Submitted, TmOptions, WakeUp,
@@ -205,7 +205,7 @@ impl CoreTm for Machine {
     }
 
     fn dropped(&self) -> u64 {
-        if self.in_owner_process() { told(&self.queue) } else { 0 }
+        if self.in_owner_process() { producer_word(&self.queue) } else { 0 }
     }
 
     fn has_ended(&self) -> bool {

@@ -122,12 +122,12 @@ fn events_wake_an_event_loop() {
     sleeper.finish();
     assert!(!bells.iter().any(is_readable));
     // A message without a buffer: counted, and reported.
-    assert_eq!(tm.events.told(), 0);
+    assert_eq!(tm.events.producer_word(), 0);
     sleeper.prepare();
     assert!(tm.event().is_some());
     let to_itself = OperationKind::Send { length: 8, to: tm.address };
     client.operate(&mut tm, buffer, to_itself, 0);
-    assert_eq!((tm.events.told(), host.status().clients[0].tms[0].dropped), (1, 1));
+    assert_eq!((tm.events.producer_word(), host.status().clients[0].tms[0].dropped), (1, 1));
     assert!(is_readable(&bells[1]));
     bells.reverse();
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nlx_bev_cqueue::told;
+use nlx_bev_cqueue::producer_word;
 use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reason, Refusal, Reply, Request};
 use nlx_sync::Wake;
@@ -199,7 +199,7 @@ impl Machine {
     /// Returns whether messages were lost since the last call. Only a waiter may call it: a loss
     /// ends one wait.
     pub(super) fn take_news(&self) -> bool {
-        let count = told(&self.queue);
+        let count = producer_word(&self.queue);
         self.noticed.load(Ordering::Relaxed) != count && self.noticed.swap(count, Ordering::Relaxed) != count
     }
 
