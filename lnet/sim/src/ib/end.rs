@@ -131,7 +131,7 @@ impl State {
     pub(super) fn resolve(&mut self, id: u64) {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
-        self.tell(channel, ChannelEvent::Resolved(token));
+        self.push_event(channel, ChannelEvent::Resolved(token));
     }
 
     /// Fails an end that is being connected.
@@ -142,7 +142,7 @@ impl State {
         end.phase = Phase::Broken;
         let (channel, token) = (end.channel, end.token);
         self.seen.given_up += 1;
-        self.tell(channel, ChannelEvent::Failed(token, errno));
+        self.push_event(channel, ChannelEvent::Failed(token, errno));
     }
 
     pub(super) fn make_queues(&mut self, id: u64, sizes: &QueueSizes) -> Result<QueueSizes, Errno> {
@@ -209,7 +209,7 @@ impl State {
             Answer::Accepted { passive, private_data } => {
                 end.peer = Some(passive);
                 end.phase = Phase::Standing;
-                self.tell(channel, ChannelEvent::Accepted(token, private_data));
+                self.push_event(channel, ChannelEvent::Accepted(token, private_data));
             }
             // The peer accepted, but gave up before it was notified that the connection is
             // established.
@@ -218,7 +218,7 @@ impl State {
             Answer::Rejected(rejected) => {
                 end.phase = Phase::Broken;
                 self.log(|_| format!("network: rejected: {rejected:?}"));
-                self.tell(channel, ChannelEvent::Rejected(token, rejected));
+                self.push_event(channel, ChannelEvent::Rejected(token, rejected));
             }
         }
     }
@@ -241,7 +241,7 @@ impl State {
         let Some(end) = self.own.ends.get_mut(&id).filter(|end| end.phase == Phase::Standing) else { return };
         end.half_open = false;
         let (channel, token) = (end.channel, end.token);
-        self.tell(channel, ChannelEvent::Established(token));
+        self.push_event(channel, ChannelEvent::Established(token));
     }
 
     /// Disconnects this side. For a half-open connection the connection manager sends nothing
@@ -277,7 +277,7 @@ impl State {
         let (channel, token) = (end.channel, end.token);
         self.seen.hang_ups += 1;
         self.break_end(id);
-        self.tell(channel, ChannelEvent::Disconnected(token));
+        self.push_event(channel, ChannelEvent::Disconnected(token));
     }
 
     /// Ends an end whose device is gone, and notifies its driver.
@@ -286,7 +286,7 @@ impl State {
         end.hung_up = true;
         let (channel, token) = (end.channel, end.token);
         self.break_end(id);
-        self.tell(channel, ChannelEvent::Disconnected(token));
+        self.push_event(channel, ChannelEvent::Disconnected(token));
     }
 
     /// Stops the queues: all work requests in them are flushed.
@@ -568,7 +568,7 @@ impl State {
         let Some(end) = self.own.ends.get(&id) else { return };
         let (channel, token) = (end.channel, end.token);
         self.seen.interrupts += 1;
-        self.tell(channel, ChannelEvent::Ready(token));
+        self.push_event(channel, ChannelEvent::Ready(token));
     }
 
     pub(super) fn poll(&mut self, id: u64, done: &mut Completions) -> Result<(), Errno> {

@@ -16,7 +16,7 @@ impl IbNet {
         }
         state.log(|_| format!("network: the port of host {host} is {}", if up { "up" } else { "down" }));
         state.seen.ports_down += u64::from(!up);
-        state.tell_all(host, if up { DeviceChange::PortUp } else { DeviceChange::PortDown });
+        state.push_device_event(host, if up { DeviceChange::PortUp } else { DeviceChange::PortDown });
     }
 
     /// Removes the device of a host: its queues and registrations are gone.
@@ -28,7 +28,7 @@ impl IbNet {
         let ends: Vec<u64> =
             state.own.ends.iter().filter(|(_, end)| end.device == device).map(|(id, _)| *id).collect();
         ends.into_iter().for_each(|id| state.lose(id));
-        state.tell_all(host, DeviceChange::Removed);
+        state.push_device_event(host, DeviceChange::Removed);
     }
 
     /// Gives a host a new device.

@@ -153,7 +153,7 @@ impl State {
         let request = self.id();
         let pending = PendingRequest { host: there, end: active, source, target, listener, private_data };
         self.own.requests.insert(request, pending);
-        self.tell(channel, ChannelEvent::Request { listener: token, request });
+        self.push_event(channel, ChannelEvent::Request { listener: token, request });
     }
 
     fn reject_request(&mut self, request: u64, rejected: Rejected) {

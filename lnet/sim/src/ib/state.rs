@@ -163,14 +163,14 @@ impl State {
     }
 
     /// Queues an event on a channel.
-    pub(super) fn tell(&mut self, channel: u64, event: ChannelEvent) {
+    pub(super) fn push_event(&mut self, channel: u64, event: ChannelEvent) {
         if let Some(channel_state) = self.own.channels.get_mut(&channel) {
             channel_state.push(event);
         }
     }
 
     /// Queues an event for a change of a host's device on all its channels.
-    pub(super) fn tell_all(&mut self, host: usize, change: DeviceChange) {
+    pub(super) fn push_device_event(&mut self, host: usize, change: DeviceChange) {
         for channel_state in self.own.channels.values_mut().filter(|channel_state| channel_state.host == host)
         {
             channel_state.push(ChannelEvent::Device(change));

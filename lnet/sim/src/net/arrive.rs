@@ -48,13 +48,13 @@ impl SimNet {
         let from = ProcessId::lnet(peer);
         let lane = Lane { connection: id, end, sequence: packet.sequence };
         let payload = packet.payload.clone();
-        self.tell(Note::Arriving { ni, from, header, payload, rx, lane });
+        self.notify(Note::Arriving { ni, from, header, payload, rx, lane });
         if let Some(get) = packet.get {
             self.state.lock().direct.insert(rx.0, get);
         }
         let arrival = Arrival { ni, from, header: &header, host: None, rx };
         let verdict = port.on_shard(ni, peer, |engine| engine.parse(&arrival));
-        self.tell(Note::Judged { ni, rx, judgement: judgement(&verdict) });
+        self.notify(Note::Judged { ni, rx, judgement: judgement(&verdict) });
         let mut state = self.state.lock();
         let state = &mut *state;
         // A GET that matches no entry gets no REPLY, but the network still answers it.
@@ -110,7 +110,7 @@ impl SimNet {
             return;
         };
         let told = delivery.as_ref().map(|d| (d.token, d.sink.as_ref().map_or(0, WriteVec::len)));
-        self.tell(Note::Resumed { ni, rx, delivery: told });
+        self.notify(Note::Resumed { ni, rx, delivery: told });
         let mut state = self.state.lock();
         let state = &mut *state;
         let waiting = state.conns.get_mut(&id).and_then(|conn| {

@@ -168,7 +168,7 @@ impl SimNet {
         }
     }
 
-    fn tell(&self, note: Note) {
+    fn notify(&self, note: Note) {
         self.observer.note(self.now_ns(), &note);
     }
 }

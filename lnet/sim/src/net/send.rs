@@ -19,7 +19,7 @@ impl SimNet {
         let payload: Arc<[u8]> =
             tx.payload.as_ref().map(|payload| payload.to_vec()).unwrap_or_default().into();
         let (ni, token) = (tx.ni, tx.token);
-        self.tell(Note::Sent {
+        self.notify(Note::Sent {
             ni,
             peer: tx.peer,
             header: tx.header,
@@ -31,7 +31,7 @@ impl SimNet {
             Some(errno) => Sent::Now(Err(errno)),
             None => self.accept(tx, payload),
         };
-        self.tell(Note::Taken { ni, token, answer });
+        self.notify(Note::Taken { ni, token, answer });
         answer
     }
 
@@ -101,7 +101,7 @@ impl SimNet {
 
     fn sink(&self, port: &super::state::Port, ni: Nid, token: TxToken) -> Option<lnet_region::WriteVec> {
         let sink = port.upcalls.sink_of_get(token);
-        self.tell(Note::Sink { ni, token, sink: sink.as_ref().map(lnet_region::WriteVec::len) });
+        self.notify(Note::Sink { ni, token, sink: sink.as_ref().map(lnet_region::WriteVec::len) });
         sink
     }
 }

@@ -45,7 +45,7 @@ impl SimNet {
         let Some(port) = self.state.lock().port(ni, life) else { return };
         // The lease is dropped first, because the engine may notify the memory's owner.
         drop(payload);
-        self.tell(Note::FinalizeTx { ni, token, result });
+        self.notify(Note::FinalizeTx { ni, token, result });
         port.on_shard(ni, peer, |engine| engine.finalize_tx(token, result));
     }
 
@@ -67,7 +67,7 @@ impl SimNet {
             let length = bytes.len().min(sink.len());
             sink.copy_from(0, &bytes[..length]);
         }
-        self.tell(Note::FinalizeGet { ni, token, result: result.clone() });
+        self.notify(Note::FinalizeGet { ni, token, result: result.clone() });
         let length = result.map(|bytes| bytes.len() as u32);
         port.on_shard(ni, peer, |engine| engine.finalize_get(token, length));
     }
@@ -82,7 +82,7 @@ impl SimNet {
         written: usize,
     ) {
         let Some(port) = self.state.lock().port(ni, life) else { return };
-        self.tell(Note::FinalizeRx { ni, token, result, written });
+        self.notify(Note::FinalizeRx { ni, token, result, written });
         port.on_shard(ni, peer, |engine| engine.finalize_rx(token, result));
     }
 
@@ -127,7 +127,7 @@ impl SimNet {
     fn forget_delayed(&self, (ni, peer): (Nid, Nid), life: u64, rx: RxContext, token: RxToken) {
         let Some(port) = self.state.lock().port(ni, life) else { return };
         let forgotten = port.on_shard(ni, peer, |engine| engine.forget_delayed(token));
-        self.tell(Note::Forgotten { ni, rx, forgotten });
+        self.notify(Note::Forgotten { ni, rx, forgotten });
         if forgotten {
             self.state.lock().delayed.remove(&rx.0);
         }
@@ -138,7 +138,7 @@ impl SimNet {
         state.seen.peers_lost += 1;
         let Some(port) = state.port(ni, life) else { return };
         drop(state);
-        self.tell(Note::PeerLost { ni, peer, reason });
+        self.notify(Note::PeerLost { ni, peer, reason });
         port.on_shard(ni, peer, |engine| engine.peer_lost(ni, ProcessId::lnet(peer), reason));
     }
 
