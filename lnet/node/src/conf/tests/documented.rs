@@ -47,7 +47,7 @@ fn tables() -> String {
     let mut text = String::new();
     for module in &modules[..4] {
         text += &format!("### {module}\n\n");
-        text += &row(&["tunable", "default", "unit", "range", "who must agree", "effect"]);
+        text += &row(&["tunable", "default", "unit", "range", "must agree", "effect"]);
         text += &row(&["---"; 6]);
         for tunable in of(module, true) {
             let (name, default) = (code(tunable.name()), code(&tunable.default()));
@@ -56,7 +56,7 @@ fn tables() -> String {
         }
         text += "\n";
     }
-    text += "## Tunables without effect\n\nKnown, and warned of where they ask for what nlx does not do, unless it is LNet's default.\n";
+    text += "## Tunables without effect\n\nnlx accepts these tunables, and warns if a value other than LNet's default requests something that nlx does not do.\n";
     for module in modules.iter().filter(|module| of(module, false).next().is_some()) {
         text += &format!("\n### {module}, without effect\n\n");
         text += &row(&["tunable", "LNet's default", "why it has no effect"]);

@@ -10,7 +10,7 @@ const NET: &str = "all nodes of a net";
 
 const NO_ROUTING: &str = "nlx does not route";
 const NO_ROUTERS: &str = "nlx uses no routers";
-const NO_HEALTH: &str = "nlx keeps no health of interfaces: it neither sends again nor recovers";
+const NO_HEALTH: &str = "nlx does not track the health of interfaces: it neither resends nor recovers";
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Tunable] = &[
     text(
         "ip2nets",
         "as `tcp(eth0) 10.0.0.*; tcp1 192.168.[1-9].*`",
-        "networks of those entries of which a pattern fits an address of this host; deprecated in LNet",
+        "the networks of the entries with a pattern that matches an address of this host; deprecated in LNet",
         |_| String::new(),
         |config, text| Ok(config.add_nets(ip2nets::networks(text)?)?),
     ),
@@ -53,7 +53,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "accept",
         unit: "",
         agree: ALONE,
-        meaning: "whose connections are accepted; by default `secure`, and `hello` if the port is above 1023",
+        meaning: "the peers whose connections are accepted; the default is `secure`, or `hello` if the port is above 1023",
         effect: Effect::Word {
             words: &["secure", "all", "none", "hello"],
             get: |config| accept_name(config.tcp.accept_policy()),
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "connections",
         (1, 65535),
         ALONE,
-        "how many may wait to be accepted",
+        "maximum number of connections that wait to be accepted",
         |config| config.tcp.backlog.into(),
         |config, value| config.tcp.backlog = value as u16,
     ),
@@ -74,7 +74,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "s",
         (1, 86400),
         ALONE,
-        "how long a peer that connects may take for its request and hello",
+        "time limit for the connection request and hello of a peer that connects",
         |config| config.tcp.accept_timeout_s.into(),
         |config, value| config.tcp.accept_timeout_s = value as u32,
     ),
@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "s",
         (1, 86400),
         ALONE,
-        "how long a GET waits for its REPLY and an acknowledged PUT for its ACK",
+        "time limit of a GET for its REPLY, and of an acknowledged PUT for its ACK",
         |config| config.engine.transaction_timeout_ns.div_ceil(NS_PER_S) as i64,
         |config, value| config.engine.transaction_timeout_ns = value as u64 * NS_PER_S,
     ),
@@ -92,8 +92,8 @@ pub(super) const ROWS: &[Tunable] = &[
         "",
         (0, 3),
         ALONE,
-        "where messages to wildcard portals look first: 0 the partition they came on, 1 each partition in turn, 2 in \
-         turn if routed, 3 by the source's hash if routed",
+        "the partition that is searched first for a message to a wildcard portal: 0 the one on which it arrived, 1 \
+         each in turn, 2 in turn if routed, 3 by the source's hash if routed",
         |config| config.engine.portal_rotor as i64,
         |config, value| config.engine.portal_rotor = rotor(value),
     ),
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Tunable] = &[
         "",
         (0, 1),
         ALONE,
-        "whether the node is at distance 0 from itself, else at 1",
+        "1: the node's distance to itself is 0; 0: it is 1",
         |config| config.engine.local_nid_dist_zero.into(),
         |config, value| config.engine.local_nid_dist_zero = value != 0,
     ),
@@ -120,14 +120,14 @@ pub(super) const ROWS: &[Tunable] = &[
         "partitions",
         (0, lnet_cpt::MAX_PARTITIONS as i64),
         ALONE,
-        "how many CPU partitions there are; 0 leaves it to the pattern or the CPUs",
+        "number of CPU partitions; 0 chooses by the pattern or the CPUs",
         |config| config.partitions.tunables().map_or(0, |tunables| tunables.npartitions as i64),
         |config, value| config.partitions.tunables_mut().npartitions = value as usize,
     ),
     text(
         "cpu_pattern",
         "as `0[0-3] 1[4-7]`, or `N`",
-        "which CPUs or NUMA nodes make up which partition; it overrides the number",
+        "the CPUs or NUMA nodes of each partition; overrides `cpu_npartitions`",
         |config| {
             let pattern = config.partitions.tunables().and_then(|tunables| tunables.pattern.as_ref());
             pattern.map(ToString::to_string).unwrap_or_default()
@@ -142,7 +142,7 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     idle!(LNET: "routes", "", "", NO_ROUTERS),
     idle!(LNET: "rnet_htable_size", "128", "128", NO_ROUTERS),
-    idle!(LNET: "use_tcp_bonding", "0", "0", "a feature that LNet itself has given up"),
+    idle!(LNET: "use_tcp_bonding", "0", "0", "removed from LNet"),
     idle!(LNET: "lnet_health_sensitivity", "100", "0", NO_HEALTH),
     idle!(LNET: "lnet_recovery_interval", "1", "1", NO_HEALTH),
     idle!(LNET: "lnet_recovery_limit", "0", "0", NO_HEALTH),
@@ -158,7 +158,7 @@ pub(super) const ROWS: &[Tunable] = &[
     idle!(LNET: "small_router_buffers", "0", "0", NO_ROUTING),
     idle!(LNET: "large_router_buffers", "0", "0", NO_ROUTING),
     idle!(LNET: "peer_buffer_credits", "0", "0", NO_ROUTING),
-    idle!(LNET: "auto_down", "1", "0", "nlx marks no peer as down: each message tries anew, after the back-off"),
+    idle!(LNET: "auto_down", "1", "0", "nlx marks no peer as down: after the back-off, each message tries again"),
     idle!(LNET: "check_routers_before_use", "0", "0", NO_ROUTERS),
     idle!(LNET: "avoid_asym_router_failure", "1", "1", NO_ROUTERS),
     idle!(LNET: "alive_router_check_interval", "60", "60", NO_ROUTERS),
@@ -166,7 +166,7 @@ pub(super) const ROWS: &[Tunable] = &[
     idle!(LNET: "live_router_check_interval", "unset", "", NO_ROUTERS),
     idle!(LNET: "router_ping_timeout", "50", "50", NO_ROUTERS),
     idle!(LNET: "router_sensitivity_percentage", "100", "100", NO_ROUTERS),
-    idle!(LNET: "config_on_load", "0", "1", "a node of nlx has its networks when it starts"),
+    idle!(LNET: "config_on_load", "0", "1", "a node of nlx starts with its networks"),
     idle!(LNET: "enable_sysctl_setup", "0", "0", "nlx changes no settings of the kernel"),
 ];
 

@@ -14,7 +14,7 @@ use crate::{MatchOrder, NodeConfig, Stealing};
 pub(super) const ROWS: &[Tunable] = &[
     word(
         "stealing",
-        "which messages look for a buffer in other partitions too: all, or lazy PUTs as in today's LNet",
+        "the messages for which other partitions are searched for a buffer, too: all, or lazy PUTs only, as in LNet today",
         &["all", "lazy-puts"],
         |config| match config.engine.stealing {
             Stealing::All => "all",
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     word(
         "match_order",
-        "which of two entries that fit takes a message: the first, or as in today's LNet one with ignore bits",
+        "the entry that takes a message if several match: the first in the list, or one with ignore bits, as in LNet today",
         &["list", "ignore-bits-first"],
         |config| match config.engine.match_order {
             MatchOrder::List => "list",
@@ -39,8 +39,8 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     word(
         "cpu_estimate",
-        "how many partitions there are where no tunable says it: by nlx's rule, or LNet's since 2.11, before, or of \
-         today",
+        "the rule for the number of partitions if no tunable sets it: nlx's (`seed`), LNet's since 2.11 (`current`), \
+         before (`classic`), or of today (`node`)",
         &["seed", "current", "classic", "node"],
         |config| match config.partitions.tunables().map_or(Estimate::Seed, |tunables| tunables.estimate) {
             Estimate::Seed => "seed",
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Tunable] = &[
     ),
     word(
         "cpu_conflict",
-        "what if `cpu_npartitions` and `cpu_pattern` disagree: the pattern wins, or as in today's LNet they are refused",
+        "if `cpu_npartitions` and `cpu_pattern` disagree: the pattern takes precedence, or both are refused, as in LNet today",
         &["pattern", "refuse"],
         |config| match config
             .partitions
@@ -80,7 +80,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "status",
         unit: "",
         agree: ALONE,
-        meaning: "whether `nlx status` finds the node; `nlx serve` and `nlx selftest` have it on",
+        meaning: "1: `nlx status` finds the node; `nlx serve` and `nlx selftest` set it",
         effect: Effect::Number {
             min: 0,
             max: 1,
@@ -93,7 +93,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "spin_us",
         unit: "µs",
         agree: ALONE,
-        meaning: "spin limit: how long a waiting thread polls before it sleeps, while that pays; 0 turns spinning off",
+        meaning: "spin limit: the time for which a waiting thread polls before it sleeps, while that shortens waits; 0 turns spinning off",
         effect: Effect::Number {
             min: 0,
             max: MAX_SPIN.as_micros() as i64,
@@ -106,7 +106,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "held_peer_kb",
         unit: "KiB",
         agree: ALONE,
-        meaning: "how much of one peer's messages that wait for a buffer on lazy portals is taken into memory",
+        meaning: "memory limit for one peer's messages that wait for a buffer on lazy portals",
         effect: Effect::Number {
             min: 0,
             max: 1 << 20,
@@ -122,7 +122,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "held_kb",
         unit: "KiB",
         agree: ALONE,
-        meaning: "the same of all peers, over TCP and over o2ib each",
+        meaning: "the same for all peers together, for TCP and for o2ib each",
         effect: Effect::Number {
             min: 0,
             max: 1 << 26,
@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Tunable] = &[
     },
     word(
         "held_full",
-        "what becomes of such a message beyond: it waits on its connection, which TCP does not read meanwhile, or it is dropped",
+        "the handling of a message beyond these limits: it waits on its connection, which TCP does not read until then, or it is dropped",
         &["wait", "drop"],
         |config| if config.tcp.held.drop_beyond { "drop" } else { "wait" },
         |config, word| {
@@ -149,7 +149,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "faults",
         unit: "",
         agree: ALONE,
-        meaning: "rules by which messages that arrive are lost or late, for tests; empty has none",
+        meaning: "fault rules, by which received messages are dropped or delayed, for tests; empty for none",
         effect: Effect::Text {
             grammar: "as `drop 1/100 put portal 42; delay 1ms..20ms every 3 get from 10.0.0.1@tcp seed 7`",
             get: |config| config.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
@@ -161,7 +161,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "congestion_control",
         unit: "",
         agree: ALONE,
-        meaning: "how TCP connections avoid congestion; empty leaves it to the system",
+        meaning: "the congestion control algorithm of TCP connections; empty leaves it to the system",
         effect: Effect::Text {
             grammar: "as `cubic`; up to 15 letters, digits, `_` and `-`",
             get: |config| config.tcp.congestion_control.clone().unwrap_or_default(),
@@ -173,7 +173,7 @@ pub(super) const ROWS: &[Tunable] = &[
         name: "epoll_busy_poll_us",
         unit: "µs",
         agree: ALONE,
-        meaning: "how long each poll of the TCP sockets busy-polls their network cards (Linux 6.9; no effect on loopback); 0 turns it off",
+        meaning: "time for which each poll of the TCP sockets busy-polls their network cards (Linux 6.9; no effect on loopback); 0 turns it off",
         effect: Effect::Number {
             min: 0,
             max: 10_000,
