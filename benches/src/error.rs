@@ -57,7 +57,7 @@ pub(crate) enum BenchError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// An awaited event did not occur in time.
-    #[error("{event} did not come within {seconds} s")]
+    #[error("{event} did not happen within {seconds} s")]
     TimedOut {
         /// The awaited event.
         event: &'static str,

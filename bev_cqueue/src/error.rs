@@ -51,7 +51,7 @@ pub enum Error {
         needed: u32,
     },
     /// The queue has, or had, a producer or consumer already.
-    #[error("the event queue has, or had, a {half} already")]
+    #[error("the event queue already has, or had, a {half}")]
     Taken {
         /// The half that exists: `producer` or `consumer`.
         half: &'static str,

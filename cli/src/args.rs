@@ -186,8 +186,8 @@ pub(crate) struct NetShowArgs {
     pub yaml: bool,
 }
 
-/// Use of the host's processors: the tunables of CPU partitions, with LNet's names (S-315), and how
-/// threads wait.
+/// Use of the host's processors: the tunables of CPU partitions, with LNet's names (S-315), and the
+/// spin limit.
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct CpuArgs {
     /// Number of CPU partitions that a node's state is split into, up to one for each CPU; 0
@@ -202,11 +202,12 @@ pub(crate) struct CpuArgs {
     pub spin: SpinArg,
 }
 
-/// How threads wait.
+/// The spin limit of waiting threads.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub(crate) struct SpinArg {
-    /// Spin limit in microseconds: how long a waiting thread polls before it sleeps, while that
-    /// pays. 0 turns spinning off. The default is 50, or the value in the configuration file.
+    /// Spin limit in microseconds: the time for which a waiting thread polls before it sleeps, while
+    /// that shortens waits. 0 turns spinning off. The default is 50, or the value in the
+    /// configuration file.
     #[arg(long, value_name = "MICROSECONDS", value_parser = whole::<u64>(0..=MAX_SPIN.as_micros() as u64), allow_negative_numbers = true)]
     pub spin_us: Option<u64>,
 }

@@ -142,7 +142,9 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
                 let clients = service.admission_status().clients;
                 notify.send(&format!("WATCHDOG=1\nSTATUS=serving {clients} {}\n", plural(clients, "client")));
             }
-            None => tracing::error!("a thread has not responded since the last check"),
+            None => tracing::error!(
+                "a serving thread has not responded since the last check: the watchdog of systemd is not notified"
+            ),
         }
     }
 }
@@ -168,7 +170,10 @@ fn end(
             || service.admission_status().clients == 0
     });
     if !quiet {
-        tracing::warn!(seconds = drain.as_secs_f64(), "operations were still in progress, and are cancelled");
+        tracing::warn!(
+            seconds = drain.as_secs_f64(),
+            "operations are still in progress after the drain time: they are cancelled"
+        );
     }
     service.stop();
     node.shutdown(if again { Duration::ZERO } else { FINAL_DRAIN });

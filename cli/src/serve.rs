@@ -38,7 +38,7 @@ fn start(config: &NodeConfig, port: u16) -> Result<Node, Failure> {
     let node = Node::start(config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
     let nids: Vec<String> = node.nids().iter().map(Nid::to_string).collect();
-    tracing::info!(?nids, "started");
+    tracing::info!(?nids, "the node has started");
     Ok(node)
 }
 

@@ -122,8 +122,8 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
     // The address, the case, the step, its errno, words of the message.
     let cases: [(u8, &str, &str, &str, &[&str]); 9] = [
         (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
-        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "no LNet node", "accept_port"]),
-        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "no LNet node", "accept_port"]),
+        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "not an LNet node", "accept_port"]),
+        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "not an LNet node", "accept_port"]),
         (
             5,
             "version",

@@ -7,7 +7,7 @@ use crate::{ADDRESS_TEXT_MAX, Address, BufferHandle, Errno, Nid, Pid, Portal, Qu
 #[non_exhaustive]
 pub enum CoreError {
     /// The text is longer than any address.
-    #[error("an address of {length} bytes: it has at most {ADDRESS_TEXT_MAX}")]
+    #[error("the address has {length} bytes: at most {ADDRESS_TEXT_MAX} are allowed")]
     AddressLength {
         /// Length of the text in bytes.
         length: usize,
@@ -39,7 +39,7 @@ pub enum CoreError {
         portal: u32,
     },
     /// The node does not have this NID, or not with this PID.
-    #[error("process {} of {nid} is not this node's", pid.0)]
+    #[error("process {} of {nid} is not on this node", pid.0)]
     NotLocal {
         /// The NID.
         nid: Nid,
@@ -47,7 +47,7 @@ pub enum CoreError {
         pid: Pid,
     },
     /// A transfer machine with this address is running.
-    #[error("transfer machine {address} is started already")]
+    #[error("transfer machine {address} has already been started")]
     AddressInUse {
         /// The address.
         address: Address,
@@ -73,7 +73,7 @@ pub enum CoreError {
         length: usize,
     },
     /// The descriptor is corrupt.
-    #[error("a descriptor's checksum is {stored:#x}, its content has {computed:#x}")]
+    #[error("the descriptor is damaged: its checksum is {stored:#x}, that of its content is {computed:#x}")]
     DescriptorChecksum {
         /// The checksum in the descriptor.
         stored: u64,
@@ -81,7 +81,7 @@ pub enum CoreError {
         computed: u64,
     },
     /// The descriptor has the length of nlx's own form, but not its magic.
-    #[error("a descriptor with the magic {magic:02x?}: nlx writes {known:02x?}")]
+    #[error("not a bulk descriptor: its magic is {magic:02x?} instead of {known:02x?}")]
     DescriptorMagic {
         /// Its magic.
         magic: [u8; 3],
@@ -89,7 +89,7 @@ pub enum CoreError {
         known: [u8; 3],
     },
     /// The descriptor was written by a newer nlx.
-    #[error("a descriptor of version {version}: only version {known} is known")]
+    #[error("the descriptor has version {version}: only version {known} is supported")]
     DescriptorVersion {
         /// Its version.
         version: u8,
@@ -97,7 +97,7 @@ pub enum CoreError {
         known: u8,
     },
     /// A field of the descriptor is invalid.
-    #[error("a descriptor's {field} is {value}: it must be {rule}")]
+    #[error("the descriptor's {field} is {value}: it must be {rule}")]
     DescriptorContent {
         /// The name of the field.
         field: &'static str,
@@ -107,13 +107,13 @@ pub enum CoreError {
         rule: &'static str,
     },
     /// The NID of a descriptor is invalid.
-    #[error("a descriptor's NID: {source}")]
+    #[error("the descriptor's NID is invalid: {source}")]
     DescriptorNid {
         /// The underlying error.
         source: lnet_nid::NidError,
     },
     /// Both sides would send, or both receive.
-    #[error("a descriptor for {passive} cannot be used for {active}")]
+    #[error("the descriptor is for {passive}: it cannot be used for {active}")]
     DescriptorDirection {
         /// The kind of operation that the passive buffer accepts.
         passive: Queue,
@@ -129,7 +129,7 @@ pub enum CoreError {
         room: u64,
     },
     /// A buffer or a segment of it is too long.
-    #[error("a {object} of {bytes} bytes: at most {limit} are allowed")]
+    #[error("the {object} has {bytes} bytes: at most {limit} are allowed")]
     TooLong {
         /// Buffer or segment.
         object: &'static str,
@@ -163,14 +163,14 @@ pub enum CoreError {
         cookie: u64,
     },
     /// The buffer has an operation in flight.
-    #[error("buffer {:#x} is in flight", buffer.0)]
+    #[error("buffer {:#x} is in use by an operation in flight", buffer.0)]
     BufferBusy {
         /// The handle.
         buffer: BufferHandle,
     },
     /// Operations of the transfer machine are in flight, or some of their events have not been
     /// taken.
-    #[error("transfer machine {address} has room reserved for {needed} events of its operations")]
+    #[error("transfer machine {address} is in use: its operations have room reserved for {needed} events")]
     TmBusy {
         /// The transfer machine.
         address: Address,
@@ -184,7 +184,7 @@ pub enum CoreError {
         address: Address,
     },
     /// A limit on the number of objects is reached.
-    #[error("there is no room for more than {limit} {objects}")]
+    #[error("the limit of {limit} {objects} is reached")]
     TooMany {
         /// The kind of objects.
         objects: &'static str,

@@ -7,7 +7,7 @@ use nlx_core::Errno;
 #[non_exhaustive]
 pub enum ProtoError {
     /// The packet has a wrong length.
-    #[error("{object} of {bytes} bytes: it has {expected}")]
+    #[error("{object} has {bytes} bytes instead of {expected}")]
     Length {
         /// The name of the packet, or of a part of it.
         object: &'static str,
@@ -37,13 +37,13 @@ pub enum ProtoError {
         rule: &'static str,
     },
     /// No memory for the content of the packet.
-    #[error("{object}: no memory to read it")]
+    #[error("out of memory while reading {object}")]
     NoMemory {
         /// The packet or entry that was read.
         object: &'static str,
     },
     /// The other side uses another version.
-    #[error("versions {min} to {max} of the protocol: this side speaks {own}")]
+    #[error("the other side speaks versions {min} to {max} of the protocol, this side version {own}")]
     Version {
         /// The lowest version of the other side.
         min: u16,

@@ -249,7 +249,7 @@ impl Porter {
             return Err(Errno::EAGAIN);
         }
         state.started = Instant::now();
-        tracing::warn!("the porter has ended: another is started");
+        tracing::warn!("the porter process has ended: starting another");
         state.main = (self.start)()?;
         state.generation += 1;
         state.listening = false;

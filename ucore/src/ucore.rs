@@ -164,7 +164,7 @@ impl Domain {
         }
         if refused > 0 {
             let path = self.options.path();
-            tracing::warn!(path = %path.display(), refused, "the new helper refuses some buffers; each is offered again when it is used");
+            tracing::warn!(path = %path.display(), refused, "the new helper refuses some buffers: each is registered again when it is used");
         }
         // Drops arenas with shadows from a helper that was lost during the reconnection.
         arenas.tidy_former();

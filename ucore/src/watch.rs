@@ -51,7 +51,7 @@ fn reconnect(domain: &Weak<Domain>) -> Option<Arc<Link>> {
         let alive = domain.upgrade()?;
         let closing = alive.closing.clone();
         let path = alive.options.path();
-        tracing::info!(path = %path.display(), "the helper is gone");
+        tracing::info!(path = %path.display(), "the connection to the helper has ended");
         if !alive.options.reconnect {
             return None;
         }

@@ -391,7 +391,7 @@ impl Drop for Registered {
             Ok(()) | Err(CoreError::Disconnected { .. }) => {}
             // Only if its transfer machine could not be stopped: LNet keeps the memory, and the
             // registration with it.
-            Err(error) => tracing::warn!(%error, "a buffer could not be deregistered"),
+            Err(error) => tracing::warn!(%error, "cannot deregister a dropped buffer"),
         }
     }
 }

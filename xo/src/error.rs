@@ -138,7 +138,7 @@ pub enum Error {
         colours: u32,
     },
     /// An option of a pool, or of provisioning from one, is out of bounds.
-    #[error("{what} is {value}, and must be {least} to {most}")]
+    #[error("{what} is {value}: it must be {least} to {most}")]
     PoolOption {
         /// The name of the option.
         what: &'static str,

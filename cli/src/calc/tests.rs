@@ -35,12 +35,12 @@ fn what_has_no_effect_or_fails_is_told() {
     // depend on it.
     for (set, why) in [
         ("map_on_demand=32", "obsolete"),
-        ("ntx=2048", "each connection has message buffers of its own"),
+        ("ntx=2048", "each connection has separate message buffers"),
         ("fmr_pool_size=9", "nlx registers memory once"),
         ("fmr_flush_trigger=9", "nlx registers memory once"),
         ("fmr_cache=0", "nlx registers memory once"),
         ("use_fastreg_gaps=1", "may have gaps"),
-        ("ib_mtu=2048", "takes the largest MTU"),
+        ("ib_mtu=2048", "uses the largest MTU"),
         ("ipif_name=ib1", "networks name their interfaces"),
         ("dev_failover=1", "fails over by itself"),
         ("peer_timeout=0", "does not route"),

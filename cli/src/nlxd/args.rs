@@ -22,7 +22,7 @@ pub(crate) struct NlxdArgs {
     /// $XDG_RUNTIME_DIR if this is not root. Not used when systemd passes a socket.
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// The socket's mode in octal, which decides who may connect: 0660 is its owner and group.
+    /// The socket's mode in octal: with 0660 its owner and group may connect.
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
     /// The socket's owner, a name or number; by default the user that nlxd runs as.
@@ -34,8 +34,8 @@ pub(crate) struct NlxdArgs {
     /// Threads that serve clients; 0, the default, is one for each CPU partition.
     #[arg(long, value_name = "N", value_parser = whole::<usize>(0..=64), allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Microseconds that a thread polls for work before it sleeps; meanwhile it occupies a
-    /// processor.
+    /// Microseconds that a thread polls for work before it sleeps. It occupies a processor for that
+    /// time.
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=1_000_000), allow_negative_numbers = true)]
     pub busy_poll_us: Option<u64>,
     /// Seconds that operations in progress get when nlxd is stopped; 0 ends them at once.
@@ -60,8 +60,8 @@ const WORDS: Words = Words {
     examples: &[
         ("nlxd --net 'tcp(eth0)'", "hold 'eth0' for the programs of this host (as root)"),
         ("nlxd --config /etc/nlx/nlxd.toml", "as configured; see docs/configuration.md"),
-        ("nlxd --net 'tcp(lo)' --accept-port 9988", "without privileges, for one's own programs"),
-        ("nlxd --config /etc/nlx/nlxd.toml --check", "is the file right?"),
+        ("nlxd --net 'tcp(lo)' --accept-port 9988", "without privileges, for programs of the same user"),
+        ("nlxd --config /etc/nlx/nlxd.toml --check", "check the file, and end"),
     ],
     success: "It was stopped by SIGINT or SIGTERM.",
     failure: "It could not be started.",

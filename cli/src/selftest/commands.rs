@@ -71,10 +71,14 @@ impl Commands {
         let command = Numbered { number, command };
         let length = command.length()?;
         if length > COMMAND_BYTES {
-            return Err(Failure::new(format!("a command of {length} bytes is longer than {COMMAND_BYTES}")));
+            return Err(Failure::new(format!(
+                "the command has {length} bytes: at most {COMMAND_BYTES} are allowed"
+            )));
         }
         if self.sending >= SENDS_MAX {
-            return Err(Failure::new(format!("{SENDS_MAX} commands and answers are on their way already")));
+            return Err(Failure::new(format!(
+                "the limit of {SENDS_MAX} commands and answers in flight is reached"
+            )));
         }
         let mut buffer = match self.idle.pop() {
             Some(buffer) => buffer,

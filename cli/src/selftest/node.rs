@@ -121,7 +121,7 @@ impl Node {
     pub(super) fn run_step(&mut self) -> Result<(), Failure> {
         let received = if self.service.state() == ServiceState::Ready {
             if let Err(refusal) = self.service.step(STEP) {
-                tracing::warn!(reason = refusal.reason, "the test has failed here");
+                tracing::warn!(reason = refusal.reason, "the test has failed on this node");
             }
             self.check_commands()?
         } else {
@@ -140,7 +140,7 @@ impl Node {
         }
         self.checked = now;
         if self.console.is_some_and(|(_, last_command)| now > last_command + CONSOLE_TIMEOUT) {
-            tracing::warn!("the console has sent no command for too long; its test ends");
+            tracing::warn!("the console has sent no command for {CONSOLE_TIMEOUT:?}: ending its test");
             self.end();
         }
         self.commands.take_received()
@@ -199,7 +199,7 @@ impl Node {
         self.service.fini();
         self.console = None;
         if self.serves_only && self.faults.apply(&[]).is_err() {
-            tracing::warn!("cannot remove the rules of a finished test");
+            tracing::warn!("cannot remove the fault rules of a finished test: they stay in force");
         }
     }
 }

@@ -20,11 +20,11 @@ pub(super) enum WireError {
     Short { needed: usize, left: usize },
     #[error("{object} of {length} is longer than {most}")]
     Long { object: &'static str, length: usize, most: usize },
-    #[error("{value} is no {object}")]
+    #[error("{value} is not a valid {object}")]
     Unknown { object: &'static str, value: u64 },
-    #[error("a text that is not UTF-8")]
+    #[error("a text is not UTF-8")]
     Text,
-    #[error("{bytes} bytes behind the end of a message")]
+    #[error("the message has {bytes} bytes after its end")]
     Trailing { bytes: usize },
 }
 

@@ -179,7 +179,7 @@ fn content_that_cannot_be_is_refused_although_the_checksum_fits() {
         (turned(extended, 25, 0x10), "transfer machine id is 4103"),
         (turned(extended, 20, 31), "portal is 0"),
         (turned(extended, 27, 1), "queue is 259"),
-        (turned(extended, 28, 1), "magic [6f, 6c, 78]: nlx writes [6e, 6c, 78]"),
+        (turned(extended, 28, 1), "magic is [6f, 6c, 78] instead of [6e, 6c, 78]"),
         (turned(extended, 31, 3), "version 2: only version 1"),
         (turned(extended, 32, 1), "size code is 1"),
         (turned(extended, 51, 1), "unused byte of a NID is 1: it must be 0"),

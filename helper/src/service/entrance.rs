@@ -77,7 +77,7 @@ impl Worker {
     pub(super) fn pause(&mut self, errno: Errno) {
         self.shared.counters.without_descriptors.fetch_add(1, Ordering::Relaxed);
         if self.shared.may_warn() {
-            tracing::warn!(%errno, "a client cannot be accepted");
+            tracing::warn!(%errno, "cannot accept clients for now: retrying soon");
         }
         self.paused_until_ns = Some(self.now_ns() + ns(ACCEPT_PAUSE));
         self.watch_listener(EpollFlags::empty());

@@ -223,7 +223,7 @@ impl Worker {
             Ok(link) => link,
             Err(errno) => {
                 if errno != Errno::EAGAIN && self.shared.may_warn() {
-                    tracing::warn!(%errno, "no porter can be started: clients cannot connect");
+                    tracing::warn!(%errno, "cannot start a porter process: clients cannot connect until a retry succeeds");
                 }
                 self.relink_ns = Some(self.now_ns() + ns(PORTER_PAUSE));
                 return;

@@ -31,7 +31,7 @@ impl Network {
         let Some(first) = partitions.next() else { return };
         let partition = partitions.all(|partition| partition == first).then_some(first);
         if let Err(errno) = drive.bind_thread(partition) {
-            tracing::warn!(thread = self.thread, ?partition, %errno, "a serving thread cannot be bound to the CPUs of its partition");
+            tracing::warn!(thread = self.thread, ?partition, %errno, "cannot bind a serving thread to the CPUs of its partition");
         }
     }
 

@@ -91,7 +91,7 @@ impl Worker {
             tracing::warn!(
                 uid,
                 rest_ms,
-                "a user has occupied a serving thread for too long, and is not served for a while"
+                "a user has occupied a serving thread for too long: it is not served for `rest_ms`"
             );
         }
         self.schedule.suspend(user);

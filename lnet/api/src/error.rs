@@ -42,7 +42,7 @@ pub enum LNetError {
         handle: u64,
     },
     /// A table is full.
-    #[error("there are {limit} {objects} already")]
+    #[error("the limit of {limit} {objects} is reached")]
     TooMany {
         /// The kind of objects.
         objects: &'static str,
@@ -50,7 +50,7 @@ pub enum LNetError {
         limit: usize,
     },
     /// No network leads to the node.
-    #[error("no network leads to {nid}")]
+    #[error("no network of this node reaches {nid}")]
     NoRoute {
         /// The NID of the node.
         nid: Nid,

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CptError {
     /// A table must have between one and [`MAX_PARTITIONS`](crate::MAX_PARTITIONS) partitions.
-    #[error("{wanted} CPU partitions: there must be between 1 and {max}")]
+    #[error("{wanted} CPU partitions are requested: the number must be 1 to {max}")]
     PartitionCount {
         /// The requested number of partitions.
         wanted: usize,
@@ -16,7 +16,7 @@ pub enum CptError {
         max: usize,
     },
     /// Every partition needs at least one CPU that no other has.
-    #[error("{wanted} CPU partitions cannot share {cpus} CPUs: each needs one of its own")]
+    #[error("{wanted} CPU partitions are requested, but there are {cpus} CPUs: each partition needs one")]
     MoreThanCpus {
         /// The requested number of partitions.
         wanted: usize,
@@ -32,7 +32,7 @@ pub enum CptError {
         partitions: usize,
     },
     /// A CPU, node or core number above the limit.
-    #[error("{what} {number}: the highest number is {max}")]
+    #[error("{what} {number} is too large: the highest number is {max}")]
     Number {
         /// "CPU", "node" or "core".
         what: &'static str,
@@ -83,7 +83,7 @@ pub enum CptError {
         reason: &'static str,
     },
     /// The text is too long.
-    #[error("{what} of {bytes} bytes: at most {max} are read")]
+    #[error("{what} has {bytes} bytes: at most {max} are read")]
     TextLength {
         /// "list", "cpu_pattern" or "tunables".
         what: &'static str,
@@ -93,7 +93,9 @@ pub enum CptError {
         max: usize,
     },
     /// The indices of a pattern must be 0…n−1.
-    #[error("cpu_pattern, byte {position}: partition {index} of a pattern with {groups} groups")]
+    #[error(
+        "cpu_pattern, byte {position}: there is no partition {index}, as the pattern has {groups} groups"
+    )]
     GroupIndex {
         /// The position of the index, in bytes.
         position: usize,
@@ -167,7 +169,7 @@ pub enum CptError {
         cpus: crate::CpuSet,
     },
     /// The length of memory is out of range.
-    #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
+    #[error("{bytes} bytes of memory are requested: the length must be 1 to {max}")]
     Length {
         /// The requested number of bytes.
         bytes: usize,

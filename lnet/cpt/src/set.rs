@@ -232,7 +232,7 @@ impl<K: Kind> FromStr for NumberSet<K> {
         let ranges = cursor.ranges()?;
         cursor.blanks();
         if !cursor.at_end() {
-            return Err(cursor.error("junk after the list"));
+            return Err(cursor.error("unexpected text after the list"));
         }
         Self::of_ranges(&ranges)
     }

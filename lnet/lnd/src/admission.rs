@@ -31,10 +31,10 @@ pub struct Bounds {
 pub enum Full {
     /// Too many connections are being opened on this listener; further ones may begin once one of
     /// these has been dropped.
-    #[error("at most {0} connections of peers are opened at a time")]
+    #[error("the limit of {0} connections that peers open at a time is reached")]
     Opening(usize),
     /// The address has too many connections.
-    #[error("an address has at most {0} connections")]
+    #[error("the limit of {0} connections from one address is reached")]
     OfAddress(usize),
     /// There is no room left for the connection.
     #[error("there is no room for further connections")]

@@ -70,7 +70,7 @@ impl NodeDrive {
         for DrivenLnd { lnd, taken } in &mut *lnds {
             for number in *taken..lnd.shards() {
                 let Some(place) = self.shards.get(count) else {
-                    tracing::error!(net_type = ?lnd.net_type(), number, "no room for a shard: the limit is {MAX_SHARDS}");
+                    tracing::error!(net_type = ?lnd.net_type(), number, "cannot add a shard: the limit of {MAX_SHARDS} shards of a node is reached");
                     break;
                 };
                 let _ = place.set(Shard { lnd: lnd.clone(), number });

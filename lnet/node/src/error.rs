@@ -23,7 +23,7 @@ pub enum NodeError {
         reason: String,
     },
     /// The text of networks is too long.
-    #[error("networks of {bytes} bytes: at most {max} are read")]
+    #[error("the list of networks has {bytes} bytes: at most {max} are read")]
     NetworksLength {
         /// The length of the text, in bytes.
         bytes: usize,
@@ -139,7 +139,7 @@ pub enum NodeError {
         name: String,
     },
     /// More interfaces than a node can have.
-    #[error("{count} interfaces are configured; a node has {max} at the most")]
+    #[error("{count} interfaces are configured: a node can have at most {max}")]
     TooMany {
         /// The configured number.
         count: usize,

@@ -8,7 +8,7 @@ use lnet_proto::ib::RejectReason;
 pub(crate) fn advice(failure: &ConnFailure) -> Option<&'static str> {
     Some(match (failure.step, failure.cause) {
         (_, Cause::NotLNet) => {
-            "what listens there is no LNet node: is the address right, and the port the node's service?"
+            "the program that listens there is not an LNet node: is the address right, and the port the node's service?"
         }
         (_, Cause::Version) => "which release of LNet does the node run? nlx speaks version 0x12",
         (_, Cause::WrongNode) => {

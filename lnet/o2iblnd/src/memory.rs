@@ -160,7 +160,7 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: Accessor, now_ns:
     if let Err(error) = noted
         && let Some(unsaid) = ni.own.refused_memory.say(now_ns)
     {
-        tracing::warn!(nid = %ni.id.nid, %error, unsaid, "memory is copied, for it cannot be registered");
+        tracing::warn!(nid = %ni.id.nid, %error, unsaid, "cannot register memory with the device: its data is copied");
     }
 }
 
@@ -298,7 +298,7 @@ pub(crate) fn warn_failed(conn: &Connection, reason: &dyn std::fmt::Display, err
     let ni = conn.ni();
     if let Some(unsaid) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
         let peer = conn.peer.key.id.nid;
-        tracing::warn!(%peer, %errno, unsaid, "a transfer fails: {reason}");
+        tracing::warn!(%peer, %errno, unsaid, "a transfer failed: {reason}");
     }
     errno
 }

@@ -66,7 +66,7 @@ impl Connection {
         let deadline_ns = self.answer_deadline_ns();
         let done = match machine.done(operation, result, writes, deadline_ns) {
             Err(ConnError::Chain { works, limit }) => {
-                tracing::warn!(peer = %self.peer.key.id.nid, works, limit, "a transfer is longer than the send queue");
+                tracing::warn!(peer = %self.peer.key.id.nid, works, limit, "a transfer needs more work requests than the send queue holds: it fails with EMSGSIZE");
                 machine.done(operation, Err(Errno::EMSGSIZE), 0, deadline_ns)
             }
             done => done,
@@ -210,7 +210,7 @@ impl Connection {
             },
         };
         let length = emitted.map_err(|error| {
-            tracing::error!(peer = %self.peer.key.id.nid, %error, "a message cannot be emitted");
+            tracing::error!(peer = %self.peer.key.id.nid, %error, "cannot encode a message");
             Errno::EIO
         })?;
         if kind == EmitKind::Noop {

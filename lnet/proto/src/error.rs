@@ -271,7 +271,7 @@ pub enum ProtoError {
         limit: usize,
     },
     /// An RDMA driver's message of a type that is not valid at this point.
-    #[error("{kind} where a {wanted} is due")]
+    #[error("{kind} received where a {wanted} is expected")]
     WrongKind {
         /// The type of message.
         kind: MessageKind,
@@ -279,7 +279,7 @@ pub enum ProtoError {
         wanted: MessageKind,
     },
     /// An RDMA driver's message contains an LNet message of a type that it must not contain.
-    #[error("{kind} carries a {message}")]
+    #[error("{kind} contains a {message}, which is not allowed in it")]
     Embedded {
         /// The RDMA driver's message.
         kind: MessageKind,
@@ -345,7 +345,7 @@ pub enum ProtoError {
         nid: Nid,
     },
     /// The source port of a connection is not privileged, and the node requires that.
-    #[error("source port {port} is above {limit}")]
+    #[error("source port {port} is not privileged: it must be at most {limit}")]
     Unprivileged {
         /// The source port.
         port: u16,

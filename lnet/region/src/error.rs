@@ -6,7 +6,7 @@ use nix::errno::Errno;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegionError {
     /// A region or fragment cannot have this length.
-    #[error("memory of {bytes} bytes: the length must be between 1 and {max}")]
+    #[error("{bytes} bytes of memory are requested: the length must be 1 to {max}")]
     Length {
         /// The requested number of bytes.
         bytes: usize,
@@ -24,7 +24,7 @@ pub enum RegionError {
         length: usize,
     },
     /// A buffer has no fragments, or more than LNet allows.
-    #[error("a buffer of {fragments} fragments: there must be between 1 and {max}")]
+    #[error("the buffer has {fragments} fragments: it must have 1 to {max}")]
     Fragments {
         /// The number of fragments.
         fragments: usize,

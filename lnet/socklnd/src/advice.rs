@@ -7,7 +7,7 @@ use lnet_lnd::{Cause, ConnFailure, Step};
 pub(crate) fn advice(failure: &ConnFailure) -> Option<&'static str> {
     Some(match (failure.step, failure.cause) {
         (Step::Handshake, Cause::NotLNet) => {
-            "what listens there is no LNet node: is the address right, and the port the node's accept_port?"
+            "the program that listens there is not an LNet node: is the address right, and the port the node's accept_port?"
         }
         (Step::Handshake, Cause::Version) => {
             "which release of LNet does the node run? nlx speaks versions 2 to 4 of the hello, after version 1 of \
@@ -44,10 +44,10 @@ fn advice_on_errno(failure: &ConnFailure) -> Option<&'static str> {
             "a firewall or a route forbids it: see 'nft list ruleset' on both hosts and between, and 'ip route get ADDRESS'"
         }
         (Step::Connect, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => {
-            "is the host up, the address right, and the port open in its firewall? one that rejects looks like this as well"
+            "is the host up, the address right, and the port open in its firewall? a firewall that rejects connections has the same effect"
         }
         (Step::Handshake, Errno::ECONNRESET | Errno::EPIPE) => {
-            "the node hung up: it does not have this NID, it accepts privileged source ports only (run as root, \
+            "the node closed the connection: it does not have this NID, it accepts privileged source ports only (run as root, \
              give the program CAP_NET_BIND_SERVICE, or set accept=all there), it has just gone down or restarted, or a firewall between lets TCP connect and drops \
              what follows"
         }
@@ -57,7 +57,7 @@ fn advice_on_errno(failure: &ConnFailure) -> Option<&'static str> {
         }
         (Step::Handshake, Errno::EALREADY) => {
             "both nodes connect to each other at once and neither gives way, or the node has connections of this one's \
-             that are broken, as it will find out; try again"
+             that are broken, which it has not noticed yet; try again"
         }
         (Step::Handshake, Errno::ENOBUFS) => {
             "the handshake does not fit into a socket's send buffer: raise tx_buffer_size, or set it to 0"

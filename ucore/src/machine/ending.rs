@@ -77,7 +77,7 @@ impl Machine {
                 Err(_) => break,
             }
         }
-        tracing::warn!(address = %self.address, "operations of a dropped transfer machine have not ended; their memory stays leased until the helper is gone");
+        tracing::warn!(address = %self.address, "operations of a dropped transfer machine have not ended: their memory stays leased until the helper ends");
         self.leave_behind();
     }
 

@@ -179,7 +179,7 @@ pub enum RequestError {
     #[error("the call was given up")]
     GivenUp,
     /// The message does not fit.
-    #[error("{bytes} bytes do not fit into a message, which holds {limit}")]
+    #[error("{bytes} bytes do not fit into a message: it holds at most {limit}")]
     TooLong {
         /// The length of the message.
         bytes: usize,
@@ -187,7 +187,7 @@ pub enum RequestError {
         limit: usize,
     },
     /// The limit of calls in flight is reached.
-    #[error("{limit} calls are in flight at this server already")]
+    #[error("the limit of {limit} calls in flight to this server is reached")]
     Busy {
         /// The limit.
         limit: usize,

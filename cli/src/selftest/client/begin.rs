@@ -38,7 +38,9 @@ impl Client {
 
     /// Begins a try of a lane's operation.
     pub(super) fn attempt(&mut self, machine: &Machine, lane: usize) -> Result<(), Failure> {
-        let Some(epoch) = self.epoch else { return Err(Failure::new("an operation before START")) };
+        let Some(epoch) = self.epoch else {
+            return Err(Failure::new("an operation was started before START"));
+        };
         self.sequence += 1;
         let slot = &mut self.lanes[lane];
         slot.stamp = Stamp::now(self.sequence, epoch);
@@ -48,7 +50,7 @@ impl Client {
         slot.parts = u32::from(slot.awaits_answer);
         let head = Head { stamp: slot.stamp, kind: slot.kind, lane: lane as u32, length: slot.length as u64 };
         let Some(mut request) = slot.request.take() else {
-            return Err(Failure::new("a lane without its request"));
+            return Err(Failure::new("a lane has no request"));
         };
         let length = if head.kind == Kind::Echo {
             let stream = Direction::FromClient.stream(self.plan.seed);

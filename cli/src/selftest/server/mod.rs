@@ -197,7 +197,7 @@ impl Part for Server {
                 Ok(())
             }
             Queue::ActiveBulkReceive | Queue::ActiveBulkSend => self.transferred(machine, event),
-            queue => Err(Failure::new(format!("an event of queue {queue:?} that was never used"))),
+            queue => Err(Failure::new(format!("received an event of queue {queue:?}, which was never used"))),
         }
     }
 

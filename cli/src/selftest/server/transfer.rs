@@ -47,9 +47,13 @@ impl Server {
     }
 
     pub(super) fn transferred(&mut self, machine: &Machine, event: Event) -> Result<(), Failure> {
-        let transfer =
-            self.transfers.remove(&event.op).ok_or_else(|| Failure::new("an event of no transfer"))?;
-        let Some(buffer) = event.buffer else { return Err(Failure::new("a transfer without its buffer")) };
+        let transfer = self
+            .transfers
+            .remove(&event.op)
+            .ok_or_else(|| Failure::new("received an event that belongs to no transfer"))?;
+        let Some(buffer) = event.buffer else {
+            return Err(Failure::new("an event of a transfer has no buffer"));
+        };
         match event.status {
             Ok(()) => self.moved(machine, transfer, buffer, event.length),
             // The client's buffer has the same timeout, or is gone since: the client has its own

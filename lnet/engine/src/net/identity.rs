@@ -74,7 +74,7 @@ impl Identities {
             self.forget(node);
         }
         if !kept.is_empty() && self.enter(&kept).is_none() {
-            tracing::warn!(%sender, "no memory for the NIDs of a node: each of them counts as a separate node");
+            tracing::warn!(%sender, "no memory for the NIDs of a node: each of them is treated as a separate node");
         }
     }
 

@@ -156,7 +156,7 @@ impl Driver {
             Ok(granted) => granted,
             Err((reason, detail)) => {
                 if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
-                    tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "a peer is turned away: {detail}");
+                    tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "rejected a peer's connection request: {detail}");
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
@@ -201,7 +201,7 @@ fn reject_peer(
     turn.shard.counters.rx.refusals.one();
     if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
         let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
-        tracing::warn!(%nid, %peer, %source, unsaid, "a peer is turned away: {detail}");
+        tracing::warn!(%nid, %peer, %source, unsaid, "rejected a peer's connection request: {detail}");
     }
     reject_with(request, &offer.refuse(reason));
 }
@@ -255,6 +255,6 @@ fn reject_with(request: Box<dyn Request>, record: &Reject) {
     let mut bytes = [0; Reject::LEN];
     match record.emit(&mut bytes) {
         Ok(length) => request.reject(&bytes[..length]),
-        Err(error) => tracing::error!(%error, "a reject record cannot be emitted"),
+        Err(error) => tracing::error!(%error, "cannot encode a reject record"),
     }
 }

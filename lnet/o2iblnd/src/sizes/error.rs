@@ -7,13 +7,13 @@ use lnet_lnd::BadTunable;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SizesError {
     /// No release has this name.
-    #[error("release '{text}': it must be nlx, or a version from 2.8 on, as 2.12 or 2.15.3")]
+    #[error("unknown release '{text}': it must be nlx, or a version from 2.8 on, as 2.12 or 2.15.3")]
     Release {
         /// Returns the largest depth, from `asked` downwards, for which `fits` is true.
         text: String,
     },
     /// No mapping of memory has this name.
-    #[error("mapping '{text}': it must be fastreg or fmr")]
+    #[error("unknown mapping '{text}': it must be fastreg or fmr")]
     Mapping {
         /// The text given.
         text: String,

@@ -113,7 +113,7 @@ impl Drop for Registered {
         self.context.registered.remove(self.keys.0);
         // SAFETY: it is ended once, and its domain is still there.
         if let Err(errno) = check(unsafe { ffi::ibv_dereg_mr(self.raw.as_ptr()) }) {
-            tracing::error!(%errno, "a registration of memory cannot be ended");
+            tracing::error!(%errno, "cannot deregister memory");
         }
     }
 }

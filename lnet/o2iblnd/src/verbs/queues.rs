@@ -121,7 +121,7 @@ impl Drop for Queues {
         // table of the event handlers. Events that name it are acknowledged before the call
         // returns. The completion queue, a field, is dropped afterwards.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_qp(self.pair.as_ptr()) }) {
-            tracing::error!(%errno, "a queue pair cannot be destroyed");
+            tracing::error!(%errno, "cannot destroy a queue pair");
         }
     }
 }
@@ -212,7 +212,7 @@ impl Drop for CompletionQueue {
         // SAFETY: it is destroyed once; its queue pair is gone. Its events are acknowledged before
         // the call returns.
         if let Err(errno) = check(unsafe { ffi::ibv_destroy_cq(self.raw.as_ptr()) }) {
-            tracing::error!(%errno, "a completion queue cannot be destroyed");
+            tracing::error!(%errno, "cannot destroy a completion queue");
         }
     }
 }

@@ -73,7 +73,7 @@ fn what_a_device_cannot_write_is_refused_with_advice() {
         [a, b].into_iter().for_each(failed);
         bed.later(&[a, b], 11 * S);
     }
-    let warnings = warnings.with("a transfer fails");
+    let warnings = warnings.with("a transfer failed");
     assert!(
         !warnings.is_empty() && warnings.iter().all(|warning| warning.contains("pieces and 2048 bytes")),
         "{warnings:?}"

@@ -72,7 +72,7 @@ impl Driver {
             // The system takes a descriptor first, so any other result shows that one was
             // available.
             if !matches!(accepted, Accepted::Exhausted(_)) && listener.paused_until_ns.take().is_some() {
-                tracing::info!(address = %listener.address, "connections are accepted again");
+                tracing::info!(address = %listener.address, "accepting connections again");
             }
             match accepted {
                 Accepted::Connection(stream, remote) => self.begin_accepting(turn, stream, remote),
@@ -81,7 +81,7 @@ impl Driver {
                 Accepted::Exhausted(errno) => {
                     let until_ns = turn.now_ns.saturating_add(ACCEPT_PAUSE_NS);
                     if listener.paused_until_ns.replace(until_ns).is_none() {
-                        tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now");
+                        tracing::warn!(address = %listener.address, %errno, "cannot accept connections for now: retrying soon");
                     }
                     self.core.timers.note(until_ns);
                     return Rest::Drained;

@@ -197,7 +197,7 @@ fn too_many_pieces_are_refused_with_advice() {
     let warnings = Warnings::heard();
     let refused = -(Errno::EMSGSIZE as i32);
     let advised = |words: &str| {
-        let warnings = warnings.with("a transfer fails");
+        let warnings = warnings.with("a transfer failed");
         assert!(warnings.last().is_some_and(|warning| warning.contains(words)), "{warnings:?}");
         assert!(
             warnings.iter().all(|warning| warning.contains("map_on_demand") && warning.contains("EMSGSIZE")),

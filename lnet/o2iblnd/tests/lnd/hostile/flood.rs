@@ -77,7 +77,7 @@ fn one_address_with_too_many() {
     assert_eq!((lines.len(), refused), (LINKS_MAX, BEYOND));
     let counters = scene.victim().lnd.counters().rx;
     assert_eq!((counters.refusals, counters.no_room), (BEYOND as u64, BEYOND as u64));
-    let warnings = warnings.with("a peer is turned away");
+    let warnings = warnings.with("rejected a peer's connection request");
     assert!(warnings[0].contains("an address has at most 254 connections"), "{warnings:?}");
     if let Bed::Simulated(_) = scene.bed {
         assert_eq!(warnings.len(), 1, "it takes no more than seconds: {warnings:?}");
