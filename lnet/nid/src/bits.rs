@@ -59,6 +59,12 @@ impl Portal {
     /// Portal 61, for probes of nlx nodes. Lustre uses portals below 35, Motr's programs and nlx 39
     /// to 43, `lst` 50 to 52.
     pub const PROBE: Portal = Portal(61);
+    /// Portal 50: requests to the data services of LNet's self-test, `lst`.
+    pub const LST_DATA: Portal = Portal(50);
+    /// Portal 51: requests to the framework services of `lst`.
+    pub const LST_FRAMEWORK: Portal = Portal(51);
+    /// Portal 52: replies and bulk data of `lst`.
+    pub const LST_REPLY: Portal = Portal(52);
 
     /// Returns the portal with this index.
     ///

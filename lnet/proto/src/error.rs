@@ -360,6 +360,15 @@ pub enum ProtoError {
         /// The number of rejections after which the attempt fails.
         limit: u32,
     },
+    /// A self-test message came to another service than its type belongs to, or is a request where
+    /// a reply is expected (lst 4).
+    #[error("lst message has type {value}, not {wanted}")]
+    LstType {
+        /// The type.
+        value: u32,
+        /// The type that the service has.
+        wanted: u32,
+    },
     /// Nothing listens at the peer's address.
     #[error("nothing listens at {nid}")]
     NoListener {

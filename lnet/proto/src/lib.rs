@@ -52,6 +52,7 @@
 //! | `ib::checksum` | 32 | [`ib::checksum()`], [`ib::verify_checksum`] |
 //! | `ib::reject` | 33 | [`ib::Reject`] |
 //! | `ib::connector`, `ib::listener` | 33, 34 | [`ib::Connector`], [`ib::Listener`] |
+//! | [`lst`] | lst 2 to 8 | the self-test: requests, replies, statistics |
 //! | `error` | | [`ProtoError`] |
 
 #![forbid(unsafe_code)]
@@ -62,6 +63,7 @@ mod handle;
 mod header;
 pub mod ib;
 mod limits;
+pub mod lst;
 mod order;
 pub mod ping;
 pub mod sock;

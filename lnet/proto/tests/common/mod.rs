@@ -57,8 +57,14 @@ impl Stream {
     }
 }
 
-/// Returns all recorded streams.
+/// Returns all streams that were recorded from their beginning.
 pub(crate) fn streams() -> Vec<Stream> {
+    let begins = |stream: &Stream| stream.items.iter().any(|item| matches!(item, Item::Hello(_)));
+    all_streams().into_iter().filter(begins).collect()
+}
+
+/// Returns all recorded streams; some were recorded from a later message on.
+pub(crate) fn all_streams() -> Vec<Stream> {
     let mut streams = Vec::new();
     for (file, recording) in recordings("tcp-") {
         let listed = recording["streams"].as_array().unwrap();
