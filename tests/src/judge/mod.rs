@@ -5,13 +5,15 @@
 //! specification. As the active side ([`active`], [`checks`]) it connects to a node and tests the
 //! statements of `lnet-measured` and lnet-wire D and E, check by check. As the passive side
 //! ([`passive`], [`rules`]) it plays a kernel node, and records what a kernel would not have
-//! accepted. The program `lnet-judge` has both sides.
+//! accepted. The program `lnet-judge` has both sides. [`lst`] has a console and a test node of LNet's
+//! self-test.
 
 pub mod active;
 pub mod checks;
 mod dial;
 pub mod frame;
 pub mod info;
+pub mod lst;
 mod nid;
 pub mod passive;
 pub mod report;

@@ -169,6 +169,14 @@ impl<'t> Session<'t> {
         self.send_bytes(link, &bytes)
     }
 
+    /// Sends a message on the connection on which a kernel node sends one of its size.
+    pub fn send_best(&mut self, message: &Message) -> Result<(), String> {
+        let bulk = message.wire_bytes(self.version) >= MIN_BULK;
+        let best = if bulk { kind::BULK_OUT } else { kind::CONTROL };
+        let link = self.links.iter().position(|link| link.kind == best).unwrap_or(0);
+        self.send(link, message)
+    }
+
     /// Sends a NOOP.
     pub fn send_noop(&mut self, link: usize, zc_req: u64, zc_ack: u64) -> Result<(), String> {
         let bytes = Prefix::noop(zc_req, zc_ack).bytes(self.order);
