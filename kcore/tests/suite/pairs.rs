@@ -50,7 +50,7 @@ fn several_messages_share_a_buffer() {
         for number in 0..messages {
             send(&pair, &pair.a, &pair.b, &pattern(number, 13));
             let event = pair.next(&pair.b);
-            assert_eq!((event.length, event.offset), (13, 13 * u64::from(number)));
+            assert_eq!((event.length, event.offset), (13, 13 * number));
             assert_eq!(event.unlinked(), number == messages - 1);
         }
         let all: Vec<u8> = (0..messages).flat_map(|number| pattern(number, 13)).collect();

@@ -111,7 +111,7 @@ impl Party {
         let last = event(&*self.tm);
         assert_eq!((last.status(), last.unlinked()), (Err(Errno::ENOTCONN), true));
         assert!(self.tm.has_ended());
-        until(|| self.domain.is_connected());
+        until("the domain has reconnected", || self.domain.is_connected());
         self.tm = self.domain.tm_start(own, &TmOptions::default()).unwrap();
     }
 

@@ -101,7 +101,7 @@ fn a_corrupt_event_queue_ends_the_domain_and_starts_nothing() {
     }
     assert!(tm.has_ended() && !domain.is_connected());
     assert_eq!(tm.submit(&receive(other, 1)).unwrap_err().errno(), Errno::ENOTCONN);
-    until(|| memory.write(0..1000).is_ok());
+    until("the memory is free", || memory.write(0..1000).is_ok());
 }
 
 /// The helper's refusal of an operation is its last event.
