@@ -1,0 +1,61 @@
+//! How the worker threads of a pool wait: each of them drives the network meanwhile.
+
+use std::sync::Arc;
+
+use nlx_sync::Sleeper;
+
+/// What worker threads wait on: a clock, and a wait that drives the network of the transport.
+pub trait Driver: Send + Sync + 'static {
+    /// Returns the current time in nanoseconds of a monotonic clock.
+    fn now_ns(&self) -> u64;
+
+    /// Waits until `ready` returns true, and returns `true` then; returns `false` once the deadline
+    /// has passed or the network has ended. `ready` becomes true by what the wait itself delivers,
+    /// or by another thread that then wakes the sleeper. After it has returned true it is not
+    /// called again.
+    fn wait(&self, sleeper: &Arc<Sleeper>, deadline_ns: Option<u64>, ready: &mut dyn FnMut() -> bool)
+    -> bool;
+
+    /// Returns whether the network has been shut down, so that nothing more will arrive.
+    fn has_ended(&self) -> bool;
+
+    /// Runs work whose messages may leave together, at its end.
+    fn batch(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    /// Binds the calling thread to the CPUs of a partition (S-314).
+    fn bind(&self, partition: usize);
+}
+
+#[cfg(feature = "lnet")]
+impl Driver for Arc<dyn lnet_api::Drive> {
+    fn now_ns(&self) -> u64 {
+        (**self).now_ns()
+    }
+
+    fn wait(
+        &self,
+        sleeper: &Arc<Sleeper>,
+        deadline_ns: Option<u64>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        sleeper.spin_for(self.spin());
+        lnet_api::wait_until(&**self, sleeper, deadline_ns, ready)
+    }
+
+    fn has_ended(&self) -> bool {
+        (**self).has_ended()
+    }
+
+    fn batch(&self, work: &mut dyn FnMut()) {
+        lnet_api::corked(work);
+    }
+
+    fn bind(&self, partition: usize) {
+        if let Err(errno) = self.bind_thread(Some(partition)) {
+            tracing::warn!(partition, %errno, "a worker thread is not bound to its CPU partition");
+        }
+        lnet_cpt::set_current(Some(partition));
+    }
+}

@@ -1,0 +1,215 @@
+//! The transport over LNet portals: requests are PUTs to a portal, replies and bulk use another.
+
+use std::sync::{Arc, OnceLock};
+
+use lnet_api::{
+    AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle,
+    MdOptions, MeSpec, Position, Put, Threshold, Unlink,
+};
+use lnet_cpt::{CptTable, with_partition};
+use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
+use lnet_region::IoVec;
+
+use crate::transport::{Arrival, Events, Place, Posting, Transport};
+
+/// Set in the header data of an urgent request.
+pub const URGENT: u64 = 1;
+
+/// The sender of a request over LNet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The process that sent it, to which reply and bulk go.
+    pub id: ProcessId,
+    /// The local NID to which it was sent, from which reply and bulk go.
+    pub local: Nid,
+}
+
+/// A service's portals and match bits.
+#[derive(Debug, Clone)]
+pub struct PortalNames {
+    /// The portal of the requests.
+    pub requests: Portal,
+    /// The match bits of the requests, one for each endpoint.
+    pub bits: Vec<MatchBits>,
+    /// The peers' portal for replies and bulk.
+    pub replies: Portal,
+    /// Requests that find no buffer wait, in place of being dropped (S-109).
+    pub lazy: bool,
+}
+
+/// The transport over LNet portals.
+pub struct Portals {
+    lnet: Arc<dyn LNet>,
+    table: Arc<CptTable>,
+    names: PortalNames,
+    queues: OnceLock<Vec<EqHandle>>,
+}
+
+/// The kind of a descriptor, in the upper half of its user pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Posted = 0,
+    Active = 1,
+}
+
+fn user_ptr(kind: Kind, token: u32) -> u64 {
+    (kind as u64) << 32 | u64::from(token)
+}
+
+impl Portals {
+    /// Creates the transport of a service of this node.
+    #[must_use]
+    pub fn new(lnet: Arc<dyn LNet>, table: Arc<CptTable>, names: PortalNames) -> Portals {
+        Portals { lnet, table, names, queues: OnceLock::new() }
+    }
+
+    /// Returns the event queue of a partition; ESHUTDOWN before it is open.
+    fn queue(&self, partition: usize) -> Result<EqHandle, Errno> {
+        self.queues.get().and_then(|queues| queues.get(partition)).copied().ok_or(Errno::ESHUTDOWN)
+    }
+
+    fn md(&self, at: Place, kind: Kind, memory: IoVec, operations: u32) -> Result<Md, Errno> {
+        Ok(Md {
+            memory,
+            threshold: Threshold::Limited(operations),
+            max_size: 0,
+            options: MdOptions::empty(),
+            user_ptr: user_ptr(kind, at.token),
+            eq: Some(self.queue(at.partition)?),
+        })
+    }
+
+    fn put(&self, at: Place, to: &Peer, bits: u64, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
+        let put = Put {
+            source: Some(to.local),
+            md: self.md(at, Kind::Active, memory, 1)?,
+            ack: AckRequest::NoAck,
+            target: to.id,
+            portal: self.names.replies,
+            match_bits: MatchBits(bits),
+            offset: 0,
+            hdr_data: 0,
+        };
+        self.lnet.bind_put(put).map_err(|error| error.errno())
+    }
+}
+
+impl Transport for Portals {
+    type Peer = Peer;
+    type Offer = MatchBits;
+    type Operation = MdHandle;
+
+    fn open(&self, events: Arc<dyn Events<Peer>>) -> Result<(), Errno> {
+        self.lnet.set_lazy(self.names.requests, self.names.lazy);
+        let mut queues = Vec::new();
+        for partition in 0..self.table.partitions() {
+            let handler = Queue { events: events.clone(), partition, table: self.table.clone() };
+            match self.lnet.eq_alloc(Arc::new(handler)) {
+                Ok(queue) => queues.push(queue),
+                Err(error) => {
+                    queues.into_iter().for_each(|queue| drop(self.lnet.eq_free(queue)));
+                    return Err(error.errno());
+                }
+            }
+        }
+        // It is opened once.
+        let _ = self.queues.set(queues);
+        Ok(())
+    }
+
+    fn close(&self) {
+        for &queue in self.queues.get().into_iter().flatten() {
+            if let Err(error) = self.lnet.eq_free(queue) {
+                tracing::debug!(%error, "an event queue of a service stays until its node ends");
+            }
+        }
+    }
+
+    fn endpoints(&self) -> usize {
+        self.names.bits.len()
+    }
+
+    fn post(&self, posting: Posting<'_>) -> Result<MdHandle, Errno> {
+        let me = MeSpec {
+            position: Position::Local,
+            ..MeSpec::new(self.names.requests, self.names.bits[posting.endpoint])
+        };
+        let md = Md {
+            max_size: posting.request_max as u32,
+            options: MdOptions::OP_PUT | MdOptions::MAX_SIZE | MdOptions::TRUNCATE,
+            ..self.md(posting.at, Kind::Posted, posting.memory.clone(), posting.requests)?
+        };
+        let posted: Result<MdHandle, LNetError> = with_partition(posting.at.partition, || {
+            let me = self.lnet.me_attach(&me)?;
+            self.lnet.md_attach(me, md, Unlink::Auto)
+        });
+        posted.map_err(|error| error.errno())
+    }
+
+    fn reply(&self, at: Place, to: &Peer, tag: u64, memory: IoVec) -> Result<(), Errno> {
+        self.put(at, to, tag, memory).map(drop)
+    }
+
+    fn push(&self, at: Place, to: &Peer, offer: MatchBits, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
+        self.put(at, to, offer.0, memory)
+    }
+
+    fn pull(&self, at: Place, to: &Peer, offer: MatchBits, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
+        let get = Get {
+            source: Some(to.local),
+            // The GET and its REPLY.
+            md: self.md(at, Kind::Active, memory, 2)?,
+            target: to.id,
+            portal: self.names.replies,
+            match_bits: offer,
+            offset: 0,
+        };
+        self.lnet.bind_get(get).map_err(|error| error.errno())
+    }
+
+    fn cancel(&self, operation: MdHandle) {
+        // ENOENT: it has ended.
+        let _ = self.lnet.md_unlink(operation);
+    }
+}
+
+/// The handler of a partition's event queue.
+struct Queue {
+    events: Arc<dyn Events<Peer>>,
+    partition: usize,
+    table: Arc<CptTable>,
+}
+
+impl Queue {
+    fn arrival(&self, event: &Event) -> Arrival<Peer> {
+        Arrival {
+            from: Peer { id: event.source, local: event.target.nid },
+            offset: event.offset as usize,
+            length: event.mlength as usize,
+            sent_length: event.rlength as usize,
+            urgent: event.hdr_data & URGENT != 0,
+            crossed: self.table.current(true) != Some(self.partition),
+        }
+    }
+}
+
+impl EventHandler for Queue {
+    fn event(&self, event: &Event) {
+        // The lower half is the token.
+        let at = Place { partition: self.partition, token: event.user_ptr as u32 };
+        if event.user_ptr >> 32 == Kind::Posted as u64 {
+            if event.kind == EventKind::Put && event.status.is_ok() {
+                self.events.arrived(at, self.arrival(event));
+            }
+            if event.unlinked {
+                self.events.released(at);
+            }
+        } else if event.unlinked {
+            self.events.ended(at, event.status.map(|()| event.mlength as usize));
+        }
+    }
+
+    fn wake(&self) {
+        self.events.wake(self.partition);
+    }
+}

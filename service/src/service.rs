@@ -1,0 +1,585 @@
+//! A service: request buffers in every partition, and the course of each request.
+//!
+//! ```text
+//! arrived ─▶ queue ─▶ Handler::request ─▶ Push / Pull ─▶ Handler::moved ─▶ Reply ─▶ ended
+//!                            └──────────────────────────────────┴── Drop ──▶ ended
+//! ```
+//!
+//! A request buffer takes [`BufferOptions::requests_per_buffer`] requests one behind the other.
+//! When it is full and its requests have ended it is posted again. Its *contexts*, one for each
+//! request, hold the course of the requests and the memory of the replies, so that a request
+//! allocates nothing. The room of the buffers grows and shrinks with the load ([`BufferOptions`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use lnet_region::{IoVec, Region};
+use nix::errno::Errno;
+use parking_lot::{Mutex, RwLock};
+
+use crate::buffers::Supply;
+use crate::statistics::{Durations, Percentiles, ServiceCounters, Tally, add, percentiles};
+use crate::transport::{Arrival, Events, Place, Posting};
+use crate::{
+    BufferOptions, Class, Handler, Next, Pool, PoolHandle, Request, ServiceError, Source, Transport,
+};
+
+/// Bits of a token that number a request within its buffer.
+const CONTEXT_BITS: u32 = 12;
+
+/// Bits of a token that number a buffer of a partition.
+const BUFFER_BITS: u32 = 16;
+
+/// Interval at which a partition without requests frees a buffer that it does not need.
+const SHRINK_NS: u64 = 10_000_000_000;
+
+/// What an item of the pool's queue asks for, in the upper bits of its token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Step {
+    Arrived = 0,
+    Moved = 1,
+    Returned = 2,
+}
+
+fn token(step: Step, buffer: u32, context: u32) -> u32 {
+    (step as u32) << (CONTEXT_BITS + BUFFER_BITS) | buffer << CONTEXT_BITS | context
+}
+
+fn parts(token: u32) -> (u32, u32, u32) {
+    let context = token & ((1 << CONTEXT_BITS) - 1);
+    let buffer = token >> CONTEXT_BITS & ((1 << BUFFER_BITS) - 1);
+    (token >> (CONTEXT_BITS + BUFFER_BITS), buffer, context)
+}
+
+/// The state of a request in its buffer.
+struct Context<T: Transport, S> {
+    arrival: Option<Arrival<T::Peer>>,
+    arrived_ns: u64,
+    state: S,
+    reply: IoVec,
+    /// The bulk operation in progress.
+    operation: Option<T::Operation>,
+    /// The result of the bulk operation that ended.
+    outcome: Result<usize, Errno>,
+    /// Bulk is being moved: an event of the context belongs to it, not to a reply.
+    is_moving: bool,
+    is_aborted: bool,
+}
+
+struct RequestBuffer<T: Transport, S> {
+    memory: IoVec,
+    contexts: Box<[Mutex<Context<T, S>>]>,
+    operation: Mutex<Option<T::Operation>>,
+    /// Requests that have arrived.
+    taken: AtomicU32,
+    /// Requests that have not ended, and one more until the network has released the memory.
+    open: AtomicU32,
+}
+
+struct Partition<T: Transport, S> {
+    buffers: Box<[RwLock<Option<Arc<RequestBuffer<T, S>>>>]>,
+    /// By endpoint.
+    supplies: Box<[Mutex<Supply>]>,
+    tally: Tally,
+    waits: Durations,
+    served: Durations,
+    /// The number of requests at the last tick.
+    seen: AtomicU64,
+}
+
+/// A service on a pool of workers.
+pub struct Service<T: Transport, H: Handler<T>> {
+    transport: T,
+    handler: H,
+    options: BufferOptions,
+    pool: PoolHandle,
+    partitions: Box<[Partition<T, H::State>]>,
+    is_ending: AtomicBool,
+    /// For the events, which the transport holds.
+    own: OnceLock<Weak<Service<T, H>>>,
+}
+
+impl<T: Transport, H: Handler<T>> Service<T, H> {
+    /// Starts a service: posts its first request buffers, and handles requests from now on.
+    ///
+    /// # Errors
+    /// EINVAL for options outside their range, ENOMEM without memory or room in the network.
+    pub fn start(
+        pool: &Pool,
+        transport: T,
+        options: BufferOptions,
+        handler: H,
+    ) -> Result<Arc<Service<T, H>>, ServiceError> {
+        options.check()?;
+        let endpoints = transport.endpoints();
+        let buffers = endpoints * options.buffers_max as usize;
+        if endpoints == 0 || buffers > 1 << BUFFER_BITS {
+            let rule = "all endpoints together have 1 to 65536 buffers";
+            return Err(ServiceError::Option { name: "buffers_max", value: buffers as u64, rule });
+        }
+        // Each request has one item at a time, and each buffer one.
+        let room = buffers.saturating_mul(2).min(4096) * 2;
+        let service = pool.add(room, |pool| {
+            let partition = |_| Partition::new(endpoints, buffers);
+            let partitions = (0..pool.partitions()).map(partition).collect();
+            Ok(Arc::new(Service {
+                transport,
+                handler,
+                options,
+                pool,
+                partitions,
+                is_ending: AtomicBool::new(false),
+                own: OnceLock::new(),
+            }))
+        })?;
+        let _ = service.own.set(Arc::downgrade(&service));
+        let events = Arc::new(Upcalls { service: Arc::downgrade(&service) });
+        service.transport.open(events).map_err(|errno| ServiceError::system("open a service", errno))?;
+        for partition in 0..service.partitions.len() {
+            for endpoint in 0..endpoints {
+                for _ in 0..options.buffers_min {
+                    service.add_buffer(partition, endpoint)?;
+                }
+            }
+            service.pool.wake_at(partition, service.pool.now_ns() + SHRINK_NS);
+        }
+        Ok(service)
+    }
+
+    /// Returns the handler.
+    pub fn handler(&self) -> &H {
+        &self.handler
+    }
+
+    /// Returns the counters of each partition.
+    pub fn counters(&self) -> Vec<ServiceCounters> {
+        let one = |partition: &Partition<T, H::State>| {
+            let supplies = partition.supplies.iter().map(|supply| *supply.lock());
+            let (buffers, room) = supplies.fold((0, 0), |(buffers, room), supply| {
+                (buffers + u64::from(supply.buffers), room + supply.room)
+            });
+            partition.tally.read(buffers, room)
+        };
+        self.partitions.iter().map(one).collect()
+    }
+
+    /// Returns the percentiles of the time from arrival to the handler.
+    pub fn waits(&self) -> Percentiles {
+        percentiles(self.partitions.iter().map(|partition| &partition.waits))
+    }
+
+    /// Returns the percentiles of the time from arrival to the end of the reply.
+    pub fn service_times(&self) -> Percentiles {
+        percentiles(self.partitions.iter().map(|partition| &partition.served))
+    }
+
+    /// Cancels the bulk of every request whose state `which` selects; it ends with ECANCELED, and
+    /// its handler decides what follows.
+    pub fn abort(&self, which: impl Fn(&H::State) -> bool) {
+        for partition in &self.partitions {
+            for slot in &partition.buffers {
+                let Some(buffer) = slot.read().clone() else { continue };
+                for context in &buffer.contexts {
+                    let operation = {
+                        let mut context = context.lock();
+                        if !context.is_moving || !which(&context.state) {
+                            continue;
+                        }
+                        context.is_aborted = true;
+                        context.operation.take()
+                    };
+                    operation.into_iter().for_each(|operation| self.transport.cancel(operation));
+                }
+            }
+        }
+    }
+
+    /// Ends the service: takes its buffers back and cancels what is in progress. Requests that have
+    /// no reply yet get none.
+    pub fn end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+        self.abort(|_| true);
+        for partition in &self.partitions {
+            for slot in &partition.buffers {
+                let operation = slot.read().as_ref().and_then(|buffer| buffer.operation.lock().take());
+                operation.into_iter().for_each(|operation| self.transport.cancel(operation));
+            }
+        }
+        self.transport.close();
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
+    }
+
+    fn buffer(&self, at: Place, number: u32) -> Option<Arc<RequestBuffer<T, H::State>>> {
+        self.partitions[at.partition].buffers.get(number as usize)?.read().clone()
+    }
+
+    /// Allocates a request buffer for an endpoint, and posts it.
+    fn add_buffer(&self, partition: usize, endpoint: usize) -> Result<(), ServiceError> {
+        let whole = &self.partitions[partition];
+        let first = endpoint * self.options.buffers_max as usize;
+        let places = first..first + self.options.buffers_max as usize;
+        let made = Arc::new(RequestBuffer::new(&self.options)?);
+        for number in places {
+            let mut slot = whole.buffers[number].write();
+            if slot.is_some() {
+                continue;
+            }
+            *slot = Some(made.clone());
+            drop(slot);
+            whole.supplies[endpoint].lock().buffers += 1;
+            let posted = self.post(partition, number as u32, &made);
+            return posted.map_err(|errno| ServiceError::system("post a request buffer", errno));
+        }
+        Ok(())
+    }
+
+    fn post(&self, partition: usize, number: u32, buffer: &RequestBuffer<T, H::State>) -> Result<(), Errno> {
+        let endpoint = number as usize / self.options.buffers_max as usize;
+        let requests = self.options.requests_per_buffer;
+        buffer.taken.store(0, Ordering::Relaxed);
+        buffer.open.store(1, Ordering::Release);
+        let whole = &self.partitions[partition];
+        whole.supplies[endpoint].lock().room += u64::from(requests);
+        let at = Place { partition, token: token(Step::Returned, number, 0) };
+        let memory = &buffer.memory;
+        let posting = Posting { at, endpoint, memory, requests, request_max: self.options.request_max };
+        match self.transport.post(posting) {
+            Ok(operation) => {
+                *buffer.operation.lock() = Some(operation);
+                Ok(())
+            }
+            Err(errno) => {
+                let mut supply = whole.supplies[endpoint].lock();
+                supply.room -= u64::from(requests);
+                supply.buffers -= 1;
+                drop(supply);
+                *whole.buffers[number as usize].write() = None;
+                add(&whole.tally.not_posted, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Posts a buffer again whose requests have all ended, or frees it.
+    fn returned(&self, partition: usize, number: u32) {
+        let at = Place { partition, token: 0 };
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let whole = &self.partitions[partition];
+        let endpoint = number as usize / self.options.buffers_max as usize;
+        let is_spare = self.is_ending() || whole.supplies[endpoint].lock().has_too_many(&self.options);
+        if is_spare {
+            *whole.buffers[number as usize].write() = None;
+            whole.supplies[endpoint].lock().buffers -= 1;
+            add(&whole.tally.shrunk, 1);
+            return;
+        }
+        if let Err(errno) = self.post(partition, number, &buffer) {
+            tracing::warn!(partition, %errno, "a request buffer of a service is not posted again");
+        }
+    }
+
+    /// Adds a buffer if the posted ones are nearly full.
+    fn grow(&self, partition: usize, endpoint: usize) {
+        let whole = &self.partitions[partition];
+        if !whole.supplies[endpoint].lock().needs_more(&self.options) || self.is_ending() {
+            return;
+        }
+        match self.add_buffer(partition, endpoint) {
+            Ok(()) => add(&whole.tally.grown, 1),
+            Err(error) => {
+                tracing::warn!(%error, partition, "a service has fewer request buffers than it needs")
+            }
+        }
+    }
+
+    /// Runs a step of the handler, and what it decides.
+    fn step(&self, partition: usize, step: Step, number: u32, index: u32) {
+        let at = Place { partition, token: token(Step::Moved, number, index) };
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(slot) = buffer.contexts.get(index as usize) else { return };
+        let endpoint = number as usize / self.options.buffers_max as usize;
+        let (arrival, arrived_ns, mut state, reply, outcome) = {
+            let mut context = slot.lock();
+            let Some(arrival) = context.arrival.clone() else { return };
+            context.is_moving = false;
+            context.operation = None;
+            let state = std::mem::take(&mut context.state);
+            (arrival, context.arrived_ns, state, context.reply.clone(), context.outcome)
+        };
+        if step == Step::Arrived {
+            let waited_ns = self.pool.now_ns().saturating_sub(arrived_ns);
+            self.partitions[partition].waits.record(waited_ns);
+        }
+        let next = {
+            let read = buffer.memory.read(arrival.offset..arrival.offset + arrival.length);
+            let write = reply.write(0..reply.len());
+            let (Ok(read), Ok(mut write)) = (read, write) else {
+                // Cannot be: neither is in flight, and no other context has these ranges.
+                return self.finish(at, &buffer, slot, state, Err(Errno::EBUSY));
+            };
+            let request = Request {
+                from: &arrival.from,
+                endpoint,
+                partition,
+                bytes: read.as_slice().unwrap_or_default(),
+                sent_length: arrival.sent_length,
+                arrived_ns,
+                reply: write.as_mut_slice().unwrap_or_default(),
+                state: &mut state,
+            };
+            match step {
+                Step::Moved => self.handler.moved(request, outcome),
+                Step::Arrived | Step::Returned => self.handler.request(request),
+            }
+        };
+        self.go_on(at, &buffer, slot, (&arrival.from, state, reply), next);
+        if step == Step::Arrived {
+            self.grow(partition, endpoint);
+        }
+    }
+
+    fn go_on(
+        &self,
+        at: Place,
+        buffer: &RequestBuffer<T, H::State>,
+        slot: &Mutex<Context<T, H::State>>,
+        (from, state, reply): (&T::Peer, H::State, IoVec),
+        next: Next<T::Offer>,
+    ) {
+        let is_bulk = matches!(next, Next::Push { .. } | Next::Pull { .. });
+        if self.is_ending() || matches!(next, Next::Drop) {
+            return self.finish(at, buffer, slot, state, Err(Errno::ECANCELED));
+        }
+        {
+            let mut context = slot.lock();
+            context.state = state;
+            context.is_moving = is_bulk;
+            context.is_aborted = false;
+        }
+        // From here on the event may come, also inside the call.
+        let begun = match next {
+            Next::Reply { tag, length } => match reply.into_trimmed(length) {
+                Ok(memory) => self.transport.reply(at, from, tag, memory).map(|()| None),
+                Err(_) => Err(Errno::EMSGSIZE),
+            },
+            Next::Push { offer, memory } => self.transport.push(at, from, offer, memory),
+            Next::Pull { offer, memory } => self.transport.pull(at, from, offer, memory),
+            Next::Drop => Ok(None),
+        };
+        match begun {
+            Ok(None) => {}
+            Ok(Some(operation)) => {
+                let mut context = slot.lock();
+                if context.is_moving && !context.is_aborted {
+                    context.operation = Some(operation);
+                } else if context.is_moving {
+                    drop(context);
+                    self.transport.cancel(operation);
+                }
+            }
+            Err(errno) => self.ended(at, Err(errno)),
+        }
+    }
+
+    /// Ends a request.
+    fn finish(
+        &self,
+        at: Place,
+        buffer: &RequestBuffer<T, H::State>,
+        slot: &Mutex<Context<T, H::State>>,
+        mut state: H::State,
+        replied: Result<(), Errno>,
+    ) {
+        self.handler.ended(&mut state, replied);
+        let arrived_ns = {
+            let mut context = slot.lock();
+            context.state = state;
+            context.arrival = None;
+            context.is_moving = false;
+            context.arrived_ns
+        };
+        let partition = &self.partitions[at.partition];
+        match replied {
+            Ok(()) => {
+                add(&partition.tally.replies, 1);
+                partition.served.record(self.pool.now_ns().saturating_sub(arrived_ns));
+            }
+            Err(Errno::ECANCELED) => add(&partition.tally.dropped, 1),
+            Err(_) => add(&partition.tally.failed, 1),
+        }
+        partition.tally.active.fetch_sub(1, Ordering::Relaxed);
+        self.release(at, buffer);
+    }
+
+    /// Releases one use of a buffer; the last one returns it.
+    fn release(&self, at: Place, buffer: &RequestBuffer<T, H::State>) {
+        if buffer.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let (_, number, _) = parts(at.token);
+            self.pool.push(at.partition, token(Step::Returned, number, 0), Class::Urgent);
+        }
+    }
+
+    /// Handles the end of bulk or of a reply; may run inside an event.
+    fn ended(&self, at: Place, outcome: Result<usize, Errno>) {
+        let (_, number, index) = parts(at.token);
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(slot) = buffer.contexts.get(index as usize) else { return };
+        let tally = &self.partitions[at.partition].tally;
+        let mut context = slot.lock();
+        if context.is_moving {
+            context.outcome = outcome;
+            drop(context);
+            match outcome {
+                Ok(bytes) => {
+                    add(&tally.bulk, 1);
+                    add(&tally.bulk_bytes, bytes as u64);
+                }
+                Err(_) => add(&tally.bulk_failed, 1),
+            }
+            return self.pool.push(at.partition, token(Step::Moved, number, index), Class::Urgent);
+        }
+        let state = std::mem::take(&mut context.state);
+        drop(context);
+        // A cancelled reply has failed, and was not dropped by its handler.
+        let replied =
+            outcome.map(drop).map_err(|errno| if errno == Errno::ECANCELED { Errno::EINTR } else { errno });
+        self.finish(at, &buffer, slot, state, replied);
+    }
+
+    fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
+        let (_, number, _) = parts(at.token);
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let index = buffer.taken.fetch_add(1, Ordering::Relaxed);
+        let Some(slot) = buffer.contexts.get(index as usize) else { return };
+        buffer.open.fetch_add(1, Ordering::Relaxed);
+        let partition = &self.partitions[at.partition];
+        let endpoint = number as usize / self.options.buffers_max as usize;
+        partition.supplies[endpoint].lock().room -= 1;
+        partition.tally.began();
+        add(&partition.tally.crossed, u64::from(arrival.crossed));
+        let class = if arrival.urgent { Class::Urgent } else { Class::Normal };
+        {
+            let mut context = slot.lock();
+            context.arrived_ns = self.pool.now_ns();
+            context.arrival = Some(arrival);
+        }
+        self.pool.push(at.partition, token(Step::Arrived, number, index), class);
+    }
+
+    fn released(&self, at: Place) {
+        let (_, number, _) = parts(at.token);
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let endpoint = number as usize / self.options.buffers_max as usize;
+        let taken = buffer.taken.load(Ordering::Relaxed).min(self.options.requests_per_buffer);
+        let unused = u64::from(self.options.requests_per_buffer - taken);
+        self.partitions[at.partition].supplies[endpoint].lock().room -= unused;
+        self.release(at, &buffer);
+    }
+
+    /// Takes a buffer back that a partition without requests does not need.
+    fn shrink(&self, partition: &Partition<T, H::State>) {
+        let requests = partition.tally.requests.load(Ordering::Relaxed);
+        if partition.seen.swap(requests, Ordering::Relaxed) != requests {
+            return;
+        }
+        for (endpoint, supply) in partition.supplies.iter().enumerate() {
+            if !supply.lock().has_too_many(&self.options) {
+                continue;
+            }
+            let first = endpoint * self.options.buffers_max as usize;
+            let places = &partition.buffers[first..first + self.options.buffers_max as usize];
+            let taken_back = |slot: &RwLock<Option<Arc<RequestBuffer<T, H::State>>>>| {
+                slot.read().as_ref().and_then(|buffer| buffer.operation.lock().take())
+            };
+            if let Some(operation) = places.iter().rev().find_map(taken_back) {
+                self.transport.cancel(operation);
+            }
+        }
+    }
+}
+
+impl<T: Transport, H: Handler<T>> Source for Service<T, H> {
+    fn run(&self, partition: usize, item: u32) {
+        let (step, number, index) = parts(item);
+        match step {
+            step if step == Step::Arrived as u32 => self.step(partition, Step::Arrived, number, index),
+            step if step == Step::Moved as u32 => self.step(partition, Step::Moved, number, index),
+            _ => self.returned(partition, number),
+        }
+    }
+
+    fn tick(&self, partition: usize, now_ns: u64) -> Option<u64> {
+        self.shrink(&self.partitions[partition]);
+        Some(now_ns + SHRINK_NS)
+    }
+}
+
+/// The events of a service. The transport holds it; it does not hold the service.
+struct Upcalls<T: Transport, H: Handler<T>> {
+    service: Weak<Service<T, H>>,
+}
+
+impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
+    fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
+        self.service.upgrade().into_iter().for_each(|service| service.arrived(at, arrival.clone()));
+    }
+
+    fn released(&self, at: Place) {
+        self.service.upgrade().into_iter().for_each(|service| service.released(at));
+    }
+
+    fn ended(&self, at: Place, outcome: Result<usize, Errno>) {
+        self.service.upgrade().into_iter().for_each(|service| service.ended(at, outcome));
+    }
+
+    fn wake(&self, partition: usize) {
+        self.service.upgrade().into_iter().for_each(|service| service.pool.wake(partition));
+    }
+}
+
+impl<T: Transport, S: Default> RequestBuffer<T, S> {
+    fn new(options: &BufferOptions) -> Result<RequestBuffer<T, S>, ServiceError> {
+        let requests = options.requests_per_buffer as usize;
+        let region = |bytes| {
+            let region = Region::heap(bytes);
+            region.map_err(|error| ServiceError::system("memory for requests", error.errno()))
+        };
+        let memory = IoVec::whole(region(requests * options.request_max)?);
+        let context = || {
+            Ok(Mutex::new(Context {
+                arrival: None,
+                arrived_ns: 0,
+                state: S::default(),
+                reply: IoVec::whole(region(options.reply_max)?),
+                operation: None,
+                outcome: Ok(0),
+                is_moving: false,
+                is_aborted: false,
+            }))
+        };
+        Ok(RequestBuffer {
+            memory,
+            contexts: (0..requests).map(|_| context()).collect::<Result<_, ServiceError>>()?,
+            operation: Mutex::new(None),
+            taken: AtomicU32::new(0),
+            open: AtomicU32::new(0),
+        })
+    }
+}
+
+impl<T: Transport, S> Partition<T, S> {
+    fn new(endpoints: usize, buffers: usize) -> Partition<T, S> {
+        Partition {
+            buffers: (0..buffers).map(|_| RwLock::new(None)).collect(),
+            supplies: (0..endpoints).map(|_| Mutex::default()).collect(),
+            tally: Tally::default(),
+            waits: Durations::new(),
+            served: Durations::new(),
+            seen: AtomicU64::new(0),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a service needs of the network below it: LNet portals, or transfer machines of the Core.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use lnet_region::IoVec;
+use nix::errno::Errno;
+
+/// The network below a service. Its events go to an [`Events`].
+///
+/// Tokens are numbers of the caller, which the events return.
+pub trait Transport: Send + Sync + 'static {
+    /// The sender of a request, and what its reply needs.
+    type Peer: Clone + Debug + Send + Sync + 'static;
+    /// Memory that a peer offers for bulk.
+    type Offer: Copy + Debug + Send + Sync + 'static;
+    /// An operation in progress, for [`Transport::cancel`].
+    type Operation: Copy + Debug + Send + Sync + 'static;
+
+    /// Begins: from now on `events` gets the events.
+    ///
+    /// # Errors
+    /// The errno of the network.
+    fn open(&self, events: Arc<dyn Events<Self::Peer>>) -> Result<(), Errno>;
+
+    /// Ends, after every operation has ended.
+    fn close(&self);
+
+    /// Returns the number of endpoints at which requests arrive: of match bits, over LNet.
+    fn endpoints(&self) -> usize;
+
+    /// Posts memory in a partition for at most `requests` requests of at most `request_max` bytes.
+    /// They arrive one behind the other, as [`Events::arrived`].
+    ///
+    /// # Errors
+    /// The errno of the network: ENOMEM without room.
+    fn post(&self, posting: Posting<'_>) -> Result<Self::Operation, Errno>;
+
+    /// Sends a reply; its end is one [`Events::ended`]. `tag` is the number by which the peer
+    /// recognises it.
+    ///
+    /// # Errors
+    /// The errno of the network; then there is no event.
+    fn reply(&self, at: Place, to: &Self::Peer, tag: u64, memory: IoVec) -> Result<(), Errno>;
+
+    /// Sends memory into the memory that a peer offers; its end is one [`Events::ended`]. Returns
+    /// `None` if it has ended inside the call.
+    ///
+    /// # Errors
+    /// The errno of the network; then there is no event.
+    fn push(
+        &self,
+        at: Place,
+        to: &Self::Peer,
+        offer: Self::Offer,
+        memory: IoVec,
+    ) -> Result<Option<Self::Operation>, Errno>;
+
+    /// Fetches memory that a peer offers; as [`Transport::push`].
+    ///
+    /// # Errors
+    /// The errno of the network; then there is no event.
+    fn pull(
+        &self,
+        at: Place,
+        to: &Self::Peer,
+        offer: Self::Offer,
+        memory: IoVec,
+    ) -> Result<Option<Self::Operation>, Errno>;
+
+    /// Cancels an operation, or takes posted memory back; its events still come. Nothing happens if
+    /// it has ended.
+    fn cancel(&self, operation: Self::Operation);
+}
+
+/// A partition and the token of an operation there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The partition.
+    pub partition: usize,
+    /// The number that the events of the operation return.
+    pub token: u32,
+}
+
+/// Memory for requests.
+#[derive(Debug, Clone, Copy)]
+pub struct Posting<'a> {
+    /// The partition, and the token of the memory.
+    pub at: Place,
+    /// The endpoint.
+    pub endpoint: usize,
+    /// The memory.
+    pub memory: &'a IoVec,
+    /// Maximum number of requests.
+    pub requests: u32,
+    /// Maximum length of a request; a longer one is cut off.
+    pub request_max: usize,
+}
+
+/// A request that has arrived in posted memory.
+#[derive(Debug, Clone)]
+pub struct Arrival<P> {
+    /// The sender.
+    pub from: P,
+    /// The offset of the request in the memory.
+    pub offset: usize,
+    /// Its length there.
+    pub length: usize,
+    /// The length that was sent; larger if it was cut off.
+    pub sent_length: usize,
+    /// Set if the request is of the urgent class.
+    pub urgent: bool,
+    /// Set if the thread that received it belongs to another partition: its own had no memory.
+    pub crossed: bool,
+}
+
+/// Takes the events of a [`Transport`].
+///
+/// Calls may come at the same time for different operations. They must return soon, and must not
+/// call the transport; [`Events::wake`] may.
+pub trait Events<P>: Send + Sync {
+    /// A request has arrived in the posted memory with this token.
+    fn arrived(&self, at: Place, arrival: Arrival<P>);
+
+    /// No further request will arrive in this memory.
+    fn released(&self, at: Place);
+
+    /// An operation has ended; the number of bytes that it moved, or its error.
+    fn ended(&self, at: Place, outcome: Result<usize, Errno>);
+
+    /// Called after other events of a partition, outside the locks of the network.
+    fn wake(&self, partition: usize);
+}
