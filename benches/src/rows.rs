@@ -5,6 +5,7 @@ mod helper;
 mod kcore;
 #[cfg(feature = "verbs")]
 mod o2ib;
+mod service;
 mod xo;
 
 use std::fmt;
@@ -120,7 +121,13 @@ impl Row {
 
 /// Returns all rows, in the order in which they are measured.
 pub(crate) fn all() -> impl Iterator<Item = &'static Row> {
-    ROWS.iter().chain(engine::ROWS).chain(kcore::ROWS).chain(xo::ROWS).chain(helper::ROWS).chain(OVER_RDMA)
+    ROWS.iter()
+        .chain(engine::ROWS)
+        .chain(kcore::ROWS)
+        .chain(xo::ROWS)
+        .chain(service::ROWS)
+        .chain(helper::ROWS)
+        .chain(OVER_RDMA)
 }
 
 /// The rows over RDMA, if they are built.

@@ -9,6 +9,7 @@
 //! | `lnet` | the LNet API over TCP |
 //! | `o2ib` | the same over RDMA, in the guest (with the feature `verbs`) |
 //! | `xo` | the storage client's interface |
+//! | `service` | the service layer over TCP |
 //! | `helper` | the costs of the helper process |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change, and computing |
@@ -21,6 +22,7 @@ pub(crate) mod lnet;
 mod nodes;
 #[cfg(feature = "verbs")]
 pub(crate) mod o2ib;
+pub(crate) mod service;
 mod spin;
 pub(crate) mod wake;
 pub(crate) mod xo;
@@ -51,6 +53,7 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (helper::stall::HOLES, helper::stall::serve_holes),
     (helper::submit::TAKER, helper::submit::take),
     (helper::submit::ECHO, helper::submit::echo),
+    (service::ECHO, service::serve),
     (xo::pingpong::NAME, xo::pingpong::serve),
     (xo::rate::NAME, xo::rate::serve),
     (xo::bulk::GET_SERVER, xo::bulk::serve_get),
