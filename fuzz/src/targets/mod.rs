@@ -11,6 +11,7 @@ mod ib_conn;
 mod ib_connect;
 mod keepalive;
 mod layouts;
+mod lst_console;
 mod names;
 mod offer;
 mod ping;
@@ -91,6 +92,8 @@ pub const TARGETS: &[Target] = &[
         input_max: config::TEXT_MAX,
         ..target("config-modprobe", config::modprobe, config::modprobe_seeds)
     },
+    target("lst-console", lst_console::console, lst_console::console_seeds),
+    target("lst-command", lst_console::command, lst_console::command_seeds),
 ];
 
 impl Outcome {

@@ -1,0 +1,218 @@
+//! Why the console does not begin an operation, and what it warns of.
+
+use lnet_nid::{Nid, ProcessId};
+use lnet_proto::lst::{Features, Name};
+use nix::errno::Errno;
+use thiserror::Error;
+
+use super::NodeState;
+
+/// The reason why an operation was refused by the console itself. Nothing has been sent, except by
+/// [`ConsoleError::Canceled`] and for a probe.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConsoleError {
+    /// The operation needs a session.
+    #[error("no session is open")]
+    NoSession,
+    /// A session is open already.
+    #[error("session {name} is open: end it first")]
+    SessionOpen {
+        /// The open session.
+        name: Name,
+    },
+    /// The session has ended because no command was given.
+    #[error("session {name} has expired after {timeout_s} s without a command: end it and open a new one")]
+    Expired {
+        /// The session.
+        name: Name,
+        /// Its timeout.
+        timeout_s: u32,
+    },
+    /// The operation before this one has not ended.
+    #[error("another operation is in progress")]
+    Busy,
+    /// The operation was cancelled between two of its steps.
+    #[error("cancelled")]
+    Canceled,
+    /// The name is taken.
+    #[error("{object} {name} exists already")]
+    Exists {
+        /// `group` or `batch`.
+        object: &'static str,
+        /// Its name.
+        name: Name,
+    },
+    /// No object has the name.
+    #[error("{object} {name} does not exist")]
+    NotFound {
+        /// `group`, `batch` or `test`.
+        object: &'static str,
+        /// Its name or number.
+        name: String,
+    },
+    /// A group cannot change because a test uses it.
+    #[error("group {group} is used by a test of batch {batch}")]
+    InUse {
+        /// The group.
+        group: Name,
+        /// The batch.
+        batch: Name,
+    },
+    /// A batch cannot change between `run` and `stop`.
+    #[error("batch {batch} is running: stop it first")]
+    Running {
+        /// The batch.
+        batch: Name,
+    },
+    /// A batch without a test cannot run.
+    #[error("batch {batch} has no test")]
+    NoTests {
+        /// The batch.
+        batch: Name,
+    },
+    /// A node that takes part is not ACTIVE.
+    #[error("node {node} is {state}, not Active")]
+    NotActive {
+        /// The node.
+        node: ProcessId,
+        /// Its state.
+        state: NodeState,
+    },
+    /// A node is no member of the group.
+    #[error("node {node} is not in group {group}")]
+    NotMember {
+        /// The node.
+        node: ProcessId,
+        /// The group.
+        group: Name,
+    },
+    /// A number is out of range.
+    #[error("{what} is {value}, not {min} to {limit}")]
+    Range {
+        /// What the number is.
+        what: &'static str,
+        /// The number.
+        value: u64,
+        /// The least valid one.
+        min: u64,
+        /// The greatest valid one.
+        limit: u64,
+    },
+    /// There are too many of something.
+    #[error("more than {limit} {what}")]
+    TooMany {
+        /// The things.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// A NID has no 64-bit form, which session ids and lists of destinations need (lst 14).
+    #[error("{nid} has no 4-byte address, and lst has room for no other")]
+    LargeNid {
+        /// The NID.
+        nid: Nid,
+    },
+    /// A kernel node could die of it.
+    #[error(transparent)]
+    Hazard(#[from] Hazard),
+}
+
+impl ConsoleError {
+    /// Returns the errno that LNet's console has for it.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            ConsoleError::NoSession | ConsoleError::Expired { .. } => Errno::ESRCH,
+            ConsoleError::SessionOpen { .. } => Errno::EOPNOTSUPP,
+            ConsoleError::Busy | ConsoleError::InUse { .. } => Errno::EBUSY,
+            ConsoleError::Canceled => Errno::EINTR,
+            ConsoleError::Exists { .. } => Errno::EEXIST,
+            ConsoleError::NotFound { .. } | ConsoleError::NotMember { .. } => Errno::ENOENT,
+            ConsoleError::NotActive { .. } => Errno::ENETDOWN,
+            ConsoleError::TooMany { .. } => Errno::ENOMEM,
+            ConsoleError::Running { .. }
+            | ConsoleError::NoTests { .. }
+            | ConsoleError::Range { .. }
+            | ConsoleError::LargeNid { .. }
+            | ConsoleError::Hazard(_) => Errno::EINVAL,
+        }
+    }
+}
+
+/// A parameter that stops kernel nodes with an assertion (lst 13).
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} is {value}, must be {limit}: nodes of {releases} would stop with an assertion")]
+pub struct Hazard {
+    /// What the value is.
+    pub what: &'static str,
+    /// The value.
+    pub value: String,
+    /// What it must be.
+    pub limit: &'static str,
+    /// The releases of LNet that would have died of it.
+    pub releases: &'static str,
+}
+
+/// A trap that an operation has set, or found.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The session ends those of other consoles.
+    #[error(
+        "the session is forced: a kernel node whose own tests run while its session is replaced may keep a \
+         zombie session and answer no further framework RPC until it is restarted"
+    )]
+    Forced,
+    /// A node has sessions that have ended and do not go away.
+    #[error(
+        "node {node} has {sessions} zombie sessions: it may answer no further framework RPC until it is \
+         restarted"
+    )]
+    Zombies {
+        /// The node.
+        node: ProcessId,
+        /// Their number.
+        sessions: u32,
+    },
+    /// The console's session has ended by its timeout while batches ran.
+    #[error(
+        "the session has expired after {timeout_s} s without a command, with batch {batch} running: on its \
+         kernel nodes rmmod lnet_selftest may hang"
+    )]
+    ExpiredRunning {
+        /// Seconds without a command.
+        timeout_s: u32,
+        /// A batch that ran.
+        batch: Name,
+    },
+    /// A client has not answered for longer than its session lives without an RPC, and its batch ran.
+    #[error(
+        "node {node} has not answered for {silent_s} s: its session has expired with batch {batch} running, \
+         and rmmod lnet_selftest may hang there"
+    )]
+    NodeExpired {
+        /// The node.
+        node: ProcessId,
+        /// Seconds since its last answer.
+        silent_s: u64,
+        /// A batch that ran there.
+        batch: Name,
+    },
+    /// The first node has other features than were asked for.
+    #[error("the session has the features {features:?}, as its first node has")]
+    FeaturesChanged {
+        /// The features of the session.
+        features: Features,
+    },
+    /// A test that was refused by some nodes has been added at others, where it starts with the batch.
+    #[error(
+        "{nodes} nodes have added the test that others refused, and run it with batch {batch}: use a new batch"
+    )]
+    TestLeftovers {
+        /// The batch.
+        batch: Name,
+        /// Number of these nodes.
+        nodes: usize,
+    },
+}

@@ -1,0 +1,222 @@
+//! Transactions: RPCs that are sent at once and whose answers are waited for together (lst 10.3).
+
+use lnet_nid::ProcessId;
+use lnet_proto::lst::{Features, Reply, Request, RequestBody, Service};
+use nix::errno::Errno;
+
+use super::steps::Running;
+use super::{
+    Console, DOWN_WAIT_S, DestinationList, Event, Failure, NodeAnswer, NodeState, Rpc, SECOND_NS, WAIT_S,
+    Warning,
+};
+
+/// An RPC to be sent.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) to: ProcessId,
+    pub(super) body: RequestBody,
+    /// The list of destinations of a TEST for a client.
+    pub(super) destinations: Option<Vec<u8>>,
+}
+
+impl Outgoing {
+    pub(super) fn new(to: ProcessId, body: RequestBody) -> Outgoing {
+        Outgoing { to, body, destinations: None }
+    }
+}
+
+/// An RPC in flight.
+#[derive(Debug)]
+pub(super) struct Pending {
+    node: ProcessId,
+    service: Service,
+    /// Its place in the transaction; `None` for keep-alive and expiry.
+    slot: Option<usize>,
+    deadline_ns: u64,
+}
+
+/// The answers so far of the operation's current step.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    answers: Vec<NodeAnswer<Reply>>,
+    open: usize,
+    pub(super) sent_ns: u64,
+    pub(super) deadline_ns: u64,
+    /// Whether a node that does not answer in time is DOWN.
+    pub(super) marks_down: bool,
+    /// The status that counts as success.
+    pub(super) forgives: Option<Errno>,
+}
+
+/// Until the answer comes.
+const UNANSWERED: Result<Reply, Failure> = Err(Failure::Rpc(Errno::EINPROGRESS));
+
+impl Transaction {
+    pub(super) fn is_complete(&self) -> bool {
+        self.open == 0
+    }
+
+    pub(super) fn into_answers(self) -> Vec<NodeAnswer<Reply>> {
+        self.answers
+    }
+}
+
+impl Console {
+    /// Sends the RPCs of a transaction.
+    pub(super) fn post_transaction(
+        &mut self,
+        outgoing: Vec<Outgoing>,
+        wait_s: u32,
+        forgives: Option<Errno>,
+        now_ns: u64,
+    ) -> Transaction {
+        let deadline_ns = now_ns + u64::from(wait_s) * SECOND_NS;
+        let transaction = Transaction {
+            answers: outgoing
+                .iter()
+                .map(|rpc| NodeAnswer { node: rpc.to, state: NodeState::Unknown, answer: UNANSWERED })
+                .collect(),
+            open: outgoing.len(),
+            sent_ns: now_ns,
+            deadline_ns,
+            marks_down: wait_s >= DOWN_WAIT_S,
+            forgives,
+        };
+        for (slot, rpc) in outgoing.into_iter().enumerate() {
+            self.post(rpc, Some(slot), deadline_ns);
+        }
+        transaction
+    }
+
+    /// Sends an RPC that belongs to no operation.
+    pub(super) fn post_aside(&mut self, rpc: Outgoing, now_ns: u64) {
+        self.post(rpc, None, now_ns + u64::from(WAIT_S) * SECOND_NS);
+    }
+
+    fn post(&mut self, rpc: Outgoing, slot: Option<usize>, deadline_ns: u64) {
+        let Outgoing { to, mut body, destinations } = rpc;
+        let reply_id = self.ids.take();
+        let destinations = destinations.map(|bytes| DestinationList { bulk_id: self.ids.take(), bytes });
+        if let (RequestBody::Test(test), Some(list)) = (&mut body, &destinations) {
+            test.bulk_id = list.bulk_id;
+        }
+        let features = self.session.as_ref().map_or_else(Default::default, |session| session.features);
+        let request = Request::new(features, reply_id, body);
+        let service = request.service();
+        self.pending.insert(reply_id, Pending { node: to, service, slot, deadline_ns });
+        self.rpcs.push_back(Rpc { to, service, reply_id, request: request.emit(), destinations });
+    }
+
+    /// Takes the outcome of an RPC.
+    pub(super) fn take_outcome(&mut self, reply_id: u64, outcome: Result<&[u8], Errno>, now_ns: u64) {
+        let Some(Pending { node, service, slot, .. }) = self.pending.remove(&reply_id) else { return };
+        let reply = match outcome {
+            Ok(bytes) => Reply::parse(service, bytes).map_err(|_| Errno::EPROTO),
+            Err(errno) => Err(errno),
+        };
+        match reply {
+            Ok(reply) => {
+                let state = self.note_reply(node, &reply, now_ns);
+                let answer = self.judge(service, reply);
+                self.fill(slot, state, answer);
+            }
+            Err(errno) => self.fail(node, slot, errno, now_ns),
+        }
+    }
+
+    /// Derives the state of a node from its reply.
+    fn note_reply(&mut self, node: ProcessId, reply: &Reply, now_ns: u64) -> NodeState {
+        let Some(session) = &mut self.session else { return NodeState::Unknown };
+        let state = NodeState::of_reply(reply.sid, session.sid);
+        let Some(node) = session.nodes.get_mut(&node) else { return state };
+        node.heard(state, now_ns);
+        node.note_timeout(reply);
+        node.state()
+    }
+
+    /// Returns the reply if it is a success.
+    fn judge(&mut self, service: Service, reply: Reply) -> Result<Reply, Failure> {
+        let forgiven = self.running.as_ref().and_then(|running| running.forgives());
+        let status = Errno::from_raw(reply.status.try_into().unwrap_or(0));
+        if reply.status != 0 && forgiven != Some(status) {
+            return Err(Failure::Refused(status));
+        }
+        let fits = match service {
+            _ if reply.features.has_unknown() => false,
+            Service::MakeSession => self.agree(reply.features),
+            _ => true,
+        };
+        if fits { Ok(reply) } else { Err(Failure::Refused(Errno::EPROTO)) }
+    }
+
+    /// Returns whether the features of a node that has joined are those of the session.
+    fn agree(&mut self, features: Features) -> bool {
+        let Some(session) = &mut self.session else { return false };
+        let asked = session.features;
+        let fits = session.agree(features);
+        if session.features != asked {
+            self.events.push_back(Event::Warning(Warning::FeaturesChanged { features }));
+        }
+        fits
+    }
+
+    /// Ends an RPC that has no reply, or an unreadable one (EPROTO). ECANCELED, ESHUTDOWN and EINTR
+    /// come from this host, and do not change the node's state.
+    fn fail(&mut self, node: ProcessId, slot: Option<usize>, errno: Errno, now_ns: u64) {
+        let marks_down = self.running.as_ref().is_some_and(Running::marks_down);
+        let own = matches!(errno, Errno::ECANCELED | Errno::ESHUTDOWN | Errno::EINTR | Errno::EPROTO);
+        let node = self.session.as_mut().and_then(|session| session.nodes.get_mut(&node));
+        let state = node.map_or(NodeState::Unknown, |node| {
+            if slot.is_some() && marks_down && !own {
+                node.set_state(NodeState::Down, now_ns);
+            }
+            node.state()
+        });
+        self.fill(slot, state, Err(Failure::Rpc(errno)));
+    }
+
+    /// Enters an answer into the transaction.
+    fn fill(&mut self, slot: Option<usize>, state: NodeState, answer: Result<Reply, Failure>) {
+        let transaction = self.running.as_mut().and_then(Running::transaction);
+        let (Some(transaction), Some(slot)) = (transaction, slot) else { return };
+        if let Some(entry) = transaction.answers.get_mut(slot) {
+            (entry.state, entry.answer) = (state, answer);
+            transaction.open -= 1;
+        }
+    }
+
+    /// Gives up the RPCs of the transaction that are still in flight.
+    pub(super) fn give_up(&mut self, errno: Errno, now_ns: u64) {
+        self.drop_pending(|pending| pending.slot.is_some(), errno, now_ns);
+    }
+
+    /// Gives up the RPCs aside of operations whose time is over.
+    pub(super) fn give_up_aside(&mut self, now_ns: u64) {
+        let over = |pending: &Pending| pending.slot.is_none() && pending.deadline_ns <= now_ns;
+        self.drop_pending(over, Errno::ETIMEDOUT, now_ns);
+    }
+
+    /// Gives up all RPCs aside of operations: their session ends.
+    pub(super) fn abort_aside(&mut self, now_ns: u64) {
+        self.drop_pending(|pending| pending.slot.is_none(), Errno::ECANCELED, now_ns);
+    }
+
+    /// Returns whether an RPC aside of operations is in flight.
+    pub(super) fn has_aside(&self) -> bool {
+        self.pending.values().any(|pending| pending.slot.is_none())
+    }
+
+    fn drop_pending(&mut self, given_up: impl Fn(&Pending) -> bool, errno: Errno, now_ns: u64) {
+        let given_up = self.pending.iter().filter(|(_, pending)| given_up(pending));
+        let ids: Vec<u64> = given_up.map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(Pending { node, slot, .. }) = self.pending.remove(&id) else { continue };
+            // One that was not even taken for sending has nothing to be withdrawn.
+            match self.rpcs.iter().position(|rpc| rpc.reply_id == id) {
+                Some(at) => drop(self.rpcs.remove(at)),
+                None => self.aborts.push_back(id),
+            }
+            self.fail(node, slot, errno, now_ns);
+        }
+    }
+}

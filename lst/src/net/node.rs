@@ -1,0 +1,486 @@
+//! A test node on an LNet node: its services, and the RPCs of its test clients.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use lnet_api::Errno;
+use lnet_nid::MatchBits;
+use lnet_proto::lst::{
+    BULK_MAX, DATA_PORTAL, LnetCounters, MESSAGE_LEN, REPLY_PORTAL, Service as LstService,
+};
+use lnet_region::{IoVec, Region};
+use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
+use nlx_service::portals::{Peer, PortalNames, Portals};
+use nlx_service::{
+    BufferOptions, Handler, Next, Pool, PoolHandle, PoolOptions, Request, Service, ServiceError, Source,
+};
+use parking_lot::Mutex;
+
+use super::{Network, framework};
+use crate::Ids;
+use crate::node::{
+    Answer, Client, Config, Counters, DataService, DropReason, Ended, Fetch, Framework, Outcome, Served,
+    SessionView, Transfer, Unit, Units,
+};
+
+/// Requests that one buffer takes: framework requests are few, data requests many.
+const FRAMEWORK_PER_BUFFER: u32 = 16;
+const DATA_PER_BUFFER: u32 = 64;
+
+/// Request buffers of a data service in one partition: for 8,192 requests, several times the most
+/// that one client has in flight.
+const DATA_BUFFERS_MAX: u32 = 128;
+
+/// The framework services, in the order of their endpoints.
+const FRAMEWORK: [LstService; 6] = [
+    LstService::Debug,
+    LstService::MakeSession,
+    LstService::RemoveSession,
+    LstService::Batch,
+    LstService::Test,
+    LstService::Stat,
+];
+
+/// The data services, in the order of their endpoints.
+const DATA: [LstService; 2] = [LstService::Brw, LstService::Ping];
+
+/// The endpoint of BRW.
+const BRW: usize = 0;
+
+/// Reads the counters of the LNet node, for STAT replies.
+pub type ReadCounters = Box<dyn Fn() -> LnetCounters + Send + Sync>;
+
+/// A test node that runs on an LNet node.
+pub struct TestNode {
+    shared: Arc<Shared>,
+    framework: Arc<Service<Portals, FrameworkHandler>>,
+    data: Arc<Service<Portals, DataHandler>>,
+    caller: Arc<Caller<Runs>>,
+    /// Dropped last: the services use them. Control and data have threads of their own, so that
+    /// neither starves the other.
+    _control: Pool,
+    _workers: Pool,
+}
+
+struct Shared {
+    framework: Mutex<Framework>,
+    data: DataService,
+    ids: Arc<Ids>,
+    counters: ReadCounters,
+    /// The last value of [`DataService::aborts`].
+    aborts: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl TestNode {
+    /// Starts a test node without a session.
+    ///
+    /// # Errors
+    /// [`ServiceError`] without descriptors, threads or memory.
+    pub fn start(
+        network: &Network,
+        config: Config,
+        ids: Arc<Ids>,
+        counters: ReadCounters,
+    ) -> Result<TestNode, ServiceError> {
+        let framework_state = Framework::new(config);
+        let shared = Arc::new(Shared {
+            data: framework_state.data_service(),
+            framework: Mutex::new(framework_state),
+            ids,
+            counters,
+            aborts: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let partitions = network.partitions.partitions();
+        let options = PoolOptions::of(&network.partitions, 0);
+        let workers = Pool::start("lst-data", network.drive.clone(), partitions, options)?;
+        // One handler at a time: a node handles framework requests one after the other (lst 6).
+        let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
+        let control = Pool::start("lst-control", network.drive.clone(), 1, serial)?;
+        let runs = Runs { shared: shared.clone(), next: AtomicUsize::new(0) };
+        let caller = Caller::start(&workers, network.lnet.clone(), (MESSAGE_LEN, MESSAGE_LEN), runs)?;
+        let data = start_data(network, &workers, &shared)?;
+        let services = Portals::new(network.lnet.clone(), network.partitions.clone(), framework(&FRAMEWORK));
+        let handler = FrameworkHandler { shared: shared.clone(), caller: caller.clone(), data: data.clone() };
+        let service = Service::start(&control, services, buffers(FRAMEWORK_PER_BUFFER, 16), handler)?;
+        let watched = (shared.clone(), caller.clone(), data.clone());
+        control.add(1, |pool| {
+            pool.wake_at(0, pool.now_ns());
+            let (shared, caller, data) = watched;
+            Ok(Arc::new(Expiry { shared, caller, data, _pool: pool }))
+        })?;
+        Ok(TestNode { shared, framework: service, data, caller, _control: control, _workers: workers })
+    }
+
+    /// Returns the session that the node holds.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionView> {
+        self.shared.framework.lock().session()
+    }
+
+    /// Returns the session's test clients.
+    #[must_use]
+    pub fn clients(&self) -> Vec<Client> {
+        self.shared.framework.lock().clients().collect()
+    }
+
+    /// Returns the node's counters.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        self.shared.data.counters()
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.framework.lock().shut_down();
+        abort(&self.shared, &self.caller, &self.data);
+        self.framework.end();
+        self.data.end();
+    }
+}
+
+fn buffers(requests_per_buffer: u32, buffers_max: u32) -> BufferOptions {
+    BufferOptions {
+        request_max: MESSAGE_LEN,
+        reply_max: MESSAGE_LEN,
+        requests_per_buffer,
+        buffers_min: 2,
+        buffers_max,
+    }
+}
+
+fn start_data(
+    network: &Network,
+    workers: &Pool,
+    shared: &Arc<Shared>,
+) -> Result<Arc<Service<Portals, DataHandler>>, ServiceError> {
+    let names = PortalNames {
+        requests: DATA_PORTAL,
+        bits: DATA.iter().map(|service| service.match_bits()).collect(),
+        replies: REPLY_PORTAL,
+        lazy: true,
+    };
+    let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names);
+    let spare = (0..network.partitions.partitions()).map(|_| Mutex::default()).collect();
+    let handler = DataHandler { shared: shared.clone(), spare };
+    Service::start(workers, portals, buffers(DATA_PER_BUFFER, DATA_BUFFERS_MAX), handler)
+}
+
+/// Aborts what the framework has stopped by force, or whose session has ended.
+fn abort(shared: &Shared, caller: &Caller<Runs>, data: &Service<Portals, DataHandler>) {
+    let aborts = shared.data.aborts();
+    if shared.aborts.swap(aborts, Ordering::AcqRel) == aborts {
+        return;
+    }
+    let is_over = shared.is_over.load(Ordering::Acquire);
+    caller.for_each_line(|line| {
+        let is_stopped = |run: &Run| is_over || run.unit.is_aborted();
+        if line.owned().lock().as_ref().is_some_and(is_stopped) {
+            caller.abort(line, Errno::ECANCELED);
+        }
+    });
+    data.abort(|serving| serving.transfer.as_ref().is_some_and(|transfer| shared.data.is_aborted(transfer)));
+}
+
+/// Copies an answer to the reply memory.
+fn reply(memory: &mut [u8], answer: &Answer) -> Next<MatchBits> {
+    memory[..MESSAGE_LEN].copy_from_slice(&answer.bytes);
+    Next::Reply { tag: answer.reply_id, length: MESSAGE_LEN }
+}
+
+fn ignore(reason: &DropReason, from: &Peer) -> Next<MatchBits> {
+    tracing::debug!(%reason, from = %from.id, "a request of lst gets no reply");
+    Next::Drop
+}
+
+/// Whole requests only: what was cut off is malformed.
+fn payload<'a, S>(request: &Request<'a, Portals, S>) -> &'a [u8] {
+    if request.sent_length == request.bytes.len() { request.bytes } else { &[] }
+}
+
+/// Ends sessions that have expired.
+struct Expiry {
+    shared: Arc<Shared>,
+    caller: Arc<Caller<Runs>>,
+    data: Arc<Service<Portals, DataHandler>>,
+    _pool: PoolHandle,
+}
+
+/// Interval at which a session's expiry is looked at.
+const EXPIRY_NS: u64 = 1_000_000_000;
+
+impl Source for Expiry {
+    fn run(&self, _: usize, _: u32) {}
+
+    fn tick(&self, _: usize, now_ns: u64) -> Option<u64> {
+        let expired = self.shared.framework.lock().expire(now_ns);
+        if let Some(expired) = expired {
+            let (stamp, name) =
+                (expired.sid.stamp, String::from_utf8_lossy(expired.name.as_bytes()).into_owned());
+            tracing::warn!(stamp, name, "a session of lst has expired");
+            abort(&self.shared, &self.caller, &self.data);
+        }
+        Some(now_ns + EXPIRY_NS)
+    }
+}
+
+struct FrameworkHandler {
+    shared: Arc<Shared>,
+    caller: Arc<Caller<Runs>>,
+    data: Arc<Service<Portals, DataHandler>>,
+}
+
+/// A TEST request whose list of destinations is fetched.
+#[derive(Default)]
+struct Fetching(Option<(Fetch, IoVec)>);
+
+impl FrameworkHandler {
+    fn outcome(&self, outcome: Outcome, request: Request<'_, Portals, Fetching>) -> Next<MatchBits> {
+        let next = match outcome {
+            Outcome::Reply(answer) => reply(request.reply, &answer),
+            Outcome::Run(answer, units) => {
+                self.caller.owner().start(&self.caller, units);
+                reply(request.reply, &answer)
+            }
+            Outcome::Fetch(fetch) => match Region::heap(fetch.length.max(1)).map(IoVec::whole) {
+                Ok(memory) => {
+                    request.state.0 = Some((fetch, memory.clone()));
+                    Next::Pull { offer: MatchBits(fetch.bulk_id), memory }
+                }
+                Err(error) => {
+                    let now_ns = self.caller.now_ns();
+                    let outcome = self.shared.framework.lock().fetched(&fetch, Err(error.errno()), now_ns);
+                    drop(outcome);
+                    Next::Drop
+                }
+            },
+            Outcome::Drop(reason) => ignore(&reason, request.from),
+        };
+        abort(&self.shared, &self.caller, &self.data);
+        next
+    }
+}
+
+impl Handler<Portals> for FrameworkHandler {
+    type State = Fetching;
+
+    fn request(&self, request: Request<'_, Portals, Fetching>) -> Next<MatchBits> {
+        let service = FRAMEWORK[request.endpoint];
+        let now_ns = self.caller.now_ns();
+        let mut framework = self.shared.framework.lock();
+        let outcome = framework.handle(service, payload(&request), &*self.shared.counters, now_ns);
+        drop(framework);
+        self.outcome(outcome, request)
+    }
+
+    fn moved(
+        &self,
+        request: Request<'_, Portals, Fetching>,
+        outcome: Result<usize, Errno>,
+    ) -> Next<MatchBits> {
+        let Some((fetch, memory)) = request.state.0.take() else { return Next::Drop };
+        let list = outcome.and_then(|length| memory.read(0..length).map_err(|error| error.errno()));
+        let list = list.as_ref().map(|list| list.as_slice().unwrap_or_default()).map_err(|errno| *errno);
+        let outcome = self.shared.framework.lock().fetched(&fetch, list, self.caller.now_ns());
+        self.outcome(outcome, request)
+    }
+}
+
+struct DataHandler {
+    shared: Arc<Shared>,
+    /// Bulk buffers that no request uses, by partition: at most as many as requests had at a time.
+    spare: Box<[Mutex<Vec<IoVec>>]>,
+}
+
+/// A BRW request whose data are moved.
+#[derive(Default)]
+struct Serving {
+    transfer: Option<Transfer>,
+    memory: Option<IoVec>,
+    partition: usize,
+}
+
+/// Maximum number of unused bulk buffers of a partition that are kept, of 1 MiB each.
+const SPARE_MAX: usize = 64;
+
+impl DataHandler {
+    fn buffer(&self, partition: usize) -> Result<IoVec, Errno> {
+        if let Some(buffer) = self.spare[partition].lock().pop() {
+            return Ok(buffer);
+        }
+        Region::pages(BULK_MAX as usize).map(IoVec::whole).map_err(|error| error.errno())
+    }
+
+    fn served(&self, served: Served, request: Request<'_, Portals, Serving>) -> Next<MatchBits> {
+        let (transfer, is_push) = match served {
+            Served::Reply(answer) => return reply(request.reply, &answer),
+            Served::Drop(reason) => return ignore(&reason, request.from),
+            Served::Push(transfer) => (transfer, true),
+            Served::Pull(transfer) => (transfer, false),
+        };
+        let whole = match self.buffer(request.partition) {
+            Ok(whole) => whole,
+            Err(errno) => {
+                let dropped = self.shared.data.on_lane(request.partition).finish(&transfer, Err(errno));
+                drop(dropped);
+                return Next::Drop;
+            }
+        };
+        let Ok(memory) = whole.trimmed(transfer.length) else { return Next::Drop };
+        if let Ok(mut bytes) = memory.write(0..transfer.length) {
+            transfer.prepare(bytes.as_mut_slice().unwrap_or_default());
+        }
+        let offer = MatchBits(transfer.bulk_id);
+        *request.state =
+            Serving { transfer: Some(transfer), memory: Some(whole), partition: request.partition };
+        if is_push { Next::Push { offer, memory } } else { Next::Pull { offer, memory } }
+    }
+}
+
+impl Handler<Portals> for DataHandler {
+    type State = Serving;
+
+    fn request(&self, request: Request<'_, Portals, Serving>) -> Next<MatchBits> {
+        let data = self.shared.data.on_lane(request.partition);
+        let bytes = payload(&request);
+        let served = if request.endpoint == BRW { data.brw(bytes) } else { data.ping(bytes) };
+        self.served(served, request)
+    }
+
+    fn moved(
+        &self,
+        request: Request<'_, Portals, Serving>,
+        outcome: Result<usize, Errno>,
+    ) -> Next<MatchBits> {
+        let Some(transfer) = request.state.transfer.take() else { return Next::Drop };
+        let data = self.shared.data.on_lane(request.partition);
+        let memory = request.state.memory.clone();
+        let moved = outcome.and_then(|length| {
+            let memory = memory.as_ref().ok_or(Errno::EIO)?;
+            memory.read(0..length.min(transfer.length)).map_err(|error| error.errno())
+        });
+        let moved = moved.as_ref().map(|bytes| bytes.as_slice().unwrap_or_default()).map_err(|errno| *errno);
+        let served = data.finish(&transfer, moved);
+        self.served(served, request)
+    }
+
+    fn ended(&self, state: &mut Serving, replied: Result<(), Errno>) {
+        state.transfer = None;
+        if let Some(memory) = state.memory.take() {
+            let mut spare = self.spare[state.partition].lock();
+            if spare.len() < SPARE_MAX {
+                spare.push(memory);
+            }
+        }
+        // ECANCELED: it was dropped, and counted then.
+        if let Err(errno) = replied.map_err(|errno| Some(errno).filter(|errno| *errno != Errno::ECANCELED)) {
+            errno.into_iter().for_each(|errno| self.shared.data.reply_failed(errno));
+        }
+    }
+}
+
+/// Runs the units of test clients. Each line stores its unit.
+struct Runs {
+    shared: Arc<Shared>,
+    /// The partition of the next unit.
+    next: AtomicUsize,
+}
+
+/// A unit, with the memory of its bulk.
+struct Run {
+    unit: Unit,
+    buffer: Option<IoVec>,
+    deadline_ns: u64,
+}
+
+impl Runs {
+    /// Starts units, spread over the partitions.
+    fn start(&self, caller: &Caller<Runs>, units: Units) {
+        for unit in units {
+            if let Err(error) = self.start_unit(caller, unit) {
+                tracing::warn!(%error, "a unit of a test is not started");
+            }
+        }
+    }
+
+    fn start_unit(&self, caller: &Caller<Runs>, unit: Unit) -> Result<(), ServiceError> {
+        let partition = self.next.fetch_add(1, Ordering::Relaxed) % caller.partitions();
+        let length = unit.instance().work().bulk_length();
+        let memory = (length > 0).then(|| Region::pages(length).map(IoVec::whole)).transpose();
+        let buffer = memory.map_err(|error| ServiceError::System {
+            what: "memory for the bulk of a test".to_string(),
+            errno: error.errno(),
+        })?;
+        let line = caller.line(partition)?;
+        self.go_on(caller, &line, Run { unit, buffer, deadline_ns: 0 });
+        Ok(())
+    }
+
+    /// Begins the next RPC of a unit, or ends it.
+    fn go_on(&self, caller: &Caller<Runs>, line: &Arc<Line<Option<Run>>>, mut run: Run) {
+        if self.shared.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let rpc = {
+            let mut whole = run.buffer.as_ref().and_then(|buffer| buffer.write(0..buffer.len()).ok());
+            let bytes = whole.as_mut().and_then(|whole| whole.as_mut_slice()).unwrap_or_default();
+            run.unit.begin(&self.shared.ids, bytes, caller.now_ns())
+        };
+        let Some(rpc) = rpc else {
+            drop(run);
+            return caller.give_back(line.clone());
+        };
+        if let Ok(mut request) = line.request().write(0..MESSAGE_LEN) {
+            request.copy_from(0, &rpc.request);
+        }
+        let bulk = rpc.bulk.zip(run.buffer.clone()).map(|(bulk, memory)| Bulk {
+            bits: MatchBits(bulk.id),
+            memory,
+            is_source: !bulk.is_sink,
+        });
+        let call = Call {
+            to: rpc.to,
+            from: None,
+            portal: DATA_PORTAL,
+            bits: rpc.service.match_bits(),
+            reply_portal: REPLY_PORTAL,
+            reply_bits: MatchBits(rpc.reply_id),
+            bulk,
+            deadline_ns: Some(rpc.deadline_ns).filter(|&deadline_ns| deadline_ns != u64::MAX),
+        };
+        run.deadline_ns = rpc.deadline_ns;
+        *line.owned().lock() = Some(run);
+        // EBUSY cannot be: the line's last call has ended.
+        let _ = caller.begin(line, MESSAGE_LEN, &call);
+    }
+}
+
+impl Owner for Runs {
+    type State = Option<Run>;
+
+    fn ended(&self, caller: &Caller<Runs>, line: &Arc<Line<Option<Run>>>, ended: CallEnd) {
+        let Some(mut run) = line.owned().lock().take() else { return };
+        let now_ns = caller.now_ns();
+        let reply =
+            ended.reply.and_then(|length| line.reply().read(0..length).map_err(|error| error.errno()));
+        let data = run.buffer.as_ref().zip(ended.moved);
+        let data = data.and_then(|(buffer, length)| buffer.read(0..length).ok());
+        let end = match &reply {
+            Ok(reply) => Ended::Reply(reply.as_slice().unwrap_or_default()),
+            Err(Errno::ECANCELED) => Ended::Aborted,
+            Err(_) if now_ns >= run.deadline_ns => Ended::Expired,
+            Err(errno) => Ended::Failed(*errno),
+        };
+        run.unit.ended(end, data.as_ref().and_then(|data| data.as_slice()).unwrap_or_default(), now_ns);
+        drop((reply, data));
+        self.go_on(caller, line, run);
+    }
+
+    /// A server that refuses a request moves no bulk: the status follows the reply's header.
+    fn waits_for_bulk(&self, reply: &[u8]) -> bool {
+        reply.get(24..28) == Some(&[0; 4])
+    }
+}

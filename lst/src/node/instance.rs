@@ -1,0 +1,113 @@
+//! A test client: its work, its units' common state, its results (lst 9.1).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use lnet_nid::ProcessId;
+use lnet_proto::lst::{Check, Direction, Features, Service};
+
+use super::latency::Latency;
+use super::progress::Progress;
+use super::shared::{Charge, NodeShared};
+
+/// What the units of a test do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// PING requests.
+    Ping,
+    /// BRW requests.
+    Brw {
+        /// The direction of the data.
+        direction: Direction,
+        /// How they are checked.
+        check: Check,
+        /// Bytes of each transfer.
+        length: u32,
+    },
+}
+
+impl Work {
+    /// The service of its requests.
+    #[must_use]
+    pub const fn service(self) -> Service {
+        match self {
+            Work::Ping => Service::Ping,
+            Work::Brw { .. } => Service::Brw,
+        }
+    }
+
+    /// Bytes of the bulk buffer that each unit needs.
+    #[must_use]
+    pub const fn bulk_length(self) -> usize {
+        match self {
+            Work::Ping => 0,
+            Work::Brw { length, .. } => length as usize,
+        }
+    }
+}
+
+/// Errors of a session's test clients at this node, for its STAT replies.
+#[derive(Debug, Default)]
+pub(super) struct SessionErrors {
+    pub(super) brw: AtomicU32,
+    pub(super) ping: AtomicU32,
+}
+
+/// A test client: concurrency × destinations units of the same work. Its results can be read while it
+/// runs, and after its session has ended.
+#[derive(Debug)]
+pub struct Instance {
+    pub(super) node: Arc<NodeShared>,
+    pub(super) session: Arc<SessionErrors>,
+    pub(super) work: Work,
+    pub(super) features: Features,
+    pub(super) repeats: u32,
+    pub(super) stop_on_error: bool,
+    pub(super) destinations: Vec<ProcessId>,
+    pub(super) concurrency: u32,
+    pub(super) progress: Progress,
+    pub(super) errors: AtomicU64,
+    pub(super) latency: Latency,
+    pub(super) _charge: Charge,
+}
+
+impl Instance {
+    /// What its units do.
+    #[must_use]
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// The processes that they send to.
+    #[must_use]
+    pub fn destinations(&self) -> &[ProcessId] {
+        &self.destinations
+    }
+
+    /// Number of units.
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        // At most 1,024 times 87,296.
+        self.concurrency * self.destinations.len() as u32
+    }
+
+    /// Number of units that have not ended.
+    #[must_use]
+    pub fn running(&self) -> u32 {
+        self.progress.running()
+    }
+
+    /// Number of RPCs that failed, except those that a stop has aborted.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Round-trip times of the RPCs that succeeded, in nanoseconds, with two significant digits. Its
+    /// `len()` is the number of those RPCs.
+    #[must_use]
+    pub fn latency(&self) -> Histogram<u64> {
+        self.latency.snapshot()
+    }
+}

@@ -1,0 +1,52 @@
+//! Round-trip times of the units of a test.
+
+use crossbeam_utils::CachePadded;
+use hdrhistogram::Histogram;
+use nlx_sync::plain::Mutex;
+
+use super::LANES;
+
+/// The longest time that is told apart: longer than any RPC timeout. Longer ones count as this.
+const LONGEST_NS: u64 = 128_000_000_000;
+
+/// Significant decimal digits of the times.
+const DIGITS: u8 = 2;
+
+/// Round-trip times in nanoseconds, in a lane for each group of units, so that their threads seldom
+/// wait for each other.
+#[derive(Debug)]
+pub(super) struct Latency {
+    lanes: Box<[CachePadded<Mutex<Histogram<u64>>>]>,
+}
+
+impl Latency {
+    /// Bytes of a lane: 30 times 128 counts, of the powers of two from 256 to [`LONGEST_NS`].
+    pub(super) const LANE_BYTES: u64 = 32 << 10;
+
+    /// Number of lanes of so many units.
+    pub(super) fn lanes(units: u32) -> usize {
+        LANES.min(units as usize).max(1)
+    }
+
+    pub(super) fn new(units: u32) -> Latency {
+        let lanes = (0..Latency::lanes(units)).map(|_| CachePadded::new(Mutex::new(empty())));
+        Latency { lanes: lanes.collect() }
+    }
+
+    pub(super) fn record(&self, lane: usize, ns: u64) {
+        self.lanes[lane % self.lanes.len()].lock().saturating_record(ns);
+    }
+
+    /// All times up to now.
+    pub(super) fn snapshot(&self) -> Histogram<u64> {
+        let mut sum = empty();
+        for lane in &self.lanes {
+            sum.add(&*lane.lock()).expect("all lanes have the same bounds");
+        }
+        sum
+    }
+}
+
+fn empty() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("the bounds are in order")
+}
