@@ -1,6 +1,7 @@
 //! The command line of `nlx`.
 
 mod calc;
+mod lst;
 mod selftest;
 
 use std::ops::RangeInclusive;
@@ -13,6 +14,7 @@ use lnet_node::{CptConfig, MAX_PARTITIONS, NodeConfig, PROBE_BYTES_MAX, Pattern}
 use nlx::AcceptPolicy;
 
 pub(crate) use calc::{COUNT_MAX, CalcArgs};
+pub(crate) use lst::{LstArgs, LstCommand};
 pub(crate) use selftest::{DeliveryArg, Helped, HelperArgs, SelftestArgs, SelftestPeerArgs};
 
 /// LNet in user space: test it, serve it, ping and discover with it.
@@ -43,6 +45,9 @@ pub(crate) enum Command {
     /// Move messages and bulk between nodes and verify every byte: by default two nodes in two
     /// processes over TCP.
     Selftest(SelftestArgs),
+    /// LNet's self-test: a console that drives kernel nodes and nlx nodes, and a node that they
+    /// drive.
+    Lst(LstArgs),
     #[command(name = "selftest-peer", hide = true)]
     SelftestPeer(SelftestPeerArgs),
     #[command(name = "selftest-helper", hide = true)]
@@ -67,6 +72,7 @@ impl Command {
             Command::Net(NetCommand::Devices(args)) => args.json,
             Command::O2iblndCalc(args) => args.json,
             Command::Selftest(args) => args.json,
+            Command::Lst(args) => args.json,
             Command::SelftestPeer(_)
             | Command::SelftestHelper(_)
             | Command::StatusAsker(_)

@@ -21,6 +21,8 @@ pub(crate) struct Failure {
     advice: Option<String>,
     /// The node that the command was about.
     nid: Option<Nid>,
+    /// The exit status of the program.
+    code: u8,
 }
 
 impl Failure {
@@ -37,7 +39,7 @@ impl Failure {
     /// Creates a failure with this message: one line, in which foreign text is escaped.
     pub(crate) fn new(text: impl AsRef<str>) -> Failure {
         let message = printable(text.as_ref()).to_string();
-        Failure { step: "command", errno: None, message, advice: None, nid: None }
+        Failure { step: "command", errno: None, message, advice: None, nid: None, code: 1 }
     }
 
     pub(crate) fn at(step: &'static str, errno: Errno, message: impl AsRef<str>) -> Failure {
@@ -47,6 +49,16 @@ impl Failure {
     /// Adds advice.
     pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
         Failure { advice: Some(advice.into()), ..self }
+    }
+
+    /// Sets the exit status of the program, which is 1 otherwise.
+    pub(crate) fn exit(self, code: u8) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// Returns the exit status of the program.
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     /// Adds the node that the command was about.

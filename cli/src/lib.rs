@@ -1,6 +1,6 @@
 //! The programs of nlx: the tools, and the helper process `nlxd`.
 //!
-//! `nlx selftest` tests the whole stack, `nlx serve` runs a node that answers pings, `nlx ping` and
+//! `nlx selftest` tests the whole stack, `nlx lst` is LNet's self-test (node and console), `nlx serve` runs a node that answers pings, `nlx ping` and
 //! `nlx discover` query nodes, `nlx status` shows the nodes that run on this host, `nlx net show`
 //! shows the networks of a configuration, `nlx net devices` what this host has for networks over
 //! RDMA, `nlx o2iblnd-calc` the results of the tunables of two RDMA nodes.
@@ -12,6 +12,7 @@ mod calc;
 mod discover;
 mod failure;
 mod help;
+mod lst;
 mod man;
 mod net;
 mod nlxd;
@@ -53,6 +54,7 @@ pub fn nlx() -> ExitCode {
         Command::Discover(options) => discover::run(&options),
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => status::run(&options),
+        Command::Lst(options) => lst::run(&options),
         Command::Net(NetCommand::Show(options)) => net::run(&options),
         Command::Net(NetCommand::Devices(options)) => net::devices::run(&options),
         Command::O2iblndCalc(options) => calc::run(&options),
@@ -67,7 +69,7 @@ pub fn nlx() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             print_failure(&failure, json);
-            ExitCode::FAILURE
+            ExitCode::from(failure.code())
         }
     }
 }

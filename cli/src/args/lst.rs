@@ -1,0 +1,42 @@
+//! The command line of `nlx lst`.
+
+use clap::{Args as ClapArgs, Subcommand};
+
+use super::SetupArgs;
+
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Commands of a session, in a script or after another, have the words of LNet's 'lst': \
+                  new_session, add_group, add_batch, add_test, run, stop, query, stat, show_error, ping, \
+                  list_group, list_batch, show_session, update_group, del_group, end_session.\n\n\
+                  Examples:\n  \
+                  nlx lst node\n  \
+                  nlx lst run --from 10.0.0.1@tcp --to 10.0.0.[2-5]@tcp brw read size=1M --duration 30\n  \
+                  nlx lst --net 'tcp(eth0)' script site.lst"
+)]
+pub(crate) struct LstArgs {
+    #[command(flatten)]
+    pub setup: SetupArgs,
+    /// Print one JSON object on each line.
+    #[arg(long)]
+    pub json: bool,
+    #[command(subcommand)]
+    pub command: LstCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LstCommand {
+    /// Run a test node, which any console can put into its session, until it is stopped.
+    Node,
+    /// Run the commands of a script, one on each line; '-' reads them from standard input. The
+    /// session lives as long as the script.
+    Script {
+        /// The script.
+        file: std::path::PathBuf,
+    },
+    /// Run one test: 'run --from NIDS --to NIDS ping' or 'run --from NIDS --to NIDS brw read
+    /// size=1M check=full', with --duration, --interval, --concurrency, --distribute and --force.
+    /// If a NID of this node is among them, it takes part itself.
+    #[command(external_subcommand)]
+    Words(Vec<String>),
+}

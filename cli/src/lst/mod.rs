@@ -1,0 +1,119 @@
+//! `nlx lst`: LNet's self-test, its console and its test node.
+
+mod node;
+mod plan;
+mod script;
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lnet_node::{Node, NodeConfig};
+use lnet_proto::lst::{Features, LnetCounters, Name};
+use nlx_lst::Ids;
+use nlx_lst::command::{Command, Defaults, parse_words};
+use nlx_lst::net::{ConsoleRunner, Network, TestNode};
+use nlx_lst::node::Config;
+use nlx_service::ServiceError;
+
+use crate::args::{LstArgs, LstCommand};
+use crate::failure::Failure;
+use crate::setup;
+use crate::setup::Ports;
+
+pub(crate) fn run(args: &LstArgs) -> Result<(), Failure> {
+    match &args.command {
+        LstCommand::Node => node::run(args),
+        LstCommand::Script { file } => script::run(args, file),
+        LstCommand::Words(words) => match read(words)? {
+            Command::Plan(plan) => plan::run(args, &plan),
+            _ => Err(Failure::new(format!("'{}' needs a session", words.join(" ")))
+                .hint("a session lives as long as its script: see 'nlx lst script', or use 'nlx lst run'")),
+        },
+    }
+}
+
+/// Reads the words of a command.
+fn read(words: &[String]) -> Result<Command, Failure> {
+    let read = parse_words(words, &defaults()).map_err(|error| Failure::new(error.to_string()))?;
+    read.ok_or_else(|| Failure::new("a command of lst has no words").hint("see 'nlx lst --help'"))
+}
+
+/// What a new session has if the command does not say it.
+fn defaults() -> Defaults {
+    let name = |text: String| Name::new(&text).ok();
+    let own = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(own).ok().flatten().map_or(own.to_string(), |user| user.name);
+    let host = nix::sys::utsname::uname().map(|system| system.nodename().to_string_lossy().into_owned());
+    let name = name(format!("{user}@{}", host.unwrap_or_default())).or_else(|| name("nlx".to_string()));
+    let features = std::env::var("LST_FEATURES").ok();
+    let features = features.and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+    Defaults {
+        name: name.unwrap_or(Name::EMPTY),
+        stamp: since_1970().as_millis() as i64,
+        features: features.map_or(Features::BULK_LENGTH, Features),
+    }
+}
+
+fn since_1970() -> std::time::Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The LNet node of a console or a test node.
+struct Host {
+    node: Arc<Node>,
+    ids: Arc<Ids>,
+    ports: Ports,
+}
+
+impl Host {
+    fn start(args: &LstArgs) -> Result<Host, Failure> {
+        setup::use_all_descriptors();
+        let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
+        let ports = Ports::of(&mut config);
+        let node = Node::start(&config).map_err(|error| Failure::of_node(&error, ports.tcp))?;
+        let ids = Arc::new(Ids::new(since_1970().as_secs()));
+        Ok(Host { node: Arc::new(node), ids, ports })
+    }
+
+    fn network(&self) -> Network {
+        let node = &self.node;
+        Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+    }
+
+    /// Starts a test node on it.
+    fn test_node(&self) -> Result<TestNode, Failure> {
+        let node = self.node.clone();
+        let counters = Box::new(move || counters(&node));
+        TestNode::start(&self.network(), Config::default(), self.ids.clone(), counters).map_err(of_service)
+    }
+
+    /// Starts a console on it.
+    fn console(&self) -> Result<ConsoleRunner, Failure> {
+        let own = self.node.nids().first().copied();
+        let own =
+            own.ok_or_else(|| Failure::new("the node has no NID").hint("give it a network with --net"))?;
+        ConsoleRunner::start(&self.network(), own, self.ids.clone()).map_err(of_service)
+    }
+}
+
+fn of_service(error: ServiceError) -> Failure {
+    Failure::at("start", error.errno(), error.to_string())
+}
+
+/// Returns the counters of a node as a STAT reply has them: the numbers wrap around.
+fn counters(node: &Node) -> LnetCounters {
+    let counters = node.counters();
+    LnetCounters {
+        messages: counters.msgs_alloc as u32,
+        messages_max: counters.msgs_max as u32,
+        errors: counters.errors as u32,
+        sent: counters.send_count as u32,
+        received: counters.recv_count as u32,
+        routed: 0,
+        dropped: counters.drop_count as u32,
+        bytes_sent: counters.send_length,
+        bytes_received: counters.recv_length,
+        bytes_routed: 0,
+        bytes_dropped: counters.drop_length,
+    }
+}

@@ -1,0 +1,85 @@
+//! `nlx lst node`: a test node, until it is stopped.
+
+use std::time::Duration;
+
+use lnet_nid::Nid;
+use nlx_lst::node::{Count, SessionView};
+use serde_json::json;
+
+use super::Host;
+use crate::args::LstArgs;
+use crate::failure::Failure;
+use crate::output;
+use crate::signals::Signals;
+
+/// Interval at which the node looks whether its session has changed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Time that messages in progress get to leave when the node is stopped.
+const DRAIN: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &LstArgs) -> Result<(), Failure> {
+    let signals = Signals::take(true)?;
+    let host = Host::start(args)?;
+    let test = host.test_node()?;
+    let nids: Vec<String> = host.node.nids().iter().map(Nid::to_string).collect();
+    if args.json {
+        output::json(
+            &json!({ "lst_node": { "nids": nids, "port": host.ports.tcp, "pid": std::process::id() } }),
+        )?;
+    } else {
+        for nid in host.node.nids() {
+            output::line(format_args!("test node {nid} on port {}", host.ports.of_nid(nid)))?;
+        }
+    }
+    let mut shown: Option<SessionView> = None;
+    while !signals.stopped() {
+        host.node.wait(&signals.interrupt, Some(LOOK));
+        signals.interrupt.take();
+        let session = test.session();
+        let id = |session: &Option<SessionView>| session.as_ref().map(|session| session.sid);
+        if id(&session) != id(&shown) {
+            print_session(session.as_ref(), args.json)?;
+            shown = session;
+        }
+        if signals.report() {
+            print_counters(&|count| test.counters().total(count), args.json)?;
+        }
+    }
+    print_counters(&|count| test.counters().total(count), args.json)?;
+    drop(test);
+    host.node.shutdown(DRAIN);
+    Ok(())
+}
+
+fn print_session(session: Option<&SessionView>, json: bool) -> Result<(), Failure> {
+    let name = session.map(|session| session.name.to_string());
+    let console = session.and_then(|session| session.sid.nid()).map(|nid| nid.to_string());
+    if json {
+        return output::json(&json!({ "session": name, "console": console }));
+    }
+    match (name, console) {
+        (Some(name), console) => output::line(format_args!(
+            "session {} of {}",
+            lnet_nid::printable(&name),
+            console.as_deref().unwrap_or("a console without a NID")
+        )),
+        (None, _) => output::line("no session"),
+    }
+}
+
+fn print_counters(total: &dyn Fn(Count) -> u64, json: bool) -> Result<(), Failure> {
+    let [sent, received, dropped, expired] =
+        [Count::Sent, Count::Received, Count::Dropped, Count::Expired].map(total);
+    let [refused, got, put] = [Count::Fatal, Count::BulkGot, Count::BulkPut].map(total);
+    if json {
+        return output::json(&json!({ "counters": {
+            "rpcs_sent": sent, "rpcs_received": received, "rpcs_dropped": dropped, "rpcs_expired": expired,
+            "refused_fatal_to_kernels": refused, "bulk_bytes_got": got, "bulk_bytes_put": put,
+        } }));
+    }
+    output::line(format_args!(
+        "RPCs: {sent} sent, {received} received, {dropped} dropped, {expired} expired; bulk: {got} B \
+         fetched, {put} B sent; {refused} requests refused that would stop a kernel node"
+    ))
+}
