@@ -16,6 +16,7 @@ mod names;
 mod offer;
 mod ping;
 mod session;
+mod test_node;
 
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -69,6 +70,7 @@ pub const TARGETS: &[Target] = &[
     target("descriptor", descriptor::descriptor, descriptor::seeds),
     target("offer", offer::offer, offer::seeds),
     target("engine", engine::engine, engine::seeds),
+    target("lst-node", test_node::node, test_node::seeds),
     Target { input_max: ib::MESSAGE_INPUT_MAX, ..target("ib-message", ib::message, ib::message_seeds) },
     target("ib-reject", ib::reject, ib::reject_seeds),
     target("ib-listener", ib_connect::listener, ib_connect::listener_seeds),
