@@ -72,6 +72,18 @@ fn stat_without_end_is_cancelled() {
 }
 
 #[test]
+fn no_further_round_begins_after_a_cancelled_one() {
+    let mut world = World::with_groups(&[("c", &[1])]);
+    world.sent.clear();
+    world.begin(Operation::Stat(stat(vec![group("c")], 1))).unwrap();
+    world.pass(world.now_ns);
+    assert_eq!(world.sent.len(), 1);
+    world.console.cancel(world.now_ns);
+    assert_eq!(world.finish(), Err(ConsoleError::Canceled));
+    assert_eq!((world.sent.len(), world.aborted.len(), world.console.is_busy()), (1, 1, false));
+}
+
+#[test]
 fn a_node_that_does_not_answer_has_no_rates() {
     let mut world = World::with_groups(&[("c", &[1, 2, 3])]);
     world.script(2, |_| Reaction::Silent);

@@ -222,6 +222,8 @@ fn errors_of_nodes() {
     world.script(11, |_| Reaction::Silent);
     let dead = "RPC failure, can't show error on 12345-10.0.0.11@tcp";
     fails(&mut world, "show_error s", &[dead], 254);
+    fails(&mut world, "show_error s c", &[dead, refused], 254);
+    fails(&mut world, "show_error c s", &[refused, dead], 254);
 }
 
 #[test]
