@@ -77,8 +77,11 @@ struct RequestBuffer<T: Transport, S> {
     open: AtomicU32,
 }
 
+/// A request buffer, if there is one at this place.
+type Slot<T, S> = RwLock<Option<Arc<RequestBuffer<T, S>>>>;
+
 struct Partition<T: Transport, S> {
-    buffers: Box<[RwLock<Option<Arc<RequestBuffer<T, S>>>>]>,
+    buffers: Box<[Slot<T, S>]>,
     /// By endpoint.
     supplies: Box<[Mutex<Supply>]>,
     tally: Tally,
@@ -492,7 +495,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             }
             let first = endpoint * self.options.buffers_max as usize;
             let places = &partition.buffers[first..first + self.options.buffers_max as usize];
-            let taken_back = |slot: &RwLock<Option<Arc<RequestBuffer<T, H::State>>>>| {
+            let taken_back = |slot: &Slot<T, H::State>| {
                 slot.read().as_ref().and_then(|buffer| buffer.operation.lock().take())
             };
             if let Some(operation) = places.iter().rev().find_map(taken_back) {

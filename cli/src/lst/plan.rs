@@ -150,7 +150,7 @@ impl Run {
         if self.json {
             return output::json(&json!({ "interval": targets.iter().map(rates_json).collect::<Vec<_>>() }));
         }
-        let line: Vec<String> = targets.iter().map(|target| rates_text(target)).collect();
+        let line: Vec<String> = targets.iter().map(rates_text).collect();
         output::line(format_args!("{:>4} s  {}", self.intervals.len(), line.join("   ")))
     }
 

@@ -126,7 +126,7 @@ fn urgent_items_go_first_and_starve_nobody() {
     let mut expected: Vec<u32> = Vec::new();
     while expected.len() < 40 {
         expected.extend(urgent.by_ref().take(URGENT_IN_A_ROW as usize));
-        expected.extend(normal.by_ref().take(if urgent.len() > 0 { 1 } else { 20 }));
+        expected.extend(normal.by_ref().take(if urgent.is_empty() { 20 } else { 1 }));
     }
     assert_eq!(order, expected);
 }
