@@ -1,9 +1,7 @@
-//! A service and its callers on two nodes over TCP, with 1, 2 and 4 partitions.
-
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! A service and its callers on two nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lnet_api::Errno;
 use lnet_cpt::CptTable;
@@ -21,8 +19,8 @@ use parking_lot::Mutex;
 const REQUESTS: u32 = 50;
 const REPLIES: u32 = 52;
 const ECHO: MatchBits = MatchBits(7);
-const LENGTH: usize = 160;
-const BULK: usize = 100_000;
+pub(crate) const LENGTH: usize = 160;
+pub(crate) const BULK: usize = 100_000;
 
 fn portal(index: u32) -> Portal {
     Portal::new(index).unwrap()
@@ -30,7 +28,7 @@ fn portal(index: u32) -> Portal {
 
 /// What a request asks for, in its ninth byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ask {
+pub(crate) enum Ask {
     Echo = 0,
     Push = 1,
     Pull = 2,
@@ -39,7 +37,7 @@ enum Ask {
 }
 
 /// Replies with the request's bytes behind its tag, each plus one; moves bulk before.
-struct Echo;
+pub(crate) struct Echo;
 
 fn tag(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().unwrap())
@@ -87,34 +85,39 @@ impl Handler<Portals> for Echo {
     }
 }
 
-/// Collects the ends of calls.
+/// Collects the ends of calls, unless it only counts them.
 #[derive(Default)]
-struct Collector {
+pub(crate) struct Collector {
     ended: Mutex<Vec<(Vec<u8>, Ended)>>,
-    count: AtomicUsize,
+    pub(crate) count: AtomicUsize,
+    pub(crate) only_counts: AtomicBool,
 }
 
 impl Owner for Collector {
     type State = ();
 
     fn ended(&self, _: &Caller<Collector>, line: &Arc<Line<()>>, ended: Ended) {
+        if self.only_counts.load(Ordering::Relaxed) {
+            self.count.fetch_add(1, Ordering::Release);
+            return;
+        }
         let reply = line.reply().read(0..ended.reply.unwrap_or(0)).unwrap().to_vec();
         self.ended.lock().push((reply, ended));
         self.count.fetch_add(1, Ordering::Release);
     }
 }
 
-struct Bed {
+pub(crate) struct Bed {
     server: Node,
     client: Node,
     _serving: Pool,
-    service: Arc<Service<Portals, Echo>>,
+    pub(crate) service: Arc<Service<Portals, Echo>>,
     _calling: Pool,
-    caller: Arc<Caller<Collector>>,
+    pub(crate) caller: Arc<Caller<Collector>>,
 }
 
 impl Bed {
-    fn new(partitions: usize, buffers: BufferOptions) -> Bed {
+    pub(crate) fn new(partitions: usize, buffers: BufferOptions) -> Bed {
         let node = || {
             let net = format!("tcp({})", unused());
             let config = NodeConfig::new().net(&net).unwrap();
@@ -137,7 +140,14 @@ impl Bed {
         Bed { server, client, _serving: serving, service, _calling: calling, caller }
     }
 
-    fn call(&self, number: u64, ask: Ask) {
+    /// Begins a call.
+    pub(crate) fn call(&self, number: u64, ask: Ask) {
+        let (line, call) = self.prepare(number, ask);
+        self.caller.begin(&line, LENGTH, &call).unwrap();
+    }
+
+    /// Makes a call that can be begun.
+    pub(crate) fn prepare(&self, number: u64, ask: Ask) -> (Arc<Line<()>>, Call) {
         let partition = number as usize % self.caller.partitions();
         let line = self.caller.line(partition).unwrap();
         let reply_bits = MatchBits(number * 2);
@@ -161,16 +171,17 @@ impl Bed {
             bulk,
             deadline_ns,
         };
-        self.caller.begin(&line, LENGTH, &call).unwrap();
+        (line, call)
     }
 
-    fn ends(&self, count: usize) -> Vec<(Vec<u8>, Ended)> {
+    /// Waits for the ends of this number of calls, and returns what was collected.
+    pub(crate) fn ends(&self, count: usize) -> Vec<(Vec<u8>, Ended)> {
         until("all calls end", || self.caller.owner().count.load(Ordering::Acquire) >= count);
         std::mem::take(&mut *self.caller.owner().ended.lock())
     }
 }
 
-fn small() -> BufferOptions {
+pub(crate) fn small() -> BufferOptions {
     BufferOptions {
         request_max: LENGTH,
         reply_max: LENGTH,
@@ -178,50 +189,4 @@ fn small() -> BufferOptions {
         buffers_min: 2,
         buffers_max: 16,
     }
-}
-
-/// Every kind of call gets its own answer, and the bulk arrives before it.
-// Covers: S-313
-#[test]
-fn each_call_is_answered_once() {
-    for partitions in [1, 2, 4] {
-        let bed = Bed::new(partitions, small());
-        let kinds = [Ask::Echo, Ask::Push, Ask::Pull];
-        let calls = 300;
-        for number in 1..=calls {
-            bed.call(number, kinds[number as usize % 3]);
-        }
-        let mut ended = bed.ends(calls as usize);
-        ended.sort_by_key(|(reply, _)| reply.get(9..).map(<[u8]>::to_vec));
-        let mut expected: Vec<_> = (1..=calls)
-            .map(|number| {
-                let mut bytes = pattern(number, LENGTH);
-                bytes[..8].copy_from_slice(&(number * 2).to_le_bytes());
-                bytes[8] = kinds[number as usize % 3] as u8;
-                let moved = (!number.is_multiple_of(3)).then_some(BULK);
-                bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
-                (bytes, Ended { reply: Ok(LENGTH), moved })
-            })
-            .collect();
-        expected.sort_by_key(|(reply, _)| reply[9..].to_vec());
-        assert_eq!(ended, expected);
-        let counters = bed.service.counters();
-        let sum = |of: fn(&nlx_service::ServiceCounters) -> u64| counters.iter().map(of).sum::<u64>();
-        assert_eq!((sum(|c| c.requests), sum(|c| c.bulk), sum(|c| c.dropped)), (calls, 200, 0));
-        until("replies have left", || bed.service.counters().iter().map(|c| c.replies).sum::<u64>() == calls);
-        assert_eq!(bed.service.service_times().count, calls);
-    }
-}
-
-/// A request without a reply ends at its deadline; a handler that panics costs its request alone.
-#[test]
-fn without_a_reply_a_call_ends_at_its_deadline() {
-    let bed = Bed::new(2, small());
-    for (number, ask) in [(1, Ask::Nothing), (2, Ask::Panic), (3, Ask::Echo)] {
-        bed.call(number, ask);
-    }
-    let ended = bed.ends(3);
-    let timed_out = ended.iter().filter(|(_, ended)| ended.reply == Err(Errno::ETIMEDOUT)).count();
-    let answered = ended.iter().filter(|(_, ended)| ended.reply == Ok(LENGTH)).count();
-    assert_eq!((timed_out, answered), (2, 1));
 }

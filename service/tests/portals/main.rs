@@ -1,0 +1,106 @@
+//! A service and its callers on two nodes over TCP, with 1, 2 and 4 partitions.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod bed;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lnet_api::Errno;
+use nlx_service::caller::Ended;
+use nlx_testkit::buffers::pattern;
+use nlx_testkit::heap::WatchedHeap;
+use nlx_testkit::until;
+
+use bed::{Ask, BULK, Bed, LENGTH, small};
+
+/// Counts the allocations of all threads that are not exempt.
+#[global_allocator]
+static HEAP: WatchedHeap = WatchedHeap {
+    gives: |_| {
+        if !IS_EXEMPT.try_with(Cell::get).unwrap_or(true) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    },
+    takes: |_| {},
+};
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Every kind of call gets its own answer, and the bulk arrives before it.
+// Covers: S-313
+#[test]
+fn each_call_is_answered_once() {
+    for partitions in [1, 2, 4] {
+        let bed = Bed::new(partitions, small());
+        let kinds = [Ask::Echo, Ask::Push, Ask::Pull];
+        let calls = 300;
+        for number in 1..=calls {
+            bed.call(number, kinds[number as usize % 3]);
+        }
+        let mut ended = bed.ends(calls as usize);
+        ended.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut expected: Vec<_> = (1..=calls)
+            .map(|number| {
+                let mut bytes = pattern(number, LENGTH);
+                bytes[..8].copy_from_slice(&(number * 2).to_le_bytes());
+                bytes[8] = kinds[number as usize % 3] as u8;
+                let moved = (!number.is_multiple_of(3)).then_some(BULK);
+                bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+                (bytes, Ended { reply: Ok(LENGTH), moved })
+            })
+            .collect();
+        expected.sort_by(|(one, _), (other, _)| one.cmp(other));
+        assert!(ended == expected, "{partitions} partitions: replies differ");
+        let counters = bed.service.counters();
+        let sum = |of: fn(&nlx_service::ServiceCounters) -> u64| counters.iter().map(of).sum::<u64>();
+        assert_eq!((sum(|c| c.requests), sum(|c| c.bulk), sum(|c| c.dropped)), (calls, 200, 0));
+        until("replies have left", || bed.service.counters().iter().map(|c| c.replies).sum::<u64>() == calls);
+        assert_eq!(bed.service.service_times().count, calls);
+    }
+}
+
+/// A request without a reply ends at its deadline; a handler that panics costs its request alone.
+#[test]
+fn without_a_reply_a_call_ends_at_its_deadline() {
+    let bed = Bed::new(2, small());
+    for (number, ask) in [(1, Ask::Nothing), (2, Ask::Panic), (3, Ask::Echo)] {
+        bed.call(number, ask);
+    }
+    let ended = bed.ends(3);
+    let timed_out = ended.iter().filter(|(_, ended)| ended.reply == Err(Errno::ETIMEDOUT)).count();
+    let answered = ended.iter().filter(|(_, ended)| ended.reply == Ok(LENGTH)).count();
+    assert_eq!((timed_out, answered), (2, 1));
+}
+
+/// In the steady state neither side allocates: not to call, to serve, to reply, or to continue.
+// Covers: S-313
+#[test]
+fn calls_allocate_nothing() {
+    IS_EXEMPT.set(true);
+    let bed = Bed::new(2, small());
+    let collector = bed.caller.owner();
+    collector.only_counts.store(true, Ordering::Relaxed);
+    let (line, call) = bed.prepare(2, Ask::Echo);
+    let mut calls = 0;
+    let mut repeat = |times: usize| {
+        for _ in 0..times {
+            // Beginning a call is counted, waiting for it is not.
+            IS_EXEMPT.set(false);
+            bed.caller.begin(&line, LENGTH, &call).unwrap();
+            IS_EXEMPT.set(true);
+            calls += 1;
+            until("the call ends", || collector.count.load(Ordering::Acquire) == calls);
+        }
+        ALLOCATIONS.load(Ordering::Relaxed)
+    };
+    // Until all tables have their final size.
+    let before = repeat(300);
+    assert_eq!(repeat(300), before);
+}
