@@ -93,6 +93,9 @@ pub(crate) struct ServeArgs {
     /// once.
     #[arg(long, default_value = "1", value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
     pub drain: Duration,
+    /// Be a test node of LNet's self-test as well: see 'nlx lst'.
+    #[arg(long)]
+    pub lst: bool,
     /// Print one JSON object on each line.
     #[arg(long)]
     pub json: bool,

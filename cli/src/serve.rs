@@ -4,6 +4,7 @@ mod driver;
 mod rates;
 mod totals;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lnet_nid::{NetType, Nid};
@@ -13,7 +14,7 @@ use serde_json::json;
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Signals;
-use crate::{output, setup};
+use crate::{lst, output, setup};
 use rates::Rates;
 use totals::Totals;
 
@@ -24,12 +25,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let signals = Signals::take(true)?;
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());
-    let node = start(&config, ports.tcp)?;
+    let node = Arc::new(start(&config, ports.tcp)?);
+    let test = args.lst.then(|| lst::test_node(&node)).transpose()?;
     // Taken before the greeting, so that the first line of statistics covers everything after it.
     let (begun, rates) = (Instant::now(), Rates::since(&node));
     print_greeting(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;
     let totals = Totals::of(&node, begun.elapsed());
+    drop(test);
     node.shutdown(args.drain);
     if args.json { output::json(&totals.to_json()) } else { output::line(totals) }
 }

@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2, write};
 use serde_json::Value;
-use support::{Server, ask, complaint, free_port, json_lines, nlx, serve};
+use support::{Server, ask, complaint, free_port, json_lines, nlx, run, serve};
 
 #[test]
 fn a_node_tells_programs_what_it_does() {
@@ -50,6 +50,40 @@ fn a_node_tells_programs_what_it_does() {
     );
     assert!(stopped["tcp"]["accepts"].as_u64().unwrap() >= 1);
     assert_eq!((&stopped["tcp"]["refusals"], &stopped["tcp"]["protocol_errors"]), (&0.into(), &0.into()));
+}
+
+/// A node with `--lst` takes part in the test of a console, as client and as server.
+#[test]
+fn a_node_is_a_test_node_as_well() {
+    let addresses = [1, 2, 3].map(|last| Ipv4Addr::new(127, 2, 21, last));
+    let port = free_port(addresses[0]);
+    let _nodes = [0, 1].map(|node| serve(addresses[node], port, &["--lst"]));
+    let [client, server, _] = addresses.map(|address| format!("{address}@tcp"));
+    let own = format!("tcp({})", addresses[2]);
+    let console = ["lst", "--net", &own, "--accept-port", &port.to_string(), "--json"].map(str::to_string);
+    let words = [
+        "run",
+        "--from",
+        &client,
+        "--to",
+        &server,
+        "brw",
+        "write",
+        "size=64k",
+        "check=full",
+        "--duration",
+        "1",
+    ];
+    let args: Vec<&str> = console.iter().map(String::as_str).chain(words).collect();
+    let output = run(&args);
+    assert!(output.status.success(), "{}", complaint(&output));
+    let lines = json_lines(&output.stdout);
+    let result = &lines.last().unwrap()["result"];
+    assert_eq!((&result["ok"], &result["errors"]), (&true.into(), &0.into()));
+    let nodes = result["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), 2);
+    let sent = |node: &Value| node["mib_sent_per_s"].as_f64().unwrap();
+    assert!(sent(&nodes[0]) > sent(&nodes[1]), "{result}");
 }
 
 /// The spin limit of a node: the default, or the one of its command line.

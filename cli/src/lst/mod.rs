@@ -71,20 +71,13 @@ impl Host {
         let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
         let ports = Ports::of(&mut config);
         let node = Node::start(&config).map_err(|error| Failure::of_node(&error, ports.tcp))?;
-        let ids = Arc::new(Ids::new(since_1970().as_secs()));
+        let ids = new_ids();
         Ok(Host { node: Arc::new(node), ids, ports })
     }
 
-    fn network(&self) -> Network {
-        let node = &self.node;
-        Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
-    }
-
-    /// Starts a test node on it.
+    /// Starts a test node on it, which shares the ids of its console.
     fn test_node(&self) -> Result<TestNode, Failure> {
-        let node = self.node.clone();
-        let counters = Box::new(move || counters(&node));
-        TestNode::start(&self.network(), Config::default(), self.ids.clone(), counters).map_err(of_service)
+        start(&self.node, self.ids.clone())
     }
 
     /// Starts a console on it.
@@ -92,8 +85,27 @@ impl Host {
         let own = self.node.nids().first().copied();
         let own =
             own.ok_or_else(|| Failure::new("the node has no NID").hint("give it a network with --net"))?;
-        ConsoleRunner::start(&self.network(), own, self.ids.clone()).map_err(of_service)
+        ConsoleRunner::start(&network(&self.node), own, self.ids.clone()).map_err(of_service)
     }
+}
+
+/// Starts a test node beside the other work of an LNet node.
+pub(crate) fn test_node(node: &Arc<Node>) -> Result<TestNode, Failure> {
+    start(node, new_ids())
+}
+
+fn start(node: &Arc<Node>, ids: Arc<Ids>) -> Result<TestNode, Failure> {
+    let own = node.clone();
+    let counters = Box::new(move || counters(&own));
+    TestNode::start(&network(node), Config::default(), ids, counters).map_err(of_service)
+}
+
+fn network(node: &Node) -> Network {
+    Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+}
+
+fn new_ids() -> Arc<Ids> {
+    Arc::new(Ids::new(since_1970().as_secs()))
 }
 
 fn of_service(error: ServiceError) -> Failure {
