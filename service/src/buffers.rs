@@ -1,4 +1,4 @@
-//! When a service needs more request buffers, and when it has too many: arithmetic alone.
+//! The rules by which a service adds and frees request buffers, without a clock or a network.
 
 use crate::BufferOptions;
 

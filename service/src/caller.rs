@@ -1,10 +1,24 @@
 //! Calls over LNet portals: a request, its reply, and bulk that the server moves.
 //!
-//! A [`Line`] is the memory of one call at a time: its request, its reply, and which events are
-//! still to come. The order of the steps is LNet's self-test's (lst 2): the reply buffer is posted,
-//! then the bulk buffer, then the request is sent. The events may come in any order; a call ends
-//! when all of its descriptors have ended. Its end is an item of the pool's queue, so that the
+//! A [`Line`] is the memory and the state of one call at a time. A program takes one with
+//! [`Caller::line`], writes the request into [`Line::request`], and calls [`Caller::begin`]. The
+//! call ends with one [`Owner::ended`], also if it could not be sent. There the program reads
+//! [`Line::reply`], and begins the next call on the line, or gives it back. Lines are kept, so a
+//! call allocates nothing after the first.
+//!
+//! The steps are those of LNet's self-test (lst 2): post the reply buffer, post the bulk buffer,
+//! send the request. The events may come in any order. A call ends when all its descriptors have
+//! ended, so afterwards none of its memory is in flight. Its end is an urgent item of the pool: the
 //! thread that drives the network also continues after the call, without a hand-off.
+//!
+//! | a call ends with | when |
+//! | --- | --- |
+//! | the length of the reply | all of it is done, or [`Owner::waits_for_bulk`] gave the bulk up |
+//! | ETIMEDOUT | [`Call::deadline_ns`] has passed |
+//! | the errno of [`Caller::abort`] | the program ended it |
+//! | the errno of the network | the request or the bulk failed |
+//!
+//! A call is sent once: there is no resending at this level.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -19,10 +33,10 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{Class, Pool, PoolHandle, ServiceError, Source};
 
-/// Maximum number of lines of one partition.
+/// Maximum number of lines of one partition, and with it of calls in progress there.
 pub const LINES_MAX: usize = 1 << 20;
 
-/// Interval at which a partition with calls looks for those whose deadline has passed.
+/// Interval at which a partition with calls searches for passed deadlines: a call costs no timer.
 const LOOK_NS: u64 = 1_000_000_000;
 
 /// What a call sends, and where its reply and bulk go.
@@ -67,23 +81,24 @@ pub struct Ended {
     pub moved: Option<usize>,
 }
 
-/// Who makes calls. Its methods run on worker threads.
+/// The program's side of a [`Caller`]. Its methods run on worker threads of the pool, several at a
+/// time for different lines.
 pub trait Owner: Sized + Send + Sync + 'static {
-    /// What the owner stores with each line.
+    /// Data that the owner stores with each line.
     type State: Default + Send + 'static;
 
     /// Continues after a call. The line is free, and may be used again inside.
     fn ended(&self, caller: &Caller<Self>, line: &Arc<Line<Self::State>>, ended: Ended);
 
-    /// Returns whether a call whose reply is here, and whose bulk is not, waits for the bulk. A
-    /// server that refuses a request moves none.
+    /// Returns whether a call that has its reply, but not its bulk, waits for the bulk. If not, the
+    /// bulk buffer is unlinked. A server that refuses a request moves none.
     fn waits_for_bulk(&self, reply: &[u8]) -> bool {
         let _ = reply;
         true
     }
 }
 
-/// The memory and the state of one call at a time.
+/// The memory and the state of one call at a time, in one partition.
 pub struct Line<S> {
     owned: Mutex<S>,
     partition: usize,
@@ -125,12 +140,12 @@ enum Kind {
 }
 
 impl<S> Line<S> {
-    /// Returns what the owner stores with the line.
+    /// Returns the data that the owner stores with the line.
     pub fn owned(&self) -> &Mutex<S> {
         &self.owned
     }
 
-    /// Returns the partition in which it continues.
+    /// Returns the partition on whose threads its calls end.
     #[must_use]
     pub fn partition(&self) -> usize {
         self.partition
@@ -166,7 +181,7 @@ struct Lines<S> {
     free: Mutex<Vec<Arc<Line<S>>>>,
 }
 
-/// Makes calls on a pool of workers.
+/// Makes calls over LNet, whose ends run on a pool of workers.
 pub struct Caller<O: Owner> {
     lnet: Arc<dyn LNet>,
     pool: PoolHandle,
@@ -178,7 +193,7 @@ pub struct Caller<O: Owner> {
 }
 
 impl<O: Owner> Caller<O> {
-    /// Makes a caller whose requests and replies have at most these lengths in bytes.
+    /// Starts a caller whose requests and replies have at most these lengths in bytes.
     ///
     /// # Errors
     /// ENOMEM without room for event queues or in the pool.
@@ -222,7 +237,7 @@ impl<O: Owner> Caller<O> {
         self.partitions.len()
     }
 
-    /// Makes a line in a partition, or returns one that was given back.
+    /// Returns a line of a partition: one that was given back, or a new one.
     ///
     /// # Errors
     /// ENOMEM without memory, or beyond [`LINES_MAX`].
@@ -248,7 +263,7 @@ impl<O: Owner> Caller<O> {
         Ok(all[number as usize].clone())
     }
 
-    /// Calls `look` with every line, also with those that were given back.
+    /// Calls `look` with every line, those included that were given back.
     pub fn for_each_line(&self, mut look: impl FnMut(&Arc<Line<O::State>>)) {
         for lines in &self.partitions {
             let all = lines.all.read().clone();
@@ -294,7 +309,8 @@ impl<O: Owner> Caller<O> {
         Ok(())
     }
 
-    /// Ends a call early with this errno, if it is still in progress; [`Owner::ended`] follows.
+    /// Ends a call early with this errno: unlinks its descriptors. [`Owner::ended`] follows after their
+    /// last events. Does nothing if the call has ended.
     pub fn abort(&self, line: &Arc<Line<O::State>>, errno: Errno) {
         let mut state = line.state.lock();
         if state.open == 0 {
@@ -387,7 +403,7 @@ impl<O: Owner> Caller<O> {
         }
     }
 
-    /// Unlinks what a call still has open, or ends it.
+    /// Unlinks the open descriptors of a call that must not wait for them, or ends the call.
     fn step(&self, line: &Arc<Line<O::State>>) {
         let reply_of = |length: usize| line.reply.read(0..length).ok();
         let mut state = line.state.lock();
@@ -455,8 +471,8 @@ impl LineState {
         }
     }
 
-    /// Returns whether a worker must look: the call has ended, has failed, or has its reply without
-    /// its bulk.
+    /// Returns whether a worker has a step to do: the call has ended, has failed, or has its reply
+    /// without its bulk.
     fn needs_a_step(&self) -> bool {
         let must_unlink =
             !self.is_unlinked && (self.failure.is_some() || self.reply.is_some() && self.bulk_open);

@@ -1,10 +1,10 @@
-//! How the worker threads of a pool wait: each of them drives the network meanwhile.
+//! How the worker threads of a pool wait: the waiting thread drives the network.
 
 use std::sync::Arc;
 
 use nlx_sync::Sleeper;
 
-/// What worker threads wait on: a clock, and a wait that drives the network of the transport.
+/// The clock of a pool, and a wait that drives the network of its transports.
 pub trait Driver: Send + Sync + 'static {
     /// Returns the current time in nanoseconds of a monotonic clock.
     fn now_ns(&self) -> u64;

@@ -10,10 +10,12 @@ use crate::ServiceError;
 /// other, and memory.
 pub const THREADS_MAX: u32 = 512;
 
-/// Maximum number of request buffers of one partition: a token names a buffer in 15 bits.
+/// Maximum number of request buffers of one endpoint in a partition. A token names a buffer of the
+/// partition in 16 bits, so 16 endpoints may have the maximum.
 pub const BUFFERS_MAX: u32 = 1 << 12;
 
-/// Maximum number of requests that one request buffer takes.
+/// Maximum number of requests that one request buffer takes: a token names a request of its buffer
+/// in 12 bits.
 pub const REQUESTS_PER_BUFFER_MAX: u32 = 1 << 12;
 
 /// The worker threads of a pool (S-313, S-314).
@@ -79,8 +81,8 @@ impl BufferOptions {
     /// than this share, in percent, of all.
     pub const LOW_WATER: u64 = 25;
 
-    /// A buffer beyond the minimum is freed when, without it, the posted ones would still have room
-    /// for more than this share, in percent, of all.
+    /// High-water mark: a buffer beyond the minimum is freed if the others have room for at least this
+    /// share, in percent, of the requests that they take.
     pub const HIGH_WATER: u64 = 75;
 
     pub(crate) fn check(&self) -> Result<(), ServiceError> {

@@ -1,4 +1,17 @@
 //! The transport over LNet portals: requests are PUTs to a portal, replies and bulk use another.
+//!
+//! | | over LNet |
+//! | --- | --- |
+//! | endpoint | match bits at [`PortalNames::requests`] |
+//! | request | a PUT, without ACK; [`URGENT`] in its header data makes it urgent |
+//! | reply | a PUT, without ACK, to [`PortalNames::replies`]; its tag is the match bits |
+//! | [`Transport::push`], [`Transport::pull`] | a PUT or GET there; the offer is the match bits |
+//! | source of reply and bulk | the local NID to which the request was sent ([`Peer::local`]) |
+//! | posted memory | an MD that takes several PUTs one behind the other, in its partition alone |
+//!
+//! Each partition has an event queue, so an event names the partition in which the memory lies.
+//! The thread that received a request may belong to another partition, if that one had no memory
+//! ([`Arrival::crossed`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +37,7 @@ pub struct Peer {
     pub local: Nid,
 }
 
-/// A service's portals and match bits.
+/// The portals and match bits of a service.
 #[derive(Debug, Clone)]
 pub struct PortalNames {
     /// The portal of the requests.
@@ -57,7 +70,7 @@ fn user_ptr(kind: Kind, token: u32) -> u64 {
 }
 
 impl Portals {
-    /// Creates the transport of a service of this node.
+    /// Creates the transport of a service on a node with these CPU partitions.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, table: Arc<CptTable>, names: PortalNames) -> Portals {
         Portals { lnet, table, names, queues: OnceLock::new() }

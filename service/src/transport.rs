@@ -1,4 +1,17 @@
-//! What a service needs of the network below it: LNet portals, or transfer machines of the Core.
+//! The network below a service, as a trait: what [`Service`](crate::Service) needs of it.
+//!
+//! `portals` implements it over LNet. The traits name nothing of LNet, so that transfer machines of
+//! the Core can implement it as well; that is not built yet.
+//!
+//! # The contract
+//! - An operation ([`Transport::reply`], [`Transport::push`], [`Transport::pull`]) that was started
+//!   without an error ends with one [`Events::ended`]; one that returned an error has no event. The
+//!   event may come inside the call.
+//! - Posted memory gives any number of [`Events::arrived`], then one [`Events::released`].
+//!   Afterwards the network does not touch it.
+//! - [`Transport::cancel`] hastens these events, and replaces none.
+//! - Events may come under locks of the network. Their receiver calls the transport only from
+//!   [`Events::wake`] on.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,9 +19,9 @@ use std::sync::Arc;
 use lnet_region::IoVec;
 use nix::errno::Errno;
 
-/// The network below a service. Its events go to an [`Events`].
+/// The network below a service. It reports to an [`Events`].
 ///
-/// Tokens are numbers of the caller, which the events return.
+/// Tokens are numbers that the service chooses; the events return them.
 pub trait Transport: Send + Sync + 'static {
     /// The sender of a request, and what its reply needs.
     type Peer: Clone + Debug + Send + Sync + 'static;
@@ -17,13 +30,13 @@ pub trait Transport: Send + Sync + 'static {
     /// An operation in progress, for [`Transport::cancel`].
     type Operation: Copy + Debug + Send + Sync + 'static;
 
-    /// Begins: from now on `events` gets the events.
+    /// Opens the transport. From now on `events` gets its events. Called once.
     ///
     /// # Errors
     /// The errno of the network.
     fn open(&self, events: Arc<dyn Events<Self::Peer>>) -> Result<(), Errno>;
 
-    /// Ends, after every operation has ended.
+    /// Closes the transport. Called after the posted memory and all bulk have been cancelled.
     fn close(&self);
 
     /// Returns the number of endpoints at which requests arrive: of match bits, over LNet.
@@ -68,8 +81,8 @@ pub trait Transport: Send + Sync + 'static {
         memory: IoVec,
     ) -> Result<Option<Self::Operation>, Errno>;
 
-    /// Cancels an operation, or takes posted memory back; its events still come. Nothing happens if
-    /// it has ended.
+    /// Cancels an operation, or takes posted memory back; its events still come. Does nothing if it
+    /// has ended.
     fn cancel(&self, operation: Self::Operation);
 }
 
@@ -114,7 +127,7 @@ pub struct Arrival<P> {
     pub crossed: bool,
 }
 
-/// Takes the events of a [`Transport`].
+/// The receiver of the events of a [`Transport`].
 ///
 /// Calls may come at the same time for different operations. They must return soon, and must not
 /// call the transport; [`Events::wake`] may.

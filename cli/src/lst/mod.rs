@@ -38,7 +38,8 @@ fn read(words: &[String]) -> Result<Command, Failure> {
     read.ok_or_else(|| Failure::new("a command of lst has no words").hint("see 'nlx lst --help'"))
 }
 
-/// What a new session has if the command does not say it.
+/// Returns the defaults of a new session: `user@host`, the current time, the features in
+/// `LST_FEATURES`.
 fn defaults() -> Defaults {
     let name = |text: String| Name::new(&text).ok();
     let own = nix::unistd::getuid();
@@ -58,7 +59,7 @@ fn since_1970() -> std::time::Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The LNet node of a console or a test node.
+/// The LNet node on which a console, a test node, or both run.
 struct Host {
     node: Arc<Node>,
     ids: Arc<Ids>,
@@ -80,7 +81,7 @@ impl Host {
         start(&self.node, self.ids.clone())
     }
 
-    /// Starts a console on it.
+    /// Starts a console on the LNet node, with its first NID in session ids.
     fn console(&self) -> Result<ConsoleRunner, Failure> {
         let own = self.node.nids().first().copied();
         let own =
@@ -112,7 +113,7 @@ fn of_service(error: ServiceError) -> Failure {
     Failure::at("start", error.errno(), error.to_string())
 }
 
-/// Returns the counters of a node as a STAT reply has them: the numbers wrap around.
+/// Returns the counters of a node in the form of a STAT reply, whose numbers wrap around.
 fn counters(node: &Node) -> LnetCounters {
     let counters = node.counters();
     LnetCounters {

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
 
-/// Interval at which the node looks whether its session has changed.
+/// Interval at which the command checks whether the session of the node has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Time that messages in progress get to leave when the node is stopped.

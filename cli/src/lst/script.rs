@@ -18,7 +18,7 @@ use crate::failure::{Context, Failure};
 use crate::output;
 use crate::signals::Signals;
 
-/// Longest script in bytes: one line for each of some ten thousand nodes.
+/// Maximum length of a script in bytes: a line for each of ten thousand nodes fits.
 const SCRIPT_MAX: u64 = 4 << 20;
 
 pub(super) fn run(args: &LstArgs, file: &Path) -> Result<(), Failure> {
@@ -122,14 +122,14 @@ impl Session<'_> {
     /// Prints an interim result or a warning.
     fn event(&self, line: &str, event: &Event, view: &View) {
         match event {
-            // The reader has gone: the next result notices that.
+            // If standard output is closed, the next result fails with the error.
             Event::Progress(report) => drop(self.print(line, &print::report(report, view))),
             Event::Warning(warning) => output::print_error(format_args!("nlx: {warning}")),
             Event::Done(_) => {}
         }
     }
 
-    /// Prints what `lst` prints. A script ends at the first command that fails.
+    /// Prints the texts of a result. A code other than 0 is an error, which ends the script.
     fn print(&self, line: &str, printed: &Printed) -> Result<(), Failure> {
         let Printed { output: text, errors, code } = printed;
         if self.json {

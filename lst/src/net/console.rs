@@ -1,4 +1,4 @@
-//! A console on an LNet node: sends the RPCs of a [`Console`], and keeps its time.
+//! A console on an LNet node: sends the RPCs of a [`Console`], and advances it in time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::{Network, framework};
 use crate::Ids;
 use crate::console::{Console, ConsoleError, Event, Operation, Report, Rpc};
 
-/// Longest sleep of a thread that waits for an operation: after it, it notices that the program is
-/// to end.
+/// Longest sleep of a thread that waits for an operation. After it the thread checks whether the
+/// program is to end.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// JOINs that one request buffer takes.
@@ -38,7 +38,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// The RPCs in flight. Each line stores the reply id of its RPC.
+/// The RPCs in flight. A line stores the reply id of its RPC.
 struct Calls {
     shared: Arc<Shared>,
     /// By reply id.
@@ -73,11 +73,11 @@ impl ConsoleRunner {
         Ok(ConsoleRunner { shared, caller, _join: join, _pool: pool })
     }
 
-    /// Runs an operation to its end, and passes what the console reports before to `report`. If
-    /// `is_over` returns true, the operation is cancelled.
+    /// Runs an operation to its end, and returns its result. Interim results and warnings go to
+    /// `report`. Once `is_over` returns true, the operation is cancelled.
     ///
     /// # Errors
-    /// Why it was refused, or failed.
+    /// The reason why the console refused the operation, or could not complete it.
     pub fn run(
         &self,
         operation: Operation,
@@ -110,8 +110,8 @@ impl ConsoleRunner {
         }
     }
 
-    /// Keeps the session alive for this time, or until `is_over` returns true: nodes end a session
-    /// without RPCs.
+    /// Waits for this time, or until `is_over` returns true, and keeps the session alive: nodes end a
+    /// session without RPCs.
     pub fn idle(&self, time: Duration, is_over: &dyn Fn() -> bool, mut report: impl FnMut(&Event)) {
         let until_ns = self.caller.now_ns().saturating_add(time.as_nanos() as u64);
         let mut console = self.shared.console.lock();
@@ -134,14 +134,14 @@ impl ConsoleRunner {
         }
     }
 
-    /// Calls `look` with the console, for what it stores: its session, groups and batches.
+    /// Calls `look` with the console, and returns its result: to read the session, groups and batches.
     pub fn look<R>(&self, look: impl FnOnce(&Console) -> R) -> R {
         look(&self.shared.console.lock())
     }
 }
 
 impl Calls {
-    /// Sends the RPCs that the console hands out, and gives up those that it withdraws.
+    /// Sends the RPCs that the console hands out, and aborts those that it withdraws.
     fn send(&self, caller: &Caller<Calls>, console: &mut Console) {
         while let Some(rpc) = console.next_rpc() {
             let reply_id = rpc.reply_id;
@@ -208,7 +208,7 @@ impl Owner for Calls {
     }
 }
 
-/// The service by which nodes join the session.
+/// The handler of JOIN, by which nodes add themselves to the session.
 struct Joins {
     shared: Arc<Shared>,
     now_ns: Box<dyn Fn() -> u64 + Send + Sync>,

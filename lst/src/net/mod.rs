@@ -1,4 +1,8 @@
-//! Consoles and test nodes of `lst` on a running LNet node.
+//! Consoles and test nodes of `lst` on a running LNet node, over the service layer.
+//!
+//! [`ConsoleRunner`] sends the RPCs of a [`Console`](crate::console::Console); a thread of the
+//! program waits for each operation. [`TestNode`] serves and sends on threads of its pools, until it
+//! is dropped.
 
 mod console;
 mod node;

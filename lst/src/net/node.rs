@@ -1,4 +1,9 @@
 //! A test node on an LNet node: its services, and the RPCs of its test clients.
+//!
+//! | part | pool |
+//! | --- | --- |
+//! | framework requests, one at a time; expiry of the session | `lst-control`: one handler |
+//! | PING and BRW requests; the RPCs of units | `lst-data`: all partitions |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,12 +28,14 @@ use crate::node::{
     SessionView, Transfer, Unit, Units,
 };
 
-/// Requests that one buffer takes: framework requests are few, data requests many.
+/// Framework requests that one buffer takes: a console sends few at a time.
 const FRAMEWORK_PER_BUFFER: u32 = 16;
+
+/// Data requests that one buffer takes.
 const DATA_PER_BUFFER: u32 = 64;
 
-/// Request buffers of a data service in one partition: for 8,192 requests, several times the most
-/// that one client has in flight.
+/// Maximum number of request buffers of a data service in one partition: for 8,192 requests, eight
+/// times the most that one client has in flight to one server (concurrency 1,024).
 const DATA_BUFFERS_MAX: u32 = 128;
 
 /// The framework services, in the order of their endpoints.
@@ -56,8 +63,8 @@ pub struct TestNode {
     framework: Arc<Service<Portals, FrameworkHandler>>,
     data: Arc<Service<Portals, DataHandler>>,
     caller: Arc<Caller<Runs>>,
-    /// Dropped last: the services use them. Control and data have threads of their own, so that
-    /// neither starves the other.
+    /// Dropped last: the services use them. Control and data have separate threads, so that neither
+    /// starves the other.
     _control: Pool,
     _workers: Pool,
 }
@@ -169,7 +176,8 @@ fn start_data(
     Service::start(workers, portals, buffers(DATA_PER_BUFFER, DATA_BUFFERS_MAX), handler)
 }
 
-/// Aborts what the framework has stopped by force, or whose session has ended.
+/// Aborts the RPCs and transfers that the framework has stopped by force, and those of ended
+/// sessions.
 fn abort(shared: &Shared, caller: &Caller<Runs>, data: &Service<Portals, DataHandler>) {
     let aborts = shared.data.aborts();
     if shared.aborts.swap(aborts, Ordering::AcqRel) == aborts {
@@ -196,12 +204,12 @@ fn ignore(reason: &DropReason, from: &Peer) -> Next<MatchBits> {
     Next::Drop
 }
 
-/// Whole requests only: what was cut off is malformed.
+/// Returns the bytes of a request; none of one that was cut off, which is malformed.
 fn payload<'a, S>(request: &Request<'a, Portals, S>) -> &'a [u8] {
     if request.sent_length == request.bytes.len() { request.bytes } else { &[] }
 }
 
-/// Ends sessions that have expired.
+/// Ends the session when it has expired.
 struct Expiry {
     shared: Arc<Shared>,
     caller: Arc<Caller<Runs>>,
@@ -209,7 +217,7 @@ struct Expiry {
     _pool: PoolHandle,
 }
 
-/// Interval at which a session's expiry is looked at.
+/// Interval at which the session is checked for its expiry.
 const EXPIRY_NS: u64 = 1_000_000_000;
 
 impl Source for Expiry {
@@ -233,7 +241,7 @@ struct FrameworkHandler {
     data: Arc<Service<Portals, DataHandler>>,
 }
 
-/// A TEST request whose list of destinations is fetched.
+/// A TEST request whose list of destinations is being fetched.
 #[derive(Default)]
 struct Fetching(Option<(Fetch, IoVec)>);
 
@@ -291,11 +299,11 @@ impl Handler<Portals> for FrameworkHandler {
 
 struct DataHandler {
     shared: Arc<Shared>,
-    /// Bulk buffers that no request uses, by partition: at most as many as requests had at a time.
+    /// Free list of bulk buffers of each partition: at most [`SPARE_MAX`].
     spare: Box<[Mutex<Vec<IoVec>>]>,
 }
 
-/// A BRW request whose data are moved.
+/// A BRW request whose data are being moved.
 #[derive(Default)]
 struct Serving {
     transfer: Option<Transfer>,
@@ -303,7 +311,7 @@ struct Serving {
     partition: usize,
 }
 
-/// Maximum number of unused bulk buffers of a partition that are kept, of 1 MiB each.
+/// Maximum number of bulk buffers of 1 MiB that a partition keeps for later requests.
 const SPARE_MAX: usize = 64;
 
 impl DataHandler {
@@ -382,7 +390,7 @@ impl Handler<Portals> for DataHandler {
     }
 }
 
-/// Runs the units of test clients. Each line stores its unit.
+/// The units of test clients that run. A line stores its unit.
 struct Runs {
     shared: Arc<Shared>,
     /// The partition of the next unit.

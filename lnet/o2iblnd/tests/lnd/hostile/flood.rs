@@ -78,7 +78,7 @@ fn one_address_with_too_many() {
     let counters = scene.victim().lnd.counters().rx;
     assert_eq!((counters.refusals, counters.no_room), (BEYOND as u64, BEYOND as u64));
     let warnings = warnings.with("rejected a peer's connection request");
-    assert!(warnings[0].contains("an address has at most 254 connections"), "{warnings:?}");
+    assert!(warnings[0].contains("the limit of 254 connections from one address is reached"), "{warnings:?}");
     if let Bed::Simulated(_) = scene.bed {
         assert_eq!(warnings.len(), 1, "it takes no more than seconds: {warnings:?}");
     }
