@@ -1,4 +1,4 @@
-//! A request as its handler sees it, and what the handler does next.
+//! A request as its handler sees it, and the handler's decision about it.
 
 use lnet_region::IoVec;
 use nix::errno::Errno;
@@ -9,9 +9,9 @@ use crate::Transport;
 pub struct Request<'a, T: Transport, S> {
     /// Its sender.
     pub from: &'a T::Peer,
-    /// The endpoint at which it arrived: of match bits, over LNet.
+    /// Index of the endpoint at which it arrived; over LNet, of its match bits.
     pub endpoint: usize,
-    /// The partition to which it belongs.
+    /// The partition whose buffer it arrived in, and in which it is served.
     pub partition: usize,
     /// Its bytes.
     pub bytes: &'a [u8],
@@ -19,13 +19,13 @@ pub struct Request<'a, T: Transport, S> {
     pub sent_length: usize,
     /// The time of its arrival, in nanoseconds of the pool's clock.
     pub arrived_ns: u64,
-    /// Memory for the reply, with the bytes of an earlier one.
+    /// Memory for the reply. It holds the bytes of an earlier reply.
     pub reply: &'a mut [u8],
-    /// What the handler stores between the steps of the request.
+    /// Data that the handler keeps from one step of the request to the next.
     pub state: &'a mut S,
 }
 
-/// What a handler does next with a request.
+/// The decision of a handler about a request: its next step, or its end.
 #[derive(Debug)]
 pub enum Next<O> {
     /// Send the first `length` bytes of the reply memory, and end. `tag` is the number by which
@@ -56,8 +56,8 @@ pub enum Next<O> {
 
 /// The work of a service. Called on worker threads, several at a time.
 pub trait Handler<T: Transport>: Send + Sync + 'static {
-    /// What a request stores between its steps. The service keeps and reuses the values: memory in
-    /// it stays allocated.
+    /// Data that a request keeps between its steps. The service reuses the values for later requests,
+    /// so memory in them stays allocated.
     type State: Default + Send + 'static;
 
     /// Handles a request that has arrived.

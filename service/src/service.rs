@@ -33,7 +33,7 @@ const BUFFER_BITS: u32 = 16;
 /// Interval at which a partition without requests frees a buffer that it does not need.
 const SHRINK_NS: u64 = 10_000_000_000;
 
-/// What an item of the pool's queue asks for, in the upper bits of its token.
+/// The kind of an item in the pool's queue, in the upper bits of its token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Step {
@@ -62,7 +62,7 @@ struct Context<T: Transport, S> {
     operation: Option<T::Operation>,
     /// The result of the bulk operation that ended.
     outcome: Result<usize, Errno>,
-    /// Bulk is being moved: an event of the context belongs to it, not to a reply.
+    /// Set while bulk is being moved: an event of the context belongs to the bulk, not to a reply.
     is_moving: bool,
     is_aborted: bool,
 }
@@ -177,8 +177,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         percentiles(self.partitions.iter().map(|partition| &partition.served))
     }
 
-    /// Cancels the bulk of every request whose state `which` selects; it ends with ECANCELED, and
-    /// its handler decides what follows.
+    /// Cancels the bulk of every request whose state `which` selects. The bulk ends with ECANCELED, and
+    /// the handler decides what follows.
     pub fn abort(&self, which: impl Fn(&H::State) -> bool) {
         for partition in &self.partitions {
             for slot in &partition.buffers {
@@ -198,8 +198,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         }
     }
 
-    /// Ends the service: takes its buffers back and cancels what is in progress. Requests that have
-    /// no reply yet get none.
+    /// Ends the service: takes its buffers back and cancels bulk in progress. Requests that have no
+    /// reply yet get none.
     pub fn end(&self) {
         self.is_ending.store(true, Ordering::Release);
         self.abort(|_| true);
@@ -299,7 +299,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         }
     }
 
-    /// Runs a step of the handler, and what it decides.
+    /// Runs a step of the handler, and carries out its decision.
     fn step(&self, partition: usize, step: Step, number: u32, index: u32) {
         let at = Place { partition, token: token(Step::Moved, number, index) };
         let Some(buffer) = self.buffer(at, number) else { return };

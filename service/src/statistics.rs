@@ -1,11 +1,11 @@
-//! What a service counts and measures in each partition.
+//! Counters and histograms of a service in each partition.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
-/// Longest duration that a histogram tells apart: an hour, in nanoseconds.
+/// Longest duration that a histogram resolves: an hour, in nanoseconds. A longer one counts as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// The counters of one partition of a service.
