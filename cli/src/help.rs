@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments are invalid.";
 
 /// All commands.
-pub(crate) const WORDS: [Words; 12] = [
+pub(crate) const WORDS: [Words; 15] = [
     Words {
         command: &[],
         examples: &[
@@ -65,6 +65,7 @@ pub(crate) const WORDS: [Words; 12] = [
             ("nlx serve --net 'tcp(lo)' --accept-port 9988", "without privileges"),
             ("nlx serve --net 'o2ib(ib0)'", "a node over RDMA (as root)"),
             ("nlx serve --config /etc/lnet.conf --stats 10", "as configured, with a line every 10 s"),
+            ("nlx serve --lst", "a test node of LNet's self-test as well"),
         ],
         success: "It was stopped by SIGINT or SIGTERM.",
         failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",
@@ -130,6 +131,43 @@ pub(crate) const WORDS: [Words; 12] = [
         failure: "A byte or an event was wrong or missing, or it was interrupted.",
     },
     Words {
+        command: &["lst"],
+        examples: &[
+            (
+                "nlx lst run --from 10.0.0.1@tcp --to 10.0.0.[2-5]@tcp brw read size=1M --duration 30",
+                "a kernel node reads from four others (as root)",
+            ),
+            (
+                "nlx lst --net 'tcp(127.0.0.4)' --accept-port 9988 run --from 127.0.0.2@tcp --to 127.0.0.3@tcp ping",
+                "between two nodes of this host, on a port that needs no privileges",
+            ),
+            ("nlx lst --json run --from 10.0.0.1@tcp --to 10.0.0.2@tcp ping", "for a program to read"),
+        ],
+        success: "The test ran, and none of its RPCs failed.",
+        failure: "An RPC of the test failed, or the test was refused. As 'lst' does, it ends with 253 if a node refused something, with 254 if a node did not answer, and with 255 if the console refused a command.",
+    },
+    Words {
+        command: &["lst", "node"],
+        examples: &[
+            ("nlx lst node --net 'tcp(eth0)'", "a test node for any console (as root)"),
+            ("nlx lst node --net 'tcp(127.0.0.2)' --accept-port 9988", "without privileges"),
+        ],
+        success: "It was stopped by SIGINT or SIGTERM.",
+        failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",
+    },
+    Words {
+        command: &["lst", "script"],
+        examples: &[
+            (
+                "nlx lst script site.lst",
+                "the commands of a file: new_session, add_group, add_test, run, stat, ...",
+            ),
+            ("nlx lst script - --json", "of standard input, each with its output as JSON"),
+        ],
+        success: "All commands succeeded.",
+        failure: "The script cannot be read, or the node not be started. A command that fails ends the script with its status: 253 to 255, or 234 for a list of nothing.",
+    },
+    Words {
         command: &["o2iblnd-calc"],
         examples: &[
             ("nlx o2iblnd-calc", "nlx and a current kernel node, with nothing tuned"),
@@ -175,7 +213,9 @@ impl Words {
 
 /// Returns the tool's commands with their examples and exit status.
 pub(crate) fn command() -> Command {
-    with_words(Args::command(), &[])
+    // The options of `nlx lst` may stand behind its commands.
+    let command = Args::command().mut_subcommand("lst", |lst| lst.mut_args(|option| option.global(true)));
+    with_words(command, &[])
 }
 
 /// Returns the command without its hidden commands and options, which are internal.

@@ -5,15 +5,6 @@ use clap::{Args as ClapArgs, Subcommand};
 use super::SetupArgs;
 
 #[derive(Debug, ClapArgs)]
-#[command(
-    after_help = "Commands of a session, in a script or after another, have the words of LNet's 'lst': \
-                  new_session, add_group, add_batch, add_test, run, stop, query, stat, show_error, ping, \
-                  list_group, list_batch, show_session, update_group, del_group, end_session.\n\n\
-                  Examples:\n  \
-                  nlx lst node\n  \
-                  nlx lst run --from 10.0.0.1@tcp --to 10.0.0.[2-5]@tcp brw read size=1M --duration 30\n  \
-                  nlx lst --net 'tcp(eth0)' script site.lst"
-)]
 pub(crate) struct LstArgs {
     #[command(flatten)]
     pub setup: SetupArgs,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lnet_api::Errno;
 use lnet_nid::ProcessId;
 use lnet_proto::lst::Statistics;
 use nlx_lst::command::Plan;
@@ -71,9 +72,13 @@ pub(super) fn within(
         };
         outcome = outcome.and(printed).and(done);
     }
-    run.end(&latencies)?;
+    let errors = run.end(&latencies)?;
     outcome?;
     match run.code {
+        0 if errors > 0 => {
+            let text = format!("{errors} RPCs of the test failed");
+            Err(Failure::at("lst", Errno::EIO, text).hint("the column 'errors' names the nodes"))
+        }
         0 if is_over() => Err(Failure::new("interrupted").exit(130)),
         0 => Ok(()),
         code => Err(Failure::quiet().exit(code)),
@@ -125,9 +130,7 @@ impl Run {
     fn report(&mut self, report: &Report) -> Result<(), Failure> {
         let printed = print::report(report, &nlx_lst::command::View::All);
         self.code = self.code.max(printed.code);
-        if !printed.errors.is_empty() {
-            output::print_error(printed.errors.trim_end_matches('\n'));
-        }
+        let errors = printed.errors.trim_end().replace('\n', "; ");
         match report {
             Report::Stat(targets) => self.interval(targets),
             Report::Errors(targets) => {
@@ -136,9 +139,13 @@ impl Run {
             }
             // Without its test the rest of the plan makes no sense.
             Report::Group { .. } | Report::Test { .. } | Report::Run { .. } if printed.code != 0 => {
-                Err(Failure::quiet().exit(printed.code))
+                Err(Failure::at("lst", Errno::EIO, errors).exit(printed.code))
             }
-            _ => Ok(()),
+            _ if errors.is_empty() => Ok(()),
+            _ => {
+                output::print_error(format_args!("nlx: {errors}"));
+                Ok(())
+            }
         }
     }
 
@@ -155,18 +162,19 @@ impl Run {
     }
 
     /// Prints a table of the nodes, and the sums.
-    fn end(&self, latencies: &[Latency]) -> Result<(), Failure> {
+    fn end(&self, latencies: &[Latency]) -> Result<u64, Failure> {
         let nodes = self.nodes();
         if nodes.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let errors: u64 = nodes.iter().map(|node| node.errors).sum();
         if self.json {
             let latencies: Vec<Value> = latencies.iter().map(Latency::to_json).collect();
             let nodes: Vec<Value> = nodes.iter().map(NodeResult::to_json).collect();
-            return output::json(&json!({ "result": {
+            output::json(&json!({ "result": {
                 "nodes": nodes, "errors": errors, "latencies": latencies, "ok": self.code == 0 && errors == 0,
-            } }));
+            } }))?;
+            return Ok(errors);
         }
         let header = ["group", "node", "in msg/s", "out msg/s", "in MiB/s", "out MiB/s", "errors"];
         let mut table = tables::numbers(header, 2);
@@ -185,7 +193,7 @@ impl Run {
                 "this node's RPCs: {rpcs} done, {errors} failed; latency {p50} median, {p99} 99 %, {p999} 99.9 %, {max} longest"
             ))?;
         }
-        Ok(())
+        Ok(errors)
     }
 
     /// The averages of each node over all intervals.
