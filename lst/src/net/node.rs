@@ -183,13 +183,7 @@ fn abort(shared: &Shared, caller: &Caller<Runs>, data: &Service<Portals, DataHan
     if shared.aborts.swap(aborts, Ordering::AcqRel) == aborts {
         return;
     }
-    let is_over = shared.is_over.load(Ordering::Acquire);
-    caller.for_each_line(|line| {
-        let is_stopped = |run: &Run| is_over || run.unit.is_aborted();
-        if line.owned().lock().as_ref().is_some_and(is_stopped) {
-            caller.abort(line, Errno::ECANCELED);
-        }
-    });
+    caller.for_each_line(|line| caller.owner().abort(caller, line));
     data.abort(|serving| serving.transfer.as_ref().is_some_and(|transfer| shared.data.is_aborted(transfer)));
 }
 
@@ -463,6 +457,17 @@ impl Runs {
         *line.owned().lock() = Some(run);
         // EBUSY cannot be: the line's last call has ended.
         let _ = caller.begin(line, MESSAGE_LEN, &call);
+        // A stop that has looked at this line before the call had begun has missed it.
+        self.abort(caller, line);
+    }
+
+    /// Aborts the RPC of a line if its unit is to be aborted.
+    fn abort(&self, caller: &Caller<Runs>, line: &Arc<Line<Option<Run>>>) {
+        let is_over = self.shared.is_over.load(Ordering::Acquire);
+        let is_aborted = |run: &Run| is_over || run.unit.is_aborted();
+        if line.owned().lock().as_ref().is_some_and(is_aborted) {
+            caller.abort(line, Errno::ECANCELED);
+        }
     }
 }
 
