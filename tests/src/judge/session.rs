@@ -1,6 +1,6 @@
 //! The judge as a peer with one incarnation: its connections, and the frames on them.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -277,6 +277,20 @@ impl<'t> Session<'t> {
         judge_answer(get, &reply)?;
         self.judge_choice(link, &reply)?;
         Ok(reply)
+    }
+
+    /// Returns the answer to a GET, checked likewise; adds the PUTs that come before it to `others`.
+    pub fn reply_among(&mut self, get: &Message, others: &mut VecDeque<Message>) -> Result<Message, String> {
+        loop {
+            let (link, message) = self.message()?;
+            if message.kind == PUT {
+                others.push_back(message);
+                continue;
+            }
+            judge_answer(get, &message)?;
+            self.judge_choice(link, &message)?;
+            return Ok(message);
+        }
     }
 
     /// Checks the connection of a message (lnet-wire 25.4): small messages are on CONTROL, large

@@ -152,13 +152,18 @@ fn serve(shared: &Shared, peer: Nid, conns: Vec<Accepted>) -> Result<(), String>
         session.take(stream, kind, incarnation)?;
     }
     let mut late = None;
+    // Requests that came while the node waited for the data of another.
+    let mut waiting = VecDeque::new();
     loop {
-        let (_, message) = session.message()?;
+        let message = match waiting.pop_front() {
+            Some(message) => message,
+            None => session.message()?.1,
+        };
         let to = message.bits();
         if message.kind != PUT || message.portal() != service::portal(to) {
             return Err(format!("an unexpected message {message:x?}"));
         }
-        let reply = answer(shared, &mut session, &message)?;
+        let reply = answer(shared, (&mut session, &mut waiting), &message)?;
         let Some((reply, is_late)) = reply else { continue };
         if is_late {
             late = Some(reply);
@@ -175,7 +180,7 @@ fn serve(shared: &Shared, peer: Nid, conns: Vec<Accepted>) -> Result<(), String>
 /// connections.
 fn answer(
     shared: &Shared,
-    session: &mut Session<'_>,
+    (session, waiting): (&mut Session<'_>, &mut VecDeque<Message>),
     message: &Message,
 ) -> Result<Option<(Message, bool)>, String> {
     let to = message.bits();
@@ -186,7 +191,7 @@ fn answer(
         (Step::Silent, _) | (_, Some(Fault::NoReply)) => return Ok(None),
         (Step::Reply(reply), _) => reply,
         (Step::Fetch(_, reply) | Step::Put(_, reply), Some(Fault::Status(_))) => reply,
-        (Step::Fetch(length, reply), _) => fetch(shared, session, message, &asked, length, reply)?,
+        (Step::Fetch(length, reply), _) => fetch(shared, (session, waiting), message, &asked, length, reply)?,
         (Step::Put(length, reply), fault) => {
             let mut data = filled(length as usize, asked.at(48), Order::Little);
             data[0] ^= u8::from(fault == Some(Fault::WrongData));
@@ -221,7 +226,7 @@ fn put(shared: &Shared, asked: &Message, bits: u64, bytes: &[u8]) -> Message {
 /// Fetches the data of a WRITE, or a list of destinations; returns the reply.
 fn fetch(
     shared: &Shared,
-    session: &mut Session<'_>,
+    (session, waiting): (&mut Session<'_>, &mut VecDeque<Message>),
     message: &Message,
     asked: &Lst,
     length: u32,
@@ -230,7 +235,7 @@ fn fetch(
     let handle = session.handle();
     let get = Message::get(shared.nid, message.src, REPLIES, asked.wide(32), handle, length);
     session.send_best(&get)?;
-    let bytes = session.reply_to(&get)?.payload;
+    let bytes = session.reply_among(&get, waiting)?.payload;
     let mut state = lock(&shared.state);
     state.counters.bulk_got += bytes.len() as u64;
     if message.bits() == service::TEST {
