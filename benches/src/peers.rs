@@ -358,7 +358,7 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
     }
 
     #[test]
-    fn listeners_are_told_from_connections_and_other_ports() {
+    fn listeners_are_distinguished_from_connections_and_other_ports() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         assert!(is_listening(listener.local_addr().unwrap().port()));
         let line =

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_told_in_words_and_what_has_none_as_bits() {
+    fn features_are_printed_as_words_and_unknown_ones_as_bits() {
         assert_eq!(words(Features(0x1e)).len(), 4);
         assert_eq!(words(Features(0x1_0008)), ["multi-rail", "unknown 0x10000"]);
         assert_eq!(words(Features::NONE), Vec::<String>::new());

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_is_found_and_nobody_else() {
+    fn only_a_listener_is_found() {
         for (here, other) in [("127.44.0.1", "127.44.0.2"), ("::1", "fd77::1")] {
             let here: IpAddr = here.parse().unwrap();
             let Ok(listener) = TcpListener::bind((here, 0)) else { continue };

@@ -83,11 +83,22 @@ fn answers(
     }
 }
 
-#[test]
-fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
-    let here = Ipv4Addr::new(127, 3, 1, 1);
+/// The last number of its address, the case, the failed step, its errno, words of the message.
+const OTHER_SERVERS: [(u8, &str, &str, &str, &[&str]); 9] = [
+    (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
+    (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "not an LNet node", "accept_port"]),
+    (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "not an LNet node", "accept_port"]),
+    (5, "version", "handshake", "EPROTO", &["hello has version 9", "which release", "2 to 4 of the hello"]),
+    (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp", "lctl list_nids"]),
+    (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node", "firewall"]),
+    (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
+    (10, "request version", "handshake", "EPROTO", &["speaks version 1 of it", "which release"]),
+    (9, "refused", "connect", "ECONNREFUSED", &["refused", "no process listens", "firewall", "accept_port"]),
+];
+
+/// Starts servers that are no LNet nodes, or refuse this one.
+fn start_other_servers(port: u16) {
     let there = |last| Ipv4Addr::new(127, 3, 1, last);
-    let port = free_port(here);
     listener(there(2), port, |mut stream| {
         greeting(&mut stream);
     });
@@ -119,31 +130,15 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
     // This node answers with a connection request of its own version (lnet-wire 21).
     listener(there(10), port, answers(|greeting| greeting[..16].to_vec()));
     listener(there(8), port, answers(|greeting| hello(greeting).to_vec()));
-    // The address, the case, the step, its errno, words of the message.
-    let cases: [(u8, &str, &str, &str, &[&str]); 9] = [
-        (2, "reset", "handshake", "ECONNRESET", &["does not have this NID", "privileged", "accept=all"]),
-        (3, "HTTP", "handshake", "EPROTO", &["\"HTTP\"", "not an LNet node", "accept_port"]),
-        (4, "SSH", "handshake", "EPROTO", &["\"SSH-\"", "not an LNet node", "accept_port"]),
-        (
-            5,
-            "version",
-            "handshake",
-            "EPROTO",
-            &["hello has version 9", "which release", "2 to 4 of the hello"],
-        ),
-        (6, "wrong NID", "handshake", "EPROTO", &["hello comes from 127.3.1.77@tcp", "lctl list_nids"]),
-        (7, "silent", "handshake", "ETIMEDOUT", &["within 0.5 s", "no hello", "LNet node", "firewall"]),
-        (8, "no answer", "answer", "ETIMEDOUT", &["within 0.5 s", "connected, but the ping is not answered"]),
-        (10, "request version", "handshake", "EPROTO", &["speaks version 1 of it", "which release"]),
-        (
-            9,
-            "refused",
-            "connect",
-            "ECONNREFUSED",
-            &["refused", "no process listens", "firewall", "accept_port"],
-        ),
-    ];
-    for (last, case, step, errno, words) in cases {
+}
+
+#[test]
+fn other_servers_are_recognised() {
+    let here = Ipv4Addr::new(127, 3, 1, 1);
+    let there = |last| Ipv4Addr::new(127, 3, 1, last);
+    let port = free_port(here);
+    start_other_servers(port);
+    for (last, case, step, errno, words) in OTHER_SERVERS {
         for command in ["ping", "discover"] {
             let arguments = asking(command, there(last), here, port);
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--timeout"]).collect();
@@ -162,7 +157,7 @@ fn whoever_is_no_lnet_node_is_told_as_what_it_is() {
 }
 
 #[test]
-fn a_node_without_a_way_to_it_is_told_so() {
+fn a_node_that_cannot_be_reached_is_reported() {
     for command in ["ping", "discover"] {
         fails("all nodes", &[command, "*"], "route", "EINVAL", &["one node"]);
         let verbs = [command, "10.0.0.1@o2ib", "--from", "127.0.0.1@o2ib"];
@@ -227,7 +222,7 @@ fn a_node_that_cannot_be_started_says_what_stands_in_the_way() {
 
 /// A process without free descriptors reports that, and what to do, wherever they run out.
 #[test]
-fn a_process_without_descriptors_is_told_so() {
+fn a_process_without_descriptors_reports_it() {
     let mut refused = 0;
     // Standard input, output and error are open; with up to 16 more a ping succeeds.
     for descriptors in 4..20 {
@@ -252,7 +247,7 @@ fn a_process_without_descriptors_is_told_so() {
 }
 
 #[test]
-fn arguments_that_cannot_be_read_are_told_in_json_too() {
+fn invalid_arguments_are_reported_in_json_too() {
     let output = run(&["ping", "127.0.0.1@tcp", "--count", "many", "--json"]);
     assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(2), ""));
     let error = &json_lines(&output.stdout)[0]["error"];

@@ -62,7 +62,7 @@ fn the_help_lists_what_users_call() {
 }
 
 #[test]
-fn shells_are_told_the_commands() {
+fn completions_have_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run(&["completions", shell]);
         assert!(output.status.success());

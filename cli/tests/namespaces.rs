@@ -221,7 +221,7 @@ fn a_black_hole_is_found_by_its_size() {
 // Covers: MT-170
 #[test]
 #[ignore = "needs root: ./test namespaces"]
-fn firewalls_are_told_apart() {
+fn firewalls_are_distinguished() {
     let cases = [
         ("tcp dport 988 reject with tcp reset", 4, "connect", ["ECONNREFUSED"; 2], "a firewall rejects"),
         ("tcp dport 988 reject with icmpx admin-prohibited", 4, "connect", ["EHOSTUNREACH"; 2], "firewall"),

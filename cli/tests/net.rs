@@ -22,7 +22,7 @@ fn text(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn a_network_is_shown_as_it_would_be_and_who_stands_in_its_way() {
+fn a_network_is_shown_as_it_would_be_with_what_prevents_it() {
     let here = Ipv4Addr::new(127, 4, 1, 1);
     let (net, port) = (format!("tcp7({here})[0]"), free_port(here));
     let port_text = port.to_string();

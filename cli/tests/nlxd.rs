@@ -83,7 +83,7 @@ impl Place {
     }
 
     /// Returns the output of another user who connects `clients` times.
-    fn try_as_nobody(&self, clients: usize) -> String {
+    fn try_as_an_unprivileged_user(&self, clients: usize) -> String {
         const NOBODY: u32 = 65_534;
         let shared = self.folder.path().join("client");
         // Copied by another process: a child that another test forks meanwhile would inherit the
@@ -234,22 +234,22 @@ fn users_without_the_right_are_refused() {
             "only root can become another user",
         );
     }
-    let try_as_nobody = |place: &Place| place.try_as_nobody(1);
+    let try_as_an_unprivileged_user = |place: &Place| place.try_as_an_unprivileged_user(1);
     let place = Place::new(3);
     let server = place.start(&[]);
-    assert!(try_as_nobody(&place).contains("connect: EACCES"));
+    assert!(try_as_an_unprivileged_user(&place).contains("connect: EACCES"));
     drop(server);
     let server = place.configured("[helper]\nmode = \"0666\"\nusers = [\"root\"]\n");
-    assert!(try_as_nobody(&place).contains("refused: EPERM User"));
+    assert!(try_as_an_unprivileged_user(&place).contains("refused: EPERM User"));
     assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
     assert_eq!(place.status(&server)["door"]["refused_users"], 1);
     drop(server);
     let server = place.configured("[helper]\nmode = \"0666\"\n");
-    assert!(try_as_nobody(&place).contains("welcome"));
+    assert!(try_as_an_unprivileged_user(&place).contains("welcome"));
     drop(server);
     let _server =
         place.configured("[helper]\nmode = \"0666\"\n[[helper.policy]]\nuser = 65534\nconnect = false\n");
-    assert!(try_as_nobody(&place).contains("refused: EPERM User"));
+    assert!(try_as_an_unprivileged_user(&place).contains("refused: EPERM User"));
 }
 
 /// Each serving thread runs on the CPUs of the partition whose shards it drives; and the spin limit
@@ -302,7 +302,7 @@ fn a_user_has_so_many_clients() {
     let is_root = Uid::effective().is_root();
     assert_eq!(welcomes, [true, true, is_root]);
     if is_root {
-        let told = place.try_as_nobody(4);
+        let told = place.try_as_an_unprivileged_user(4);
         let count = |words: &str| told.matches(words).count();
         assert_eq!((count("welcome"), count("refused: EUSERS Clients")), (2, 2), "{told}");
     } else {
@@ -332,7 +332,7 @@ fn as_a_client() {
 /// The status of a running helper for an operator: its clients, by name, and refusals.
 // Covers: S-6
 #[test]
-fn the_status_is_told_in_words() {
+fn the_status_is_printed_in_words() {
     let place = Place::new(13);
     let server = place.start(&[]);
     let text = || {
@@ -401,7 +401,7 @@ fn what_is_no_request_is_refused() {
 /// Descriptors beside a request that has none, of any kind and up to the largest number in a
 /// packet, end the connection.
 #[test]
-fn descriptors_that_nobody_asked_for_end_the_connection() {
+fn unrequested_descriptors_end_the_connection() {
     let place = Place::new(5);
     let server = place.start(&[]);
     let open = || fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
@@ -476,7 +476,7 @@ fn of_helpers_that_start_together_one_gets_the_name() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_is_told_with_its_place() {
+fn an_invalid_configuration_is_reported_with_its_line() {
     let place = Place::new(8);
     let file = place.folder.path().join("nlxd.toml");
     let file = file.to_str().unwrap();
@@ -501,7 +501,7 @@ fn a_configuration_that_cannot_be_is_told_with_its_place() {
 /// systemd is notified when the service is ready, that it lives, and when it ends; the notification
 /// socket may be in the file system or abstract.
 #[test]
-fn systemd_is_told() {
+fn systemd_is_notified() {
     let place = Place::new(9);
     let path = place.folder.path().join("notify");
     let name = format!("nlxd-test-{}", std::process::id());

@@ -69,7 +69,7 @@ fn partitions_that_cannot_be_are_refused_by_name() {
 }
 
 #[test]
-fn nobody_there_is_a_clear_error() {
+fn a_missing_receiver_is_a_clear_error() {
     let (here, there) = (Ipv4Addr::new(127, 1, 3, 1), Ipv4Addr::new(127, 1, 3, 2));
     let output = ping(there, here, free_port(there), &[]);
     assert!(!output.status.success());
@@ -300,7 +300,7 @@ fn what_cannot_be_read_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn the_policy_none_accepts_nobody_and_secure_no_high_port() {
+fn the_policy_none_accepts_no_peer_and_secure_no_high_port() {
     let (here, there) = (Ipv4Addr::new(127, 1, 9, 1), Ipv4Addr::new(127, 1, 9, 2));
     let port = free_port(there);
     let closed = serve(there, port, &["--accept", "none", "--drain", "0"]);
@@ -383,7 +383,7 @@ fn pings_without_end_are_stopped_by_a_signal() {
 }
 
 #[test]
-fn several_nodes_are_pinged_and_one_that_is_missing_is_told() {
+fn several_nodes_are_pinged_and_a_missing_one_is_reported() {
     let [here, first, second] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 1, 13, last));
     let port = free_port(first);
     let _server = serve(first, port, &[]);

@@ -58,7 +58,7 @@ fn it_passes_with_a_partition_for_each_cpu() {
 
 // Covers: MT-63, MT-188
 #[test]
-fn one_wrong_byte_makes_it_fail_and_is_told() {
+fn one_wrong_byte_makes_it_fail_and_is_reported() {
     let _held = NIDS.lock().unwrap();
     let output = run(&["selftest", "--duration", "0.3", "--json", "--spoil"]);
     assert!(!output.status.success());
@@ -96,7 +96,7 @@ fn losses_are_those_that_were_injected() {
 
 /// A loss without a rule is a failure.
 #[test]
-fn a_loss_that_nobody_injected_is_a_failure() {
+fn a_loss_that_was_not_injected_is_a_failure() {
     let slow = ["--count", "4", "--timeout", "0.2", "--server-delay", "0.5", "--json"];
     let output = run(&[&["selftest", "--net", "lo"][..], &slow].concat());
     assert_eq!(output.status.code(), Some(1));

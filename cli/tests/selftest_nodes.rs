@@ -30,7 +30,7 @@ fn phase<'a>(report: &'a Value, name: &str) -> &'a Value {
 /// Several clients, an exact count of operations each, events by callbacks.
 // Covers: MT-168, MT-171, MT-173
 #[test]
-fn clients_do_what_they_are_told_and_no_more() {
+fn clients_do_exactly_what_they_are_assigned() {
     for delivery in ["wait", "callback"] {
         let told =
             ["--net", "lo", "--clients", "3", "--count", "40", "--size", "5000", "--delivery", delivery];

@@ -135,7 +135,7 @@ fn a_node_uses_the_descriptors_that_the_system_allows() {
 
 /// An error between two lines appears in the second, once.
 #[test]
-fn trouble_is_told_while_it_happens() {
+fn trouble_is_reported_while_it_happens() {
     let there = Ipv4Addr::new(127, 2, 6, 2);
     let port = free_port(there);
     let mut server = serve(there, port, &[]);
@@ -220,7 +220,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn a_node_is_discovered_and_told_of_the_one_that_asks() {
+fn a_node_is_discovered_and_gets_a_push() {
     let [here, first, second] = [1, 2, 3].map(|last| Ipv4Addr::new(127, 2, 4, last));
     let port = free_port(first);
     let server = serve(first, port, &["--net", &format!("tcp1({second})")]);
@@ -245,7 +245,7 @@ fn a_node_is_discovered_and_told_of_the_one_that_asks() {
 }
 
 #[test]
-fn an_output_that_nobody_reads_ends_it_quietly() {
+fn an_output_without_a_reader_ends_it_quietly() {
     let there = Ipv4Addr::new(127, 2, 5, 2);
     let (net, port) = (format!("tcp({there})"), free_port(there).to_string());
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();

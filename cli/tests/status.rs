@@ -131,7 +131,7 @@ fn peers_and_connections_are_shown() {
 /// A stopped process is given up after its timeout; a killed one is not shown, and its socket is
 /// removed.
 #[test]
-fn silent_and_dead_processes_hold_nobody_up() {
+fn silent_and_dead_processes_delay_no_other_process() {
     let host = Host::new();
     let [first, second] = [1, 2].map(|last| Ipv4Addr::new(127, 6, 3, last));
     let stopped = host.serve(first, free_port(first), &[]);
@@ -155,7 +155,7 @@ fn silent_and_dead_processes_hold_nobody_up() {
 
 /// The configuration file overrides the default.
 #[test]
-fn a_node_can_be_told_to_be_seen_by_nobody() {
+fn a_node_can_be_hidden_from_status() {
     let host = Host::new();
     let there = Ipv4Addr::new(127, 6, 4, 2);
     let config = host.0.path().join("node.toml");
@@ -397,7 +397,7 @@ mod of_others {
     /// A user mounts an unresponsive file system of theirs where root searches: root does not
     /// access it.
     #[test]
-    fn a_file_system_that_does_not_answer_holds_nobody_up() {
+    fn a_file_system_that_does_not_answer_delays_no_other_client() {
         const SCRIPT: &str = r#"
             mount -t tmpfs none /run/user && chmod 755 /run/user || exit 99
             for user in 65435 65436; do mkdir -m 700 /run/user/$user; chown $user:$user /run/user/$user; done

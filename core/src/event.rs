@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_errno_nobody_knows_is_an_error_all_the_same() {
+    fn an_unknown_errno_is_still_an_error() {
         for status in [i32::MIN, -100_000, 1, i32::MAX] {
             assert_eq!(BufferEvent { status, ..BufferEvent::ZERO }.status(), Err(Errno::EIO));
         }

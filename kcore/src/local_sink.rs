@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_woken_before_somebody_has_waited() {
+    fn no_thread_is_woken_before_a_wait() {
         let waiters = Waiters::default();
         waiters.wake();
         assert!(waiters.thread.get().is_none(), "waking makes no descriptor");

@@ -141,7 +141,7 @@ fn lengths_and_types_that_cannot_be_close_the_connection_of_that_peer_alone() {
 
 // Covers: MT-28
 #[test]
-fn a_message_to_nobody_ends_with_the_reason() {
+fn a_message_without_a_receiver_ends_with_the_reason() {
     let [ours, _, peer] = addresses(3);
     let side = Side::new(ours, free_port(peer));
     let end_point = side.machine.end_point(&name(peer)).unwrap();

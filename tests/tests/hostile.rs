@@ -222,7 +222,7 @@ fn connections_that_turn_into_garbage() {
 /// Answers without a request: dropped and counted. The connection remains, since honest peers send
 /// such answers when they are too late.
 #[test]
-fn answers_to_nobody() {
+fn answers_to_no_client() {
     let (mut scene, road) = Scene::new("");
     scene.during(|| {
         let mut wire = join(road.own, road.to, PORT);
@@ -304,7 +304,7 @@ fn what_stalls_is_given_up_in_time() {
 /// A peer requests a mebibyte ten thousand times and reads nothing: at most 2048 answers wait for
 /// it, and after `sock_timeout` its connections are closed.
 #[test]
-fn a_flood_of_gets_whose_replies_nobody_reads() {
+fn a_flood_of_gets_with_unread_replies() {
     let (mut scene, road) = Scene::new("sock_timeout=1");
     let wire = scene.during(|| {
         let mut wire = join(road.own, road.to, PORT);

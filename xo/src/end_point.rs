@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn end_points_that_nobody_uses_are_forgotten_some_day() {
+    fn unused_end_points_are_forgotten() {
         let end_points = EndPoints::default();
         let kept = end_points.find(address(4095, 63));
         for portal in 1..=20 {

@@ -180,7 +180,7 @@ fn a_peer_that_punches_holes_harms_its_own_queue_alone() {
 /// Existing mappings remain: they can be written, and their pages cannot be removed.
 // Covers: MT-219
 #[test]
-fn nobody_takes_pages_away_once_it_is_attached() {
+fn pages_cannot_be_removed_once_attached() {
     let (memory, fd) = SharedMemory::create(8).unwrap();
     let mut producer = Producer::<u64, _>::new(memory).unwrap();
     let theirs = SharedMemory::attach(fd.try_clone().unwrap()).unwrap();

@@ -268,7 +268,7 @@ fn a_ring_shrinks_around_what_is_under_way() {
 
 // Covers: MT-219
 #[test]
-fn a_producer_that_is_not_told_of_shrinking_says_so() {
+fn a_producer_without_notice_of_shrinking_fails() {
     let (mut producer, mut consumer) = heap::<u64>(16).unwrap();
     consumer.grow(8).unwrap();
     assert_eq!(producer.free(), Ok(9));

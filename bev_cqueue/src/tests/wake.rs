@@ -180,7 +180,7 @@ fn received(socket: &OwnedFd) -> RawFd {
 /// A producer that dies between its push and its signal delays the event for at most a second.
 // Covers: S-2
 #[test]
-fn an_event_is_found_though_nobody_signals_it() {
+fn an_event_without_a_signal_is_found() {
     for bells in BELLS {
         let memory = Heap::new(8).unwrap();
         let (_waker, sleeper) = bells(&memory);

@@ -29,7 +29,7 @@ fn warned(words: &[&str], what: &str) -> bool {
 
 // Covers: S-507
 #[test]
-fn what_has_no_effect_or_fails_is_told() {
+fn what_has_no_effect_or_fails_is_reported() {
     assert_eq!(computed(&[]).warnings, Vec::<String>::new());
     // Each tunable of the kernel that nlx does not have, whether or not sizes of kernel nodes
     // depend on it.
@@ -72,7 +72,7 @@ fn what_has_no_effect_or_fails_is_told() {
 /// The side that cannot connect gets the reason; a setting that prevents no connection is no
 /// barrier.
 #[test]
-fn sides_that_cannot_reach_each_other_are_told_so() {
+fn sides_that_cannot_reach_each_other_are_reported() {
     let barred = |a: &str, b: &str| {
         let all = computed(&["--a", a, "--b", b]);
         for opener in [0, 1] {
@@ -119,7 +119,7 @@ fn sides_that_cannot_reach_each_other_are_told_so() {
 /// their number.
 // Covers: S-501
 #[test]
-fn credits_beyond_the_depth_are_told() {
+fn credits_beyond_the_depth_are_reported() {
     let idle = |words: &[&str]| {
         let all = computed(words);
         let told = all.warnings.iter().filter(|warning| warning.contains("are never used")).cloned();
@@ -162,7 +162,7 @@ fn pieces_are_those_that_are_made() {
 /// Pools of FMRs are flushed, and every form shows the trigger (S-508); other pools are not, and
 /// have no such line.
 #[test]
-fn when_pools_are_flushed_is_told_in_every_form() {
+fn the_flush_time_of_pools_is_printed_in_every_form() {
     for cpts in [1, 2] {
         let all = computed(&["--a", &format!("release=2.10,mapping=fmr,cpts={cpts}")]);
         let trigger = all.nodes[0].pools.flush_trigger.unwrap();
@@ -180,7 +180,7 @@ fn when_pools_are_flushed_is_told_in_every_form() {
 /// release.
 // Covers: S-501
 #[test]
-fn a_device_without_room_is_told_of_each_release() {
+fn a_device_without_room_is_notified_of_each_release() {
     for release in ["2.12", "2.14", "2.15", "nlx"] {
         let side = format!("release={release},peer_credits=128");
         let all = computed(&["--a", &side, "--b", &side]);

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_told_with_line_key_value_and_limit() {
+    fn invalid_values_are_reported_with_line_key_value_and_limit() {
         for (text, words) in [
             ("[helper]\nmode = \"0999\"\n", ["line 2", "'mode'", "0999", "octal"]),
             ("[helper]\n\nthreads = 65\n", ["line 3", "'threads'", "65", "0 to 64"]),

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_users_shuts_out_all_who_are_not_named() {
+    fn a_list_of_users_excludes_all_others() {
         let policy = policy("[helper]\nusers = [1000]\n[[helper.policy]]\ngroup = 50\nportals = \"40\"\n");
         assert_eq!(of(&policy, 1000, 1), Some(&Rights::ordinary()));
         assert_eq!(of(&policy, 0, 0), Some(&Rights::all()));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_told_and_troubles_where_there_are_some() {
+    fn rates_are_printed_and_troubles_if_there_are_some() {
         let live =
             Live { elapsed: Duration::from_secs(2), operations: 3_000, bytes: 5_000_000, ..Live::default() };
         let plain = |live: Live| words(&live).replace('\u{202f}', " ");

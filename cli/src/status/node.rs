@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn what_cannot_be_read_is_reported() {
         let why = |text| NodeStatus::parse(text).unwrap_err();
         assert!(why(r#"{"version":999,"more":[]}"#).contains("of version 999"));
         for text in ["", "{}", "[1]", r#"{"version":1}"#, r#"{"version":-1}"#] {

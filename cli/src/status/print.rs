@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_cannot_be_are_not_told() {
+    fn impossible_times_are_not_reported() {
         assert_eq!(["-1.0", "1e300", "7.25"].map(|text| uptime(text.parse().unwrap())), ["?", "?", "7.2 s"]);
     }
 }

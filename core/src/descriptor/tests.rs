@@ -121,7 +121,7 @@ fn a_passive_receive_takes_what_fits() {
 
 /// The errors come in the order of motr-transport 4.4: direction, size, content.
 #[test]
-fn of_several_faults_the_first_is_told() {
+fn of_several_faults_the_first_is_reported() {
     for form in FORMS {
         // The match bits belong to another transfer machine.
         let descriptor = turned(encode(form, &passive(Queue::PassiveBulkSend, 8192)), 7, 0x80);
@@ -194,7 +194,7 @@ fn content_that_cannot_be_is_refused_although_the_checksum_fits() {
 }
 
 #[test]
-fn nobody_writes_what_nobody_may_say() {
+fn forbidden_messages_are_never_written() {
     let good = passive(Queue::PassiveBulkSend, 1);
     let address = good.address;
     for form in FORMS {

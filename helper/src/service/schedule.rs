@@ -425,7 +425,7 @@ mod tests {
         /// are served. No connection with work waits longer than its user's other connections take,
         /// no user longer than a round, and those without work get no turn.
         #[test]
-        fn nobody_starves(steps in prop::collection::vec((0_u32..4, 0_u8..8, 0_usize..100), 1..300)) {
+        fn no_waiter_starves(steps in prop::collection::vec((0_u32..4, 0_u8..8, 0_usize..100), 1..300)) {
             let mut schedule = Schedule::<u32>::default();
             // User, key, whether it has work, and the rounds in which it had work and was not
             // served.

@@ -160,7 +160,7 @@ fn a_wake_up_waits_for_few_events() {
 }
 
 #[test]
-fn a_step_that_panics_wakes_those_who_sleep() {
+fn a_step_that_panics_wakes_the_sleepers() {
     let (_session, sinks) = sinks(1);
     fall_asleep(&sinks);
     let step = std::panic::AssertUnwindSafe(|| {

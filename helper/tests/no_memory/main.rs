@@ -176,7 +176,7 @@ fn is_clean(host: &Host) {
 }
 
 #[test]
-fn the_allocator_refuses_what_it_is_told_to() {
+fn the_allocator_refuses_as_requested() {
     let attempt = || Vec::<u8>::new().try_reserve_exact(100).is_ok();
     let mut left = Some(1);
     assert!(starving(&mut left, || attempt() && !attempt() && attempt()));

@@ -78,7 +78,7 @@ fn an_operation_that_lnet_refuses_ends_with_an_event() {
 /// Operations that do not fit their buffer.
 // Covers: MT-232
 #[test]
-fn numbers_that_do_not_fit_the_buffer_are_told_by_an_event() {
+fn numbers_that_do_not_fit_the_buffer_are_reported_by_an_event() {
     let (_lnet, _host, mut client) = scripted_client(ROOT);
     let arena = client.arena(64).handle;
     let mut tm = client.start("10.0.0.1@tcp:12345:40:*", 100);

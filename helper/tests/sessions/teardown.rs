@@ -111,7 +111,7 @@ fn what_lnet_holds_is_counted_when_all_is_done() {
 
 /// A session that is dropped before the end is closed completely.
 #[test]
-fn a_session_that_is_dropped_meanwhile_is_closed() {
+fn a_session_that_is_dropped_during_a_call_is_closed() {
     for steps in [0, 1, 5, 40] {
         let (lnet, host) = scripted();
         let client = full(&host, Full { tms: 3, operations: 20, idle: 10, gap: 1, arenas: 3 });

@@ -31,6 +31,6 @@ fn two_losses_and_a_waiter() {
 }
 
 #[test]
-fn a_loss_that_is_counted_after_it_was_told_is_missed() {
+fn a_loss_that_is_counted_after_its_report_is_missed() {
     needs(LOSS, no_loss_goes_unnoticed, "deadlock");
 }

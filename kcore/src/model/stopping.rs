@@ -100,7 +100,7 @@ fn a_message_and_a_drop() {
 }
 
 #[test]
-fn with_a_first_try_before_it_is_said_what_is_left_nobody_clears_it() {
+fn a_first_try_before_the_announcement_leaves_it_uncleared() {
     needs(TEARDOWN, dropped_while_a_message_arrives, "the event queue is left over");
 }
 

@@ -118,6 +118,6 @@ fn two_events_and_a_waiter() {
 }
 
 #[test]
-fn an_event_that_nobody_rings_for_is_slept_through() {
+fn an_event_without_a_bell_does_not_end_the_sleep() {
     needs(NEWS, no_event_is_slept_through, "deadlock");
 }

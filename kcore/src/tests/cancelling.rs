@@ -9,7 +9,7 @@ use crate::lnet_tm::Naming;
 // unlink.
 // Covers: S-414
 #[test]
-fn a_cancel_before_the_md_is_known_is_done_by_who_learns_of_it() {
+fn a_cancel_before_the_md_is_known_is_done_when_it_is() {
     let rig = Rig::new();
     let buffer = rig.tm.domain().buffers.find(rig.buffer).unwrap();
     let operation = Operation { buffer: rig.buffer, cookie: COOKIE, kind: OperationKind::PassiveReceive };

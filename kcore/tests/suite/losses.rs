@@ -39,7 +39,7 @@ fn messages_that_are_too_long_are_counted() {
 }
 
 #[test]
-fn what_is_meant_for_somebody_else_is_not_counted() {
+fn messages_for_another_receiver_are_not_counted() {
     let bed = bed();
     let message = bed.message(&peer(), 1);
     let own = bed.tm.address().tmid;

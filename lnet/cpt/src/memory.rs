@@ -299,7 +299,7 @@ mod tests {
     /// nevertheless.
     // Covers: S-305
     #[test]
-    fn a_refused_placement_is_told() {
+    fn a_refused_placement_is_reported() {
         let table = CptTable::create_default(MACHINES[3].topology(), crate::Estimate::PerNode).unwrap();
         let absent = !std::path::Path::new("/sys/devices/system/node/node7").exists();
         let memory = alloc_in(&table, 7, 100).unwrap();

@@ -523,7 +523,7 @@ fn a_node_without_buffers_for_pushes_works() {
 }
 
 #[test]
-fn the_allocator_refuses_what_it_is_told_to() {
+fn the_allocator_refuses_as_requested() {
     let attempt = || Vec::<u8>::new().try_reserve_exact(100).is_ok();
     assert!(starving(Failing::One(1), || attempt() && !attempt() && attempt()));
     assert!(starving(Failing::All(1), || attempt() && !attempt() && !attempt() && calmly(attempt)));

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_contradict_each_other_are_told_before_anything_starts() {
+    fn contradicting_values_are_reported_before_anything_starts() {
         let config = |text: &str| NodeConfig::from_toml(text).unwrap();
         let ni = "[[net]]\nname = \"tcp\"\ninterfaces = [\"127.0.0.2\"]\n";
         for (text, words) in [

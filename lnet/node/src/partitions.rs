@@ -113,7 +113,7 @@ mod tests {
     /// Settings that this machine allows but that are probably not intended cause warnings.
     // Covers: S-302, S-315
     #[test]
-    fn tunables_that_are_hardly_meant_are_told() {
+    fn suspicious_tunables_are_reported() {
         let topology = Topology::flat(&"0-1".parse().unwrap()).unwrap();
         let odd = |text: &str| Partitions::from(text.parse::<CptConfig>().unwrap()).unusual(&topology);
         let text = r#"cpu_pattern="0[0-99]": this process has no CPUs 2-99: the partitions are without them"#;

@@ -317,7 +317,7 @@ fn a_silent_peer_gets_credits_after_a_sign_of_life() {
 }
 
 #[test]
-fn what_is_late_is_told_by_how_far_it_is() {
+fn lateness_is_reported_with_its_length() {
     // First state: the request was never posted.
     let mut conn = Conn::new(&Limits { sends: 1, ..LIMITS }, 0);
     conn.queue(Own::Put { length: 100 }, 9, 1).unwrap();

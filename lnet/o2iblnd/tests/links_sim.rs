@@ -99,7 +99,7 @@ fn nodes_find_each_other_again_after_any_trouble() {
 
 /// A peer that loses all messages in flight, or all connections at once: attempts become rarer.
 #[test]
-fn nobody_is_kept_busy() {
+fn no_thread_is_kept_busy() {
     seeds(200, |seed| {
         let mut rng = Rng::new(seed);
         let conns = rng.between((1, 4)) as u8;

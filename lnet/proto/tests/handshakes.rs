@@ -335,7 +335,7 @@ fn unknown_hello_versions_are_answered_with_ours() {
 
 /// A node that supports version 2 answers with it, and the active side tries again with it.
 #[test]
-fn a_version_told_in_a_refusal_is_taken_up() {
+fn a_version_in_a_refusal_is_used() {
     let first = attempt();
     let refusal = Hello {
         version: Version::V2,

@@ -215,7 +215,7 @@ fn the_passive_side_follows_its_table() {
 }
 
 #[test]
-fn a_peer_that_has_restarted_is_told_to_come_again() {
+fn a_peer_that_has_restarted_must_connect_again() {
     let offer = listener(ConnParams::DEFAULT, Version::V1)
         .judge(1023, &emit(&request_head(), params(8, 256)))
         .unwrap();

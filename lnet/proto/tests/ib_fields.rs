@@ -99,7 +99,7 @@ fn every_field_of_a_rejection_is_checked() {
 }
 
 #[test]
-fn the_other_ends_messages_are_told_apart() {
+fn messages_of_the_other_end_are_distinguished() {
     let Head { src: peer, dst: local, .. } = sample(MessageKind::Noop).head;
     let link = Link { version: Version::V2, local, peer };
     let good = Link { version: Version::V2, local: peer, peer: local }.head(0);

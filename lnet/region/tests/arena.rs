@@ -166,7 +166,7 @@ proptest! {
     /// No two regions have a byte in common. All begin as zeros, whatever their memory had before,
     /// and all are returned.
     #[test]
-    fn regions_are_zeros_and_nobody_elses(
+    fn regions_are_zeroed_and_belong_to_one_owner(
         steps in prop::collection::vec((prop_oneof![1usize..200, 4000usize..30_000], any::<usize>()), 1..60)
     ) {
         let (arena, theirs) = arena(16 * 4096, Pages::Normal);

@@ -204,7 +204,7 @@ fn bytes_in_one_piece_of_private_memory_are_slices() {
 }
 
 #[test]
-fn a_message_received_is_read_by_many_and_written_by_nobody() {
+fn a_received_message_has_many_readers_and_no_writer() {
     let (region, vec) = buffer(Kind::Heap, &[(1, 10), (2, 10)]);
     let mut incoming = vec.write(5..15).unwrap();
     incoming.copy_from(0, b"0123456789");

@@ -28,7 +28,7 @@ fn mappings() -> usize {
 }
 
 #[test]
-fn whoever_drops_memory_does_not_unmap_it() {
+fn dropping_memory_does_not_unmap_it() {
     closer::install().unwrap();
     let (begun, has_begun) = channel();
     let (release, released) = channel::<()>();

@@ -53,7 +53,7 @@ fn robbed(bytes: usize, pool: &Pool, left: usize) -> Region {
 
 #[test]
 #[ignore = "takes the machine's huge pages; run by `./test memory`"]
-fn huge_pages_that_run_out_harm_nobody() {
+fn huge_pages_that_run_out_harm_no_other_user() {
     guard::install().unwrap();
     let pool = Pool::of(4);
 

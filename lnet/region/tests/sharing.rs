@@ -49,7 +49,7 @@ fn another_process_writes_to_it() {
 }
 
 #[test]
-fn memory_becomes_shared_only_while_nobody_can_have_a_slice_of_it() {
+fn memory_becomes_shared_only_without_slices_of_it() {
     let region = Region::memfd(4096, Pages::Normal).unwrap();
     let vec = IoVec::whole(region.clone());
     for lease in [0, 1] {
@@ -68,7 +68,7 @@ fn memory_becomes_shared_only_while_nobody_can_have_a_slice_of_it() {
 }
 
 #[test]
-fn nobody_can_change_the_size() {
+fn the_size_cannot_be_changed() {
     let region = Region::memfd(8192, Pages::Normal).unwrap();
     let fd = region.share().unwrap();
     for bytes in [0, 4096, 16384] {

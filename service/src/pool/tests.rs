@@ -114,7 +114,7 @@ fn options_outside_their_range_are_refused() {
 /// First come, first served within a class; urgent items first, but not for ever.
 // Covers: S-313
 #[test]
-fn urgent_items_go_first_and_starve_nobody() {
+fn urgent_items_go_first_and_do_not_starve_others() {
     let mut queue = Queue::default();
     for token in 0..20 {
         queue.push(Item { source: 0, token }, Class::Urgent);

@@ -14,7 +14,7 @@ use crate::scene::{Helper, Other, Random, Silence, Work};
 /// reads.
 // Covers: MT-219
 #[test]
-fn replies_that_nobody_reads() {
+fn unread_replies() {
     let helper = Helper::start();
     let work = Work::start(&helper);
     let mut client = helper.client("deaf");

@@ -42,7 +42,7 @@ const SLOWER: u32 = 2;
 /// the same minute, on the same helper.
 // Covers: MT-219
 #[test]
-fn scribbling_slows_nobody_down() {
+fn scribbling_slows_no_other_client_down() {
     let machine = machine_to_itself();
     let helper = Helper::start_alone(&machine);
     let work = Work::start(&helper);

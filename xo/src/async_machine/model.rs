@@ -101,7 +101,7 @@ fn a_task_that_moved_is_woken_where_it_is() {
 }
 
 #[test]
-fn a_value_that_nobody_wants_is_dropped_once() {
+fn an_unwanted_value_is_dropped_once() {
     loom::model(|| {
         let rig = Rig::new();
         let bringer = rig.bring_in_thread();
@@ -195,7 +195,7 @@ fn a_task_that_leaves_hands_on_what_it_was_woken_for() {
 }
 
 #[test]
-fn the_end_wakes_who_waits_for_messages() {
+fn the_end_wakes_the_waiters_for_messages() {
     loom::model(|| {
         let inbox = Arc::new(Inbox::<Counted>::new());
         let waiting = {

@@ -45,7 +45,7 @@ fn what_is_cancelled_by_name_gives_its_buffer_back() {
 }
 
 #[test]
-fn an_operation_times_out_without_anybody_waiting() {
+fn an_operation_times_out_without_a_waiter() {
     let Pair { a, .. } = Pair::over_loopback();
     let offered = a.machine.start(Op::passive_receive(a.empty(100)).timeout(Duration::from_millis(20)));
     let failed = block_on(offered).unwrap_err();

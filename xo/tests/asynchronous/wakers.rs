@@ -18,7 +18,7 @@ impl Wake for Panicking {
 }
 
 #[test]
-fn one_that_panics_harms_nobody() {
+fn one_that_panics_harms_no_other() {
     let pair = Pair::over_loopback();
     let panicking = Arc::new(Panicking::default());
     let waker = Waker::from(panicking.clone());

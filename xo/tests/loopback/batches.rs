@@ -99,7 +99,7 @@ fn a_refusal_gives_its_buffer_back_and_the_others_start() {
 
 /// Refusals that are not read are dropped; the batch can be reused.
 #[test]
-fn outcomes_that_nobody_takes_are_no_outcomes_of_the_next_batch() {
+fn untaken_outcomes_are_no_outcomes_of_the_next_batch() {
     let pair = Pair::new();
     let mut batch = Batch::new();
     batch.push(Op::passive_receive(pair.empty(1)).timeout(Duration::ZERO));

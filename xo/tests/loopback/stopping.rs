@@ -43,7 +43,7 @@ fn a_stop_ends_the_waits_of_others() {
 /// When a node is shut down below its transfer machines, no thread waits on: a wait ends with an
 /// error, a machine with callbacks fails and returns all buffers, and a stop ends.
 #[test]
-fn a_node_that_is_shut_down_leaves_nobody_waiting() {
+fn a_node_that_is_shut_down_leaves_no_waiter() {
     let domain = domain();
     // Over a helper the node belongs to the helper, whose loss has a separate test.
     let Some(node) = domain.node() else { return };

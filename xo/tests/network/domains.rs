@@ -27,7 +27,7 @@ fn a_domain_is_there_only_when_it_has_started() {
 /// All NIDs of a node are listed, in the order of its interfaces.
 // Covers: MT-54
 #[test]
-fn all_nids_of_a_node_are_told() {
+fn all_nids_of_a_node_are_reported() {
     let addresses: Vec<String> = (1..=16).map(|host| format!("127.61.2.{host}")).collect();
     let net = format!("tcp({})", addresses.join(","));
     let held = std::net::TcpListener::bind((Ipv4Addr::new(127, 61, 2, 1), 0)).unwrap();

@@ -16,7 +16,7 @@ fn an_answer_that_comes_twice_is_dropped_and_counted() {
 
 /// The end of a call is known even after its slot has been reused.
 #[test]
-fn a_late_answer_and_a_second_one_are_told_apart_after_the_next_call() {
+fn a_late_answer_and_a_second_one_are_distinguished_after_the_next_call() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     rig.network.change(|sent| if is(ANSWER)(sent) { vec![0, 5 * MS_NS] } else { arrives() });
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn a_call_can_be_given_up() {
 
 /// A program may hold requests and answers for long without blocking further ones.
 #[test]
-fn what_is_held_makes_nobody_deaf() {
+fn held_messages_do_not_stop_receiving() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
     // Each round fills receive buffers, and keeps two of its messages, the numbers 0 and 50.
@@ -163,7 +163,7 @@ fn no_more_calls_are_in_flight_than_the_options_allow() {
 
 /// Whatever other machines send, both ends go on, and count it.
 #[test]
-fn nonsense_harms_nobody() {
+fn nonsense_harms_no_other_client() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
     rig.client.start(&rig.to, b"hi").unwrap();
     rig.run().0.outcome.unwrap();

@@ -286,7 +286,7 @@ fn a_last_message_outside_of_its_buffer_gives_the_buffer_back() {
 /// and from a stop, which fails the machine; a machine with callbacks fails at once.
 // Covers: MT-219
 #[test]
-fn events_that_are_lost_are_told_as_an_error() {
+fn lost_events_are_an_error() {
     let rig = Rig::new();
     let tm = rig
         .domain

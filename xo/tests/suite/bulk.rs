@@ -86,7 +86,7 @@ fn what_is_offered_is_written() {
 /// A descriptor used in the wrong direction is refused, and its buffer stays in flight.
 // Covers: MT-81, MT-82, MT-196, MT-246
 #[test]
-fn a_wrong_pairing_harms_nobody() {
+fn a_wrong_pairing_harms_no_other_peer() {
     let Pair { a, b, world: _world } = &pair();
     let Started { op: sends_op, offer: sends } = a.tm.start(Op::passive_send(a.empty(100))).unwrap();
     let Started { op: receives_op, offer: receives } = a.tm.start(Op::passive_receive(a.empty(100))).unwrap();

@@ -110,7 +110,7 @@ fn callbacks_come_on_one_confined_thread() {
 /// that fails to start reports that once.
 // Covers: MT-56, MT-57, MT-95, MT-105, MT-238, X-3
 #[test]
-fn each_state_is_told_once() {
+fn each_state_is_reported_once() {
     let world = world().with_threads();
     let domain = world.domain(0);
     let text = wanted(&world, 0, "9");

@@ -52,7 +52,7 @@ fn pair_with_observer(options: TmOptions) -> (Pair, Arc<DropCounts>) {
 /// Afterwards the receiver takes messages as before.
 // Covers: MT-194, X-13
 #[test]
-fn a_message_without_a_buffer_is_told_to_its_receiver() {
+fn a_message_without_a_buffer_is_reported_to_its_receiver() {
     let (pair, drops) = pair_with_observer(TmOptions::default());
     for total in 1..=3 {
         pair.send(b"lost");
@@ -67,7 +67,7 @@ fn a_message_without_a_buffer_is_told_to_its_receiver() {
 /// The same for messages that are longer than its buffers allow.
 // Covers: MT-195
 #[test]
-fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
+fn a_message_longer_than_the_buffers_is_reported_to_its_receiver() {
     let (pair, drops) = pair_with_observer(TmOptions::default());
     let op = pair.b.receive_one(64);
     pair.send(&pattern(0, 65));
@@ -79,7 +79,7 @@ fn a_message_longer_than_the_buffers_is_told_to_its_receiver() {
 /// A message to another machine is not reported.
 // Covers: MT-194
 #[test]
-fn a_message_to_another_machine_is_not_told() {
+fn a_message_to_another_machine_is_not_reported() {
     let (pair, drops) = pair_with_observer(TmOptions::default());
     let absent = pair.a.tm.end_point(&wanted(&pair.world, 1, "77")).unwrap();
     let op = pair.a.tm.start(Op::send(pair.a.filled(b"lost"), &absent).timeout(HUNG)).unwrap().op;

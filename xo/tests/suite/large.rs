@@ -47,7 +47,7 @@ fn large_buffers_are_read_and_written() {
 
 /// An offer can be cancelled, times out as a whole, and is stopped; each returns the whole buffer.
 #[test]
-fn what_nobody_takes_up_ends_as_a_whole() {
+fn what_is_not_taken_ends_as_a_whole() {
     let Pair { a, .. } = &pair();
     let op = a.tm.start(Op::passive_send(a.empty(5 * PART))).unwrap().op;
     assert!(a.tm.cancel(op));

@@ -114,7 +114,7 @@ fn a_message_without_a_buffer_has_left() {
 /// The send to a transfer machine that does not exist succeeds too; the end point counts one again.
 // Covers: MT-27, MT-71, MT-101
 #[test]
-fn a_message_to_nobody_has_left() {
+fn a_message_without_a_receiver_has_left() {
     let pair = pair();
     let absent = pair.a.tm.end_point(&wanted(&pair.world, 1, "1")).unwrap();
     let op = pair.a.tm.start(Op::send(pair.a.filled(b"hello"), &absent).timeout(HUNG)).unwrap().op;

@@ -13,7 +13,7 @@ const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 /// whose operation has timed out can be used again.
 // Covers: MT-85, MT-86, MT-99
 #[test]
-fn what_nobody_completes_times_out() {
+fn what_is_not_completed_times_out() {
     let Pair { a, .. } = &pair();
     let start = [
         |side: &Side, buffer, timeout| side.tm.start(Op::receive(buffer).timeout(timeout)),

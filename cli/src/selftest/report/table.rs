@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_and_why_is_told() {
+    fn losses_are_reported_with_their_reason() {
         let mut failed = hostile();
         failed.phases[0].first_error = Some("\u{1b}[2J".into());
         let text = Text(&failed).to_string();

@@ -84,7 +84,7 @@ fn plans_that_make_no_sense_are_refused() {
 
 /// A node that is open to the network cannot be made a client.
 #[test]
-fn a_server_is_nobodys_client() {
+fn a_server_is_never_a_client() {
     let mut pair = Pair::new(true);
     let client = Plan { role: Role::Client, peers: vec!["0@lo:12345:42:7".into()], ..server() };
     assert_eq!(pair.ask(Command::Init(client)), Err(Errno::EPERM));

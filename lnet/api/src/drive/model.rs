@@ -468,7 +468,7 @@ fn a_shard_that_comes() {
 
 // Covers: S-203
 #[test]
-fn each_waiter_gets_its_message_whoever_drives() {
+fn each_waiter_gets_its_message_with_any_driver() {
     check(3, one_shard_and_two_waiters);
 }
 

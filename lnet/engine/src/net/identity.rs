@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_changes_its_list_drives_out_nobody() {
+    fn a_node_that_changes_its_list_displaces_no_other() {
         let mut table = Identities::new(2);
         learn(&mut table, 1, &[1, 2]);
         for other in 10..20 {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_the_nids_of_another_node_or_ours() {
+    fn no_peer_takes_the_nids_of_another_node_or_ours() {
         let mut table = Identities::new(4);
         learn(&mut table, 1, &[1, 2]);
         learn(&mut table, 5, &[1, 5]);

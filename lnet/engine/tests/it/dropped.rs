@@ -44,7 +44,7 @@ fn send(from: &Node, to: ProcessId, bits: u64, bytes: usize) {
 }
 
 #[test]
-fn a_message_that_nothing_matches_is_told_with_what_its_header_says() {
+fn a_message_without_a_match_is_reported_with_its_header() {
     let (network, a, b, watcher) = pair();
     send(&a, b.id(), 7, 5);
     network.run();
@@ -55,7 +55,7 @@ fn a_message_that_nothing_matches_is_told_with_what_its_header_says() {
 }
 
 #[test]
-fn what_does_not_fit_its_buffer_or_finds_it_in_use_is_told() {
+fn what_does_not_fit_its_buffer_or_finds_it_in_use_is_reported() {
     let (network, a, b, watcher) = pair();
     let buffer = memory(10);
     b.expect(1, &buffer, MdOptions::OP_PUT);
@@ -74,7 +74,7 @@ fn what_does_not_fit_its_buffer_or_finds_it_in_use_is_told() {
 
 /// The PID of the target is the node's, regardless of the header: the node does not match by it.
 #[test]
-fn a_message_of_the_node_to_itself_is_told() {
+fn a_dropped_message_of_the_node_to_itself_is_reported() {
     let (_network, _, b, watcher) = pair();
     for (nid, pid) in [(b.nid, Pid::LNET), (Nid::LOOPBACK, Pid(99))] {
         send(&b, ProcessId::new(nid, pid), 1, 3);
@@ -86,7 +86,7 @@ fn a_message_of_the_node_to_itself_is_told() {
 }
 
 #[test]
-fn what_a_lazy_portal_keeps_is_not_told_before_it_is_lost() {
+fn what_a_lazy_portal_keeps_is_not_reported_before_it_is_lost() {
     let network = Network::new();
     let mut config = lnet::EngineConfig::new(Pid::LNET, 1);
     config.limits.delayed = 3;
@@ -111,7 +111,7 @@ fn what_a_lazy_portal_keeps_is_not_told_before_it_is_lost() {
 }
 
 #[test]
-fn what_waits_is_told_when_its_connection_or_its_interface_goes() {
+fn waiting_messages_end_with_their_connection_or_interface() {
     let (network, a, b, watcher) = pair();
     b.engine.set_lazy(portal(), true);
     let Packet { header, .. } = put_from(&b, a.nid, 1, vec![0; 4]);
@@ -130,7 +130,7 @@ fn what_waits_is_told_when_its_connection_or_its_interface_goes() {
 /// user here. Messages that break the protocol, or claim this node as their source, are no
 /// program's.
 #[test]
-fn nothing_else_is_told() {
+fn nothing_else_is_reported() {
     let (network, a, b, watcher) = pair();
     a.get(a.bind(&memory(4), 2), b.id(), 1).unwrap();
     network.run();
@@ -153,7 +153,7 @@ fn nothing_else_is_told() {
 
 /// A peer can name any portal.
 #[test]
-fn a_portal_that_is_none_is_told_as_it_came() {
+fn an_invalid_portal_is_reported_unchanged() {
     let (_network, a, b, watcher) = pair();
     for portal in [64, u32::MAX] {
         let body =
@@ -200,7 +200,7 @@ fn a_dropped_message_is_named_with_its_source_portal_bits_and_reason() {
 }
 
 #[test]
-fn each_reason_is_told_apart() {
+fn each_reason_is_distinguished() {
     let (network, a, b, _) = pair();
     let reason = |bits: u64, expected: DropReason| {
         network.run();

@@ -157,7 +157,7 @@ fn untracked_answers_have_no_deadline() {
 }
 
 #[test]
-fn the_next_deadline_is_told() {
+fn the_next_deadline_is_returned() {
     let network = Network::new();
     let node = lnet::Engine::new(partitioned(lnet::EngineConfig::new(lnet_nid::Pid::LNET, 1)));
     assert_eq!(node.advance(7), None);

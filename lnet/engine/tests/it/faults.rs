@@ -108,7 +108,7 @@ fn rules_are_asked_in_order() {
 /// A lost answer has the same effect as a lost request: the initiator's operation ends at its
 /// deadline.
 #[test]
-fn lost_answers_end_at_the_deadline_of_who_waits() {
+fn lost_answers_end_at_the_deadline_of_the_waiter() {
     let (network, a, b) = pair();
     a.engine.advance(0);
     add(&a, "drop ack,reply");

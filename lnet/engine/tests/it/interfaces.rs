@@ -244,7 +244,7 @@ impl lnet_api::Lnd for Refusing {
 
 // Covers: S-202
 #[test]
-fn peers_are_told_of_all_nis_in_the_order_they_came() {
+fn peers_learn_all_nis_in_the_order_of_their_addition() {
     let (network, a, b) = two_nodes();
     let nids = |info: &PingInfo| info.nis.iter().map(|ni| ni.nid).collect::<Vec<_>>();
     let first = ping(&network, &b, a.id());

@@ -115,7 +115,7 @@ fn credits_do_not_count() {
 }
 
 #[test]
-fn what_nobody_wants_is_dropped_and_its_answer_is_late() {
+fn what_is_not_wanted_is_dropped_and_its_answer_is_late() {
     let (_network, node) = one_node();
     node.get(node.bind(&memory(4), 2), ProcessId::lnet(Nid::LOOPBACK), 1).unwrap();
     assert_eq!(brief(&node.events()), [(Send, Ok(()), false)]);

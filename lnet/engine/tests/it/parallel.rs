@@ -46,7 +46,7 @@ fn home() -> usize {
 /// and REPLYs, nor the binding and unlinking of MDs.
 // Covers: S-105, S-106
 #[test]
-fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
+fn requests_and_answers_go_on_during_the_event_of_a_posted_buffer() {
     let (network, a, b) = two_nodes();
     let (eq, inside, leave) = gate(&a);
     let posted = Md { eq: Some(eq), ..a.md(&memory(8), MdOptions::OP_PUT, 1) };
@@ -76,7 +76,7 @@ fn requests_and_answers_go_on_while_a_posted_buffer_is_told_of_a_message() {
 /// and messages are received.
 // Covers: S-105, S-106
 #[test]
-fn portals_work_while_a_bound_descriptor_is_told_of_its_answer() {
+fn portals_work_while_a_bound_descriptor_gets_its_answer() {
     let (network, a, b) = two_nodes();
     let (eq, inside, leave) = gate(&a);
     let bound = Md { eq: Some(eq), ..a.md(&memory(8), MdOptions::empty(), 1) };

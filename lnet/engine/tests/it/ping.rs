@@ -36,7 +36,7 @@ pub(crate) fn ping(network: &Network, from: &Node, target: ProcessId) -> PingInf
 }
 
 #[test]
-fn a_node_tells_who_it_is() {
+fn a_node_reports_its_identity() {
     let (network, a, b) = two_nodes();
     let sleeper = asleep();
     let mut ping = a.engine.ping(Some(a.nid), b.id(), sleeper.clone()).unwrap();
@@ -62,7 +62,7 @@ fn a_node_pings_itself() {
 }
 
 #[test]
-fn large_nids_are_told_where_there_are_any() {
+fn large_nids_are_reported_where_they_exist() {
     let (network, a, b) = two_nodes();
     let large: Nid = "fd77::3@tcp".parse().unwrap();
     b.engine.add_ni(ProcessId::lnet(large), network.clone()).unwrap();
@@ -523,7 +523,7 @@ fn a_push_in_the_name_of_a_peer_counts_only_over_its_own_connection() {
 }
 
 #[test]
-fn a_push_takes_no_nid_that_its_own_node_has_told() {
+fn a_push_takes_no_nid_that_its_node_has_announced() {
     let (network, node) = one_node();
     let (victim, hostile) = (nid(3), nid(4));
     push_nids(&network, &node, victim, &[victim, nid(5)]);
@@ -550,7 +550,7 @@ fn a_node_keeps_its_nids_when_it_pushes_again() {
 }
 
 #[test]
-fn a_peer_with_a_pid_of_its_own_is_renamed_by_nobody_else_either() {
+fn a_peer_with_another_pid_is_not_renamed_by_others() {
     let (network, node) = one_node();
     let victim = ProcessId::new(nid(3), Pid(Pid::LNET.0 | 0x8000_0000));
     node.put(node.bind(&memory(8), 1), victim, 1, AckRequest::NoAck).unwrap();

@@ -68,7 +68,7 @@ fn messages_that_break_the_protocol_close_the_connection() {
 }
 
 #[test]
-fn messages_that_nobody_here_wants_are_dropped() {
+fn unwanted_messages_are_dropped() {
     let (_network, node) = one_node();
     let (here, there) = (node.nid, nid(3));
     // Row 7: the destination is on another network; this node does not route.
@@ -90,7 +90,7 @@ fn messages_that_nobody_here_wants_are_dropped() {
 }
 
 #[test]
-fn nobody_on_the_network_speaks_as_this_node() {
+fn no_peer_speaks_as_this_node() {
     let (network, node) = one_node();
     let other: Nid = "10.77.0.9@tcp1".parse().unwrap();
     node.engine.add_ni(ProcessId::lnet(other), network.clone()).unwrap();

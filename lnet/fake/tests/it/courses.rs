@@ -229,7 +229,7 @@ fn the_impossible_happens_when_it_is_called_so() {
 }
 
 #[test]
-fn an_md_without_a_queue_tells_nobody() {
+fn an_md_without_a_queue_has_no_events() {
     let rig = Rig::new();
     let md = rig.lnet.md_bind(Md { eq: None, ..rig.md(8, MdOptions::empty(), 1) }, Unlink::Auto).unwrap();
     rig.put(md, AckRequest::NoAck).unwrap();

@@ -6,7 +6,7 @@ use lnet_fake::{CallKind, Objects, ScriptedEvent};
 use super::*;
 
 #[test]
-fn what_is_left_is_told() {
+fn what_is_left_is_reported() {
     let rig = Rig::new();
     let md = rig.expect(MdOptions::OP_PUT, 2);
     let sending = rig.bind(1);

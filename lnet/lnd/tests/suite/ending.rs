@@ -96,7 +96,7 @@ fn both_connect_at_once() {
 /// With no node at an existing address, the message fails and the failure has the reason; a node
 /// that starts there is found.
 #[test]
-fn nobody_listens() {
+fn no_listener() {
     on_pairs(&Config::default(), |bed, [a, b]| {
         b.end();
         let put = a.put_unasked(b.id, &filled(whole(5000), 1), 7);

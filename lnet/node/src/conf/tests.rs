@@ -296,7 +296,7 @@ fn conns_per_peer_is_the_nis_the_nodes_or_by_the_links_speed() {
 }
 
 #[test]
-fn what_has_no_effect_is_told_with_its_line() {
+fn what_has_no_effect_is_reported_with_its_line() {
     let config = NodeConfig::from_modprobe(
         "options lnet routes=\"tcp1 10.0.0.1@tcp\" lnet_retry_count=0 forwarding=disabled\n\
          options ko2iblnd-opa peer_credits=32\noptions ko2iblnd fmr_pool_size=1024\noptions zfs zfs_arc_max=1\n",

@@ -218,7 +218,7 @@ fn a_wait_for_events_ends_with_time_or_with_the_queue() {
 /// gets one.
 // Covers: S-311
 #[test]
-fn events_reach_whoever_waits_for_them() {
+fn events_reach_the_waiting_thread() {
     let node = node("tcp(127.44.0.31)", 1);
     let lnet = node.lnet();
     let eq = lnet.eq_alloc_polled(8, None).unwrap();

@@ -102,7 +102,7 @@ fn a_socket_goes_with_its_node() {
 }
 
 #[test]
-fn a_node_that_was_not_told_to_has_no_socket() {
+fn a_node_without_the_option_has_no_socket() {
     assert!(Node::start(&NodeConfig::new()).unwrap().status_socket().is_none());
 }
 
@@ -138,7 +138,7 @@ fn make_old(path: &Path) {
 /// Readers that send without end, read nothing, or connect in large numbers delay no other reader,
 /// and occupy no descriptor for long.
 #[test]
-fn readers_that_mean_harm_hold_up_nobody() {
+fn hostile_readers_delay_no_other_reader() {
     const CROWD: usize = 50;
     let watched = Watched::new();
     let path = watched.sockets().remove(0);

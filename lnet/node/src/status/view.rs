@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_that_wait_are_told_first_and_then_the_busiest() {
+    fn waiting_peers_are_listed_first_and_then_the_busiest() {
         let all = [
             ("10.0.0.1@tcp", 8, 1),
             ("10.0.0.2@tcp", 8, 9),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_in_bytes_or_not_known() {
+    fn memory_is_reported_in_bytes_or_as_unknown() {
         let status = "Name:\tx\nVmPin:\t     8 kB\nVmHWM:\t    20 kB\nVmRSS:\t    12 kB\n";
         let expected =
             r#"{"resident_bytes":12288,"resident_max_bytes":20480,"locked_bytes":null,"pinned_bytes":8192}"#;

@@ -76,7 +76,7 @@ fn odd_offsets_at_both_ends() {
 /// lnet-wire 35.2 and 35.3: a PUT without a matching buffer is answered by PUT_NAK with status 0
 /// and has been sent well; a GET without a matching buffer ends with ENODATA.
 #[test]
-fn what_nobody_wants_is_dropped() {
+fn what_is_not_wanted_is_dropped() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
         for (number, length) in [64, 5000, 1 << 20].into_iter().enumerate() {
             let memory = filled(whole(length), 1);
@@ -104,7 +104,7 @@ fn what_nobody_wants_is_dropped() {
 /// Refusals between nodes of nlx, for senders that request them: the engine refuses a PUT, and a
 /// GET that fits a message; GET_DONE refuses a GET_REQ. Each refusal is reported once.
 #[test]
-fn what_nobody_wants_is_refused() {
+fn what_is_not_wanted_is_refused() {
     Bed::on_pair(&O2ibConfig::default(), |bed, [a, b]| {
         for length in [64, 5000, 1 << 20] {
             let memory = filled(whole(length), 1);

@@ -162,7 +162,7 @@ fn what_was_refused_is_registered_later() {
 /// While a shard's driver runs, no other thread arms the shard, and a thread that polls it retries
 /// soon: if a thread slept as if it were armed, it would miss events.
 #[test]
-fn nobody_sleeps_while_another_drives() {
+fn no_waiter_sleeps_while_another_drives() {
     let bed = Bed::new();
     let (nodes, seen) = watched(&bed, &O2ibConfig::default());
     let [a, b] = &nodes;

@@ -137,7 +137,7 @@ proptest! {
     /// For all releases and tunables, no side gets more than it requested, queues hold the depth,
     /// and the negotiation ends.
     #[test]
-    fn nobody_gets_more_than_it_has(a in any_node(), b in any_node(), w in 1..40_000_u32) {
+    fn no_client_gets_more_than_its_quota(a in any_node(), b in any_node(), w in 1..40_000_u32) {
         let (limits, ample) = (device(w), device(1 << 20));
         for pair in [((&a, &limits), (&b, &ample)), ((&a, &ample), (&b, &limits)), ((&a, &ample), (&b, &ample))] {
             let negotiation = negotiate(pair.0, pair.1);

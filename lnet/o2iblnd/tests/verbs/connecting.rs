@@ -98,7 +98,7 @@ fn a_request_that_is_dropped_is_rejected_without_a_record() {
 
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
-fn nobody_listens() {
+fn no_listener() {
     let host = new_host();
     let target = SocketAddrV4::new(ADDRESSES[1], SERVICE);
     let active = connect(node(&host, 0), target, b"hello");
@@ -109,7 +109,7 @@ fn nobody_listens() {
 
 #[test]
 #[ignore = "needs RDMA devices: ./test verbs"]
-fn nobody_has_the_address() {
+fn the_address_does_not_exist() {
     let host = new_host();
     let node = node(&host, 0);
     // Without ARP the address seems reachable: a route to any address is resolved.

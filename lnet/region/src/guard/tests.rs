@@ -116,7 +116,7 @@ fn what_is_gone_can_be_received_into() {
 
 /// A system call on faulting memory that is not watched returns its error to the caller.
 #[test]
-fn a_call_fails_where_nobody_watches() {
+fn a_call_fails_without_a_watch() {
     install().unwrap();
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let (region, fd) = mortal(1);
@@ -182,7 +182,7 @@ fn is_the_process() -> bool {
 }
 
 #[test]
-fn a_fault_that_nobody_watches_ends_the_process() {
+fn a_fault_without_a_watch_ends_the_process() {
     if is_the_process() {
         let watched = cut(1, 0);
         assert_eq!(bytes(&watched, 0, 1), [0]);
@@ -191,12 +191,12 @@ fn a_fault_that_nobody_watches_ends_the_process() {
         bytes(&IoVec::whole(region), 0, 1);
         unreachable!("there is nothing to read");
     }
-    let status = in_a_process("a_fault_that_nobody_watches_ends_the_process");
+    let status = in_a_process("a_fault_without_a_watch_ends_the_process");
     assert_eq!(status.signal(), Some(Signal::SIGBUS as i32), "{status}");
 }
 
 #[test]
-fn a_signal_that_somebody_sends_ends_the_process() {
+fn a_signal_sent_from_outside_ends_the_process() {
     if is_the_process() {
         let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
         // SAFETY: the action has no handler.
@@ -206,7 +206,7 @@ fn a_signal_that_somebody_sends_ends_the_process() {
         raise(Signal::SIGBUS).unwrap();
         unreachable!("it is not to be survived");
     }
-    let status = in_a_process("a_signal_that_somebody_sends_ends_the_process");
+    let status = in_a_process("a_signal_sent_from_outside_ends_the_process");
     assert_eq!(status.signal(), Some(Signal::SIGBUS as i32), "{status}");
 }
 

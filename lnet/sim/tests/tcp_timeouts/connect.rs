@@ -30,7 +30,7 @@ fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<ScriptedPeer
 }
 
 #[test]
-fn nobody_answers_the_first_segment() {
+fn the_first_segment_is_not_answered() {
     check("no connection", Step::Connect, |stage| {
         stage.silence_the_node();
         None
@@ -38,7 +38,7 @@ fn nobody_answers_the_first_segment() {
 }
 
 #[test]
-fn somebody_accepts_and_does_not_say_hello() {
+fn a_listener_that_sends_no_hello() {
     check("no hello", Step::Handshake, |stage| Some(ScriptedPeer::open(stage, Behaviour::Silent)));
 }
 

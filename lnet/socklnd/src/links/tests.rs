@@ -110,7 +110,7 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
 
 /// The side that has opened no connection leaves new requests to the other side.
 #[test]
-fn a_number_that_is_set_makes_nobody_connect_who_has_not_connected() {
+fn a_number_that_is_set_opens_no_first_connection() {
     let mut links = links(LOW, HIGH, 1);
     links.accepted(ConnType::Control, RUN);
     links.set_per_type(4);

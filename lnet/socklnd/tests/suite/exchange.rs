@@ -123,7 +123,7 @@ fn a_burst_sent_between_two_polls_leaves_in_two_calls() {
 }
 
 #[test]
-fn a_burst_is_taken_along_by_whoever_polls_first() {
+fn the_first_poll_sends_a_whole_burst() {
     let (a, b) = idle_pair();
     let before = a.counters().tx.calls;
     let tokens = [0; 3].map(|_| a.put_bytes(b.id(), b"y", 0));

@@ -167,7 +167,7 @@ fn messages_right_behind_the_hello_are_received() {
 /// lnet-wire 21, the passive side's table: the answer to each beginning of a connection before it
 /// is closed.
 #[test]
-fn strangers_are_turned_away() {
+fn foreign_users_are_refused() {
     let (peer, node) = (address(), Node::new());
     let ours = node.nid.ipv4().unwrap();
     // A request for NID 0, version 1, is the kernel's answer to other versions.
@@ -521,7 +521,7 @@ fn a_peer_that_sees_us_as_userspace_gets_one_control_connection() {
 }
 
 #[test]
-fn none_listens_to_nobody_but_connects_out() {
+fn none_accepts_no_peer_but_connects_out() {
     let (a, b) = (with_policy(AcceptPolicy::None), Node::new());
     assert!(std::net::TcpStream::connect(a.listens_on()).is_err());
     a.put_bytes(b.id(), b"x", 0);
@@ -732,7 +732,7 @@ fn what_keeps_an_ni_from_starting_is_said() {
 /// opened for the answer, which would wait, with credits that others need, for a host that may not
 /// exist. The node connects to a peer that has sent a request from its own address.
 #[test]
-fn only_who_has_shown_its_address_is_connected_to_for_an_answer() {
+fn only_a_peer_with_a_proven_address_is_connected_to_for_an_answer() {
     let node = Node::new();
     let ours = node.nid.ipv4().unwrap();
     let (owner, thief) = (address(), address());

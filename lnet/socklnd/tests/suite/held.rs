@@ -97,7 +97,7 @@ fn a_connection_that_is_lost_while_the_payload_comes_takes_the_message_along() {
 /// does not arrive. The buffer is free again.
 // Covers: S-109
 #[test]
-fn a_buffer_that_was_posted_is_told_that_the_rest_is_lost() {
+fn a_posted_buffer_reports_that_the_rest_is_lost() {
     for before in [true, false] {
         let (node, peer, _wire, _) = half_way(0);
         if before {

@@ -195,7 +195,7 @@ fn an_idle_shard_is_polled_without_a_system_call() {
 /// No thread can poll while an NI ends, and a thread that is turned away may sleep although its
 /// last poll left work that no descriptor reports any more: it is woken.
 #[test]
-fn the_end_of_an_ni_leaves_nobody_asleep_over_work() {
+fn the_end_of_an_ni_leaves_no_sleeper_with_work() {
     const MESSAGES: usize = 5;
     let (node, peer) = idle_pair();
     let extra = ProcessId::lnet(nid_of(address()));

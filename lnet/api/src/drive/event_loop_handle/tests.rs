@@ -71,7 +71,7 @@ fn is_readable_now(event_loop_handle: &EventLoopHandle) -> bool {
 }
 
 #[test]
-fn a_shard_that_becomes_readable_is_told_of_once() {
+fn a_shard_that_becomes_readable_is_reported_once() {
     let (drive, event_loop_handle) = (Plain::new(), EventLoopHandle::new().unwrap());
     for _ in 0..3 {
         assert!(event_loop_handle.arm(&drive, None, || false).unwrap());
@@ -87,7 +87,7 @@ fn a_shard_that_becomes_readable_is_told_of_once() {
 }
 
 #[test]
-fn what_comes_while_somebody_else_drives_is_told_by_the_bell_alone() {
+fn what_comes_while_another_thread_drives_is_signalled_by_the_bell_alone() {
     let (drive, event_loop_handle) = (Plain::new(), EventLoopHandle::new().unwrap());
     assert!(drive.tokens.claim(0));
     assert!(event_loop_handle.arm(&drive, None, || false).unwrap());

@@ -161,7 +161,7 @@ fn a_shard_that_a_waiter_leaves_is_driven() {
 }
 
 #[test]
-fn a_shard_that_somebody_had_alone_is_driven() {
+fn a_shard_that_one_driver_had_alone_is_driven() {
     check(1, a_holder_that_goes);
 }
 
@@ -181,14 +181,14 @@ fn a_waiter_drives_while_anothers_handler_blocks() {
 /// ever.
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn roused_silently_nobody_watches() {
+fn roused_silently_leaves_no_watch() {
     broken(ROUSE, || check(1, a_handler_that_blocks));
 }
 
 /// If exclusively held shards are released without waking the keeper, the keeper sleeps for ever.
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn released_silently_nobody_watches() {
+fn released_silently_leaves_no_watch() {
     broken(RELEASE, || check(1, a_holder_that_goes));
 }
 
@@ -196,13 +196,13 @@ fn released_silently_nobody_watches() {
 /// thread keeps watch: loom finds it.
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn announced_too_late_nobody_watches() {
+fn announced_too_late_leaves_no_watch() {
     broken(REST, || check(2, one_after_the_other));
 }
 
 /// If the thread that leaves the watch wakes no other, no thread keeps watch either.
 #[test]
 #[should_panic(expected = "all threads sleep")]
-fn left_silently_nobody_watches() {
+fn left_silently_leaves_no_watch() {
     broken(LEAVE, || check(2, one_after_the_other));
 }

@@ -243,7 +243,7 @@ fn a_sched_thread_spins_before_it_sleeps_too() {
 
 /// A waiter drives shards that are added during its wait from its next round on.
 #[test]
-fn shards_may_come_while_somebody_waits() {
+fn shards_may_come_during_a_wait() {
     let mut net = Noted::new(3);
     net.tokens = Tokens::new(1);
     let net = net;
@@ -262,7 +262,7 @@ fn shards_may_come_while_somebody_waits() {
 
 /// A scheduler thread gives its shard to a polling thread, and also to a waiting one.
 #[test]
-fn a_sched_thread_gives_its_shard_to_whoever_wants_it() {
+fn a_sched_thread_gives_its_shard_to_a_waiter() {
     let net = Arc::new(Noted::new(2));
     let sched_thread = sleeper();
     net.tokens.set_sched_thread(1, sched_thread.clone());

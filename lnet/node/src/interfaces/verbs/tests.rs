@@ -89,7 +89,7 @@ fn a_network_names_interface_address_or_device() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_what_to_do() {
+fn what_is_missing_is_reported_with_advice() {
     let host = host();
     for (net, words) in [
         ("o2ib(ib9)", &["'ib9'", "not there", "mlx5_0/2 (ib0)", "rxe0/1 (eth5, eth5.7)"][..]),

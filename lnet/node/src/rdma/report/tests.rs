@@ -78,7 +78,7 @@ fn a_sound_host_has_no_problems_and_says_which_gid_is_used() {
 }
 
 #[test]
-fn each_fault_is_told_with_what_to_do() {
+fn each_fault_is_reported_with_advice() {
     let without = |host: Host| Host { devices: Vec::new(), ..host };
     let v1 = |mut host: Host| {
         host.devices[0].ports[0].gids.truncate(2);

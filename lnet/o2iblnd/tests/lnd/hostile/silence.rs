@@ -111,7 +111,7 @@ fn silence_while_others_wait_for_credits() {
 
 /// If no message waits, the peer has the whole timeout.
 #[test]
-fn silence_while_nobody_waits() {
+fn silence_without_a_waiter() {
     for length in LENGTHS {
         let (scene, line, _) = scene();
         hold_all(&scene, length);

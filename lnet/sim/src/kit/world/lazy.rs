@@ -142,7 +142,7 @@ impl<T: Transport> World<T> {
     }
 
     /// Posts the buffers of all waiting messages, or has the messages dropped.
-    pub(super) fn nobody_waits_any_more(&mut self) -> Result<(), String> {
+    pub(super) fn no_waiter_is_left(&mut self) -> Result<(), String> {
         for number in std::mem::take(&mut self.unposted) {
             if self.rng.chance(5_000) {
                 self.post_late(number)?;

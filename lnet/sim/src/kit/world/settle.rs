@@ -58,7 +58,7 @@ impl<T: Transport> World<T> {
                 self.plan_poll(node, shard, now_ns);
             }
         }
-        self.nobody_waits_any_more()?;
+        self.no_waiter_is_left()?;
         self.check()?;
         self.everything_ends()?;
         self.what_was_met_is_received()?;
@@ -70,7 +70,7 @@ impl<T: Transport> World<T> {
         self.run_until(self.net.now_ns().max(healed_ns + T::REST_NS))?;
         self.nothing_fails_any_more()?;
         T::check_settled(self)?;
-        self.nobody_is_busy()?;
+        self.no_thread_is_busy()?;
         self.credits_are_home()?;
         self.all_is_given_back()
     }
@@ -178,7 +178,7 @@ impl<T: Transport> World<T> {
     }
 
     /// Checks that idle nodes poll only for timers and keepalives.
-    fn nobody_is_busy(&mut self) -> Result<(), String> {
+    fn no_thread_is_busy(&mut self) -> Result<(), String> {
         let (before, begun_ns) = (self.seen.nodes.polls, self.net.now_ns());
         self.run_until(begun_ns + IDLE_NS)?;
         let shards: usize = self.nodes.iter().map(|node| node.shards.len()).sum();

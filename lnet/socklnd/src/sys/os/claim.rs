@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_holder_cannot_write_to_the_terminal_of_who_asks() {
+    fn a_holder_cannot_write_to_the_terminal_of_the_caller() {
         assert_eq!(printable(b"nlx\n"), "nlx");
         for hostile in [&b"a\x1b[2Jb\n"[..], b"a\nb\r", b"\xff\x9b\x07", "\u{9b}2J\u{202e}x".as_bytes()] {
             let name = printable(hostile);
