@@ -217,8 +217,14 @@ impl EventHandler for Queue {
             if event.unlinked {
                 self.events.released(at);
             }
-        } else if event.unlinked {
-            self.events.ended(at, event.status.map(|()| event.mlength as usize));
+        } else {
+            let outcome = event.status.map(|()| event.mlength as usize);
+            if event.unlinked {
+                self.events.ended(at, outcome);
+            } else if event.kind == EventKind::Reply {
+                // The end of the GET's own transmission comes after it, and has the last word.
+                self.events.fetched(at, outcome);
+            }
         }
     }
 

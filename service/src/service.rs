@@ -62,6 +62,8 @@ struct Context<T: Transport, S> {
     operation: Option<T::Operation>,
     /// The result of the bulk operation that ended.
     outcome: Result<usize, Errno>,
+    /// The result of a pull that has its data, but has not ended.
+    fetched: Option<Result<usize, Errno>>,
     /// Set while bulk is being moved: an event of the context belongs to the bulk, not to a reply.
     is_moving: bool,
     is_aborted: bool,
@@ -361,6 +363,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             let mut context = slot.lock();
             context.state = state;
             context.is_moving = is_bulk;
+            context.fetched = None;
             context.is_aborted = false;
         }
         // From here on the event may come, also inside the call.
@@ -426,6 +429,14 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         }
     }
 
+    /// Stores the result of a pull until it has ended.
+    fn fetched(&self, at: Place, outcome: Result<usize, Errno>) {
+        let (_, number, index) = parts(at.token);
+        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(slot) = buffer.contexts.get(index as usize) else { return };
+        slot.lock().fetched = Some(outcome);
+    }
+
     /// Handles the end of bulk or of a reply; may run inside an event.
     fn ended(&self, at: Place, outcome: Result<usize, Errno>) {
         let (_, number, index) = parts(at.token);
@@ -434,6 +445,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         let tally = &self.partitions[at.partition].tally;
         let mut context = slot.lock();
         if context.is_moving {
+            let outcome = outcome.and_then(|bytes| context.fetched.take().unwrap_or(Ok(bytes)));
             context.outcome = outcome;
             drop(context);
             match outcome {
@@ -535,6 +547,10 @@ impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
         self.service.upgrade().into_iter().for_each(|service| service.released(at));
     }
 
+    fn fetched(&self, at: Place, outcome: Result<usize, Errno>) {
+        self.service.upgrade().into_iter().for_each(|service| service.fetched(at, outcome));
+    }
+
     fn ended(&self, at: Place, outcome: Result<usize, Errno>) {
         self.service.upgrade().into_iter().for_each(|service| service.ended(at, outcome));
     }
@@ -560,6 +576,7 @@ impl<T: Transport, S: Default> RequestBuffer<T, S> {
                 reply: IoVec::whole(region(options.reply_max)?),
                 operation: None,
                 outcome: Ok(0),
+                fetched: None,
                 is_moving: false,
                 is_aborted: false,
             }))

@@ -138,6 +138,10 @@ pub trait Events<P>: Send + Sync {
     /// No further request will arrive in this memory.
     fn released(&self, at: Place);
 
+    /// The data of a pull have come, before it has ended: the length that comes with its end is not
+    /// theirs.
+    fn fetched(&self, at: Place, outcome: Result<usize, Errno>);
+
     /// An operation has ended; the number of bytes that it moved, or its error.
     fn ended(&self, at: Place, outcome: Result<usize, Errno>);
 
