@@ -171,8 +171,8 @@ fn start_data(
         lazy: true,
     };
     let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names);
-    let spare = (0..network.partitions.partitions()).map(|_| Mutex::default()).collect();
-    let handler = DataHandler { shared: shared.clone(), spare };
+    let bulk = (0..network.partitions.partitions()).map(|_| Mutex::default()).collect();
+    let handler = DataHandler { shared: shared.clone(), bulk };
     Service::start(workers, portals, buffers(DATA_PER_BUFFER, DATA_BUFFERS_MAX), handler)
 }
 
@@ -293,8 +293,8 @@ impl Handler<Portals> for FrameworkHandler {
 
 struct DataHandler {
     shared: Arc<Shared>,
-    /// Free list of bulk buffers of each partition: at most [`SPARE_MAX`].
-    spare: Box<[Mutex<Vec<IoVec>>]>,
+    /// The bulk buffers of each partition.
+    bulk: Box<[Mutex<BulkBuffers>]>,
 }
 
 /// A BRW request whose data are being moved.
@@ -308,12 +308,32 @@ struct Serving {
 /// Maximum number of bulk buffers of 1 MiB that a partition keeps for later requests.
 const SPARE_MAX: usize = 64;
 
+/// Maximum number of bulk buffers of a partition, of 1 MiB each: more than the transfers that keep
+/// any network busy. A BRW request beyond it gets no reply, as on a node without memory. Otherwise
+/// peers that offer data and never send them could take all memory.
+const BULK_BUFFERS_MAX: usize = 512;
+
+/// The bulk buffers of a partition.
+#[derive(Default)]
+struct BulkBuffers {
+    /// Those that no request uses: at most [`SPARE_MAX`].
+    free: Vec<IoVec>,
+    /// The number of all.
+    count: usize,
+}
+
 impl DataHandler {
     fn buffer(&self, partition: usize) -> Result<IoVec, Errno> {
-        if let Some(buffer) = self.spare[partition].lock().pop() {
+        let mut bulk = self.bulk[partition].lock();
+        if let Some(buffer) = bulk.free.pop() {
             return Ok(buffer);
         }
-        Region::pages(BULK_MAX as usize).map(IoVec::whole).map_err(|error| error.errno())
+        if bulk.count >= BULK_BUFFERS_MAX {
+            return Err(Errno::ENOMEM);
+        }
+        let buffer = Region::pages(BULK_MAX as usize).map_err(|error| error.errno())?;
+        bulk.count += 1;
+        Ok(IoVec::whole(buffer))
     }
 
     fn served(&self, served: Served, request: Request<'_, Portals, Serving>) -> Next<MatchBits> {
@@ -372,9 +392,11 @@ impl Handler<Portals> for DataHandler {
     fn ended(&self, state: &mut Serving, replied: Result<(), Errno>) {
         state.transfer = None;
         if let Some(memory) = state.memory.take() {
-            let mut spare = self.spare[state.partition].lock();
-            if spare.len() < SPARE_MAX {
-                spare.push(memory);
+            let mut bulk = self.bulk[state.partition].lock();
+            if bulk.free.len() < SPARE_MAX {
+                bulk.free.push(memory);
+            } else {
+                bulk.count -= 1;
             }
         }
         // ECANCELED: it was dropped, and counted then.
