@@ -213,7 +213,7 @@ fn a_refused_operation_gives_its_buffer_back_and_leaves_no_trace() {
         .start(Op::receive(rig.buffer()).min_receive_size(100).max_messages(4).timeout(MS))
         .expect_err("it is refused");
     assert_eq!((refused.error.errno(), refused.buffer.len()), (Errno::ENOMEM, 1000));
-    assert_eq!(refused.to_string(), "there is no room for more than 5 events");
+    assert_eq!(refused.to_string(), "the limit of 5 events is reached");
     assert_eq!(rig.tm.in_flight(), 0);
     assert_eq!(rig.tm.statistics(), [QueueStatistics::default(); Queue::COUNT]);
     assert!(rig.tm.wait(Some(2 * MS)).unwrap().is_none());
