@@ -1,5 +1,7 @@
 //! A service and its callers on two nodes.
 
+#![allow(dead_code, reason = "each program of tests uses a part of it")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -4,34 +4,12 @@
 
 mod bed;
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use lnet_api::Errno;
 use nlx_service::caller::Ended;
 use nlx_testkit::buffers::pattern;
-use nlx_testkit::heap::WatchedHeap;
 use nlx_testkit::until;
 
 use bed::{Ask, BULK, Bed, LENGTH, small};
-
-/// Counts the allocations of all threads that are not exempt.
-#[global_allocator]
-static HEAP: WatchedHeap = WatchedHeap {
-    gives: |_| {
-        if !IS_EXEMPT.try_with(Cell::get).unwrap_or(true) {
-            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        }
-        true
-    },
-    takes: |_| {},
-};
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
-}
 
 /// Every kind of call gets its own answer, and the bulk arrives before it.
 // Covers: S-313
@@ -77,30 +55,4 @@ fn without_a_reply_a_call_ends_at_its_deadline() {
     let timed_out = ended.iter().filter(|(_, ended)| ended.reply == Err(Errno::ETIMEDOUT)).count();
     let answered = ended.iter().filter(|(_, ended)| ended.reply == Ok(LENGTH)).count();
     assert_eq!((timed_out, answered), (2, 1));
-}
-
-/// In the steady state neither side allocates: not to call, to serve, to reply, or to continue.
-// Covers: S-313
-#[test]
-fn calls_allocate_nothing() {
-    IS_EXEMPT.set(true);
-    let bed = Bed::new(2, small());
-    let collector = bed.caller.owner();
-    collector.only_counts.store(true, Ordering::Relaxed);
-    let (line, call) = bed.prepare(2, Ask::Echo);
-    let mut calls = 0;
-    let mut repeat = |times: usize| {
-        for _ in 0..times {
-            // Beginning a call is counted, waiting for it is not.
-            IS_EXEMPT.set(false);
-            bed.caller.begin(&line, LENGTH, &call).unwrap();
-            IS_EXEMPT.set(true);
-            calls += 1;
-            until("the call ends", || collector.count.load(Ordering::Acquire) == calls);
-        }
-        ALLOCATIONS.load(Ordering::Relaxed)
-    };
-    // Until all tables have their final size.
-    let before = repeat(300);
-    assert_eq!(repeat(300), before);
 }
