@@ -193,7 +193,9 @@ fn a_console_that_dies_leaves_a_running_batch_and_the_next_one_takes_the_node() 
         let before = servers[0].received();
         batch(&mut console, 1, RUN, 0);
         wait_for(&mut console, 1, 0, 0);
-        assert_eq!((servers[0].received() - before, errors(&mut console)), (5, (0, 0)));
+        // A server may also get requests of the old session now, which were sent before it ended.
+        assert!(servers[0].received() - before >= 5);
+        assert_eq!(errors(&mut console), (0, 0));
         assert_eq!(console.call(service::RMSN, sender.rmsn()).unwrap().status(), 0);
     });
 }
