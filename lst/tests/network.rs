@@ -74,7 +74,7 @@ impl Bed {
         self.console.run(operation, &|| false, seen).unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    /// Runs a line of `lst`; `{0}` stands for the NID of the first node.
+    /// Runs a line of `lst`; `{0}` is replaced by the NID of the first node.
     fn command(&self, line: &str) -> Report {
         let mut line = line.to_string();
         for (index, node) in self.nodes.iter().enumerate() {

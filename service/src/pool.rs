@@ -241,7 +241,7 @@ impl Pool {
         for part in 0..partitions {
             for _ in 0..options.threads_min {
                 let number = pool.0.parts[part].queue.lock().seat();
-                pool.0.spawn(part, number)?;
+                number.map_or(Ok(()), |number| pool.0.spawn(part, number))?;
             }
         }
         let inner = pool.0.clone();
@@ -473,8 +473,7 @@ enum Help {
 }
 
 impl Inner {
-    fn spawn(self: &Arc<Inner>, partition: usize, number: Option<u32>) -> Result<(), ServiceError> {
-        let Some(number) = number else { return Ok(()) };
+    fn spawn(self: &Arc<Inner>, partition: usize, number: u32) -> Result<(), ServiceError> {
         let part = &self.parts[partition];
         let inner = self.clone();
         let spawned = part.seats[number as usize].sleeper().map_err(|errno| (errno, "a descriptor"));
@@ -708,7 +707,7 @@ impl Inner {
             Help::No => {}
             Help::Call(number) => self.parts[partition].seats[number as usize].call(),
             Help::Others => self.ask_others(partition),
-            Help::Start(number) => match self.spawn(partition, Some(number)) {
+            Help::Start(number) => match self.spawn(partition, number) {
                 Ok(()) => self.parts[partition].queue.lock().counters.grown += 1,
                 Err(error) => tracing::warn!(%error, "a service has fewer threads than it needs"),
             },

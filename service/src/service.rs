@@ -10,6 +10,7 @@
 //! request, hold the course of the requests and the memory of the replies, so that a request
 //! allocates nothing. The room of the buffers grows and shrinks with the load ([`BufferOptions`]).
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -222,6 +223,11 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         self.partitions[at.partition].buffers.get(number as usize)?.read().clone()
     }
 
+    /// Returns the endpoint of a buffer: each has a range of numbers.
+    fn endpoint_of(&self, number: u32) -> usize {
+        number as usize / self.options.buffers_max as usize
+    }
+
     /// Allocates a request buffer for an endpoint, and posts it.
     fn add_buffer(&self, partition: usize, endpoint: usize) -> Result<(), ServiceError> {
         let whole = &self.partitions[partition];
@@ -243,7 +249,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
     }
 
     fn post(&self, partition: usize, number: u32, buffer: &RequestBuffer<T, H::State>) -> Result<(), Errno> {
-        let endpoint = number as usize / self.options.buffers_max as usize;
+        let endpoint = self.endpoint_of(number);
         let requests = self.options.requests_per_buffer;
         buffer.taken.store(0, Ordering::Relaxed);
         buffer.open.store(1, Ordering::Release);
@@ -274,7 +280,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         let at = Place { partition, token: 0 };
         let Some(buffer) = self.buffer(at, number) else { return };
         let whole = &self.partitions[partition];
-        let endpoint = number as usize / self.options.buffers_max as usize;
+        let endpoint = self.endpoint_of(number);
         let is_spare = self.is_ending() || whole.supplies[endpoint].lock().has_too_many(&self.options);
         if is_spare {
             *whole.buffers[number as usize].write() = None;
@@ -306,7 +312,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         let at = Place { partition, token: token(Step::Moved, number, index) };
         let Some(buffer) = self.buffer(at, number) else { return };
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
-        let endpoint = number as usize / self.options.buffers_max as usize;
+        let endpoint = self.endpoint_of(number);
         let (arrival, arrived_ns, mut state, reply, outcome) = {
             let mut context = slot.lock();
             let Some(arrival) = context.arrival.clone() else { return };
@@ -336,9 +342,18 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
                 reply: write.as_mut_slice().unwrap_or_default(),
                 state: &mut state,
             };
-            match step {
+            catch_unwind(AssertUnwindSafe(|| match step {
                 Step::Moved => self.handler.moved(request, outcome),
                 Step::Arrived | Step::Returned => self.handler.request(request),
+            }))
+        };
+        let next = match next {
+            Ok(next) => next,
+            Err(panic) => {
+                // The request is given up, and its buffer is posted again.
+                self.finish(at, &buffer, slot, H::State::default(), Err(Errno::ECANCELED));
+                // The pool counts it.
+                resume_unwind(panic);
             }
         };
         self.go_on(at, &buffer, slot, (&arrival.from, state, reply), next);
@@ -472,7 +487,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
         buffer.open.fetch_add(1, Ordering::Relaxed);
         let partition = &self.partitions[at.partition];
-        let endpoint = number as usize / self.options.buffers_max as usize;
+        let endpoint = self.endpoint_of(number);
         partition.supplies[endpoint].lock().room -= 1;
         partition.tally.began();
         add(&partition.tally.crossed, u64::from(arrival.crossed));
@@ -488,7 +503,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
     fn released(&self, at: Place) {
         let (_, number, _) = parts(at.token);
         let Some(buffer) = self.buffer(at, number) else { return };
-        let endpoint = number as usize / self.options.buffers_max as usize;
+        let endpoint = self.endpoint_of(number);
         let taken = buffer.taken.load(Ordering::Relaxed).min(self.options.requests_per_buffer);
         let unused = u64::from(self.options.requests_per_buffer - taken);
         self.partitions[at.partition].supplies[endpoint].lock().room -= unused;

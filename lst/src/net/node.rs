@@ -16,9 +16,7 @@ use lnet_proto::lst::{
 use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
 use nlx_service::portals::{Peer, PortalNames, Portals};
-use nlx_service::{
-    BufferOptions, Handler, Next, Pool, PoolHandle, PoolOptions, Request, Service, ServiceError, Source,
-};
+use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, Source};
 use parking_lot::Mutex;
 
 use super::{Network, framework};
@@ -115,7 +113,7 @@ impl TestNode {
         control.add(1, |pool| {
             pool.wake_at(0, pool.now_ns());
             let (shared, caller, data) = watched;
-            Ok(Arc::new(Expiry { shared, caller, data, _pool: pool }))
+            Ok(Arc::new(Expiry { shared, caller, data }))
         })?;
         Ok(TestNode { shared, framework: service, data, caller, _control: control, _workers: workers })
     }
@@ -172,7 +170,8 @@ fn start_data(
     };
     let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names);
     let bulk = (0..network.partitions.partitions()).map(|_| Mutex::default()).collect();
-    let handler = DataHandler { shared: shared.clone(), bulk };
+    let lanes = (0..network.partitions.partitions()).map(|lane| shared.data.on_lane(lane)).collect();
+    let handler = DataHandler { shared: shared.clone(), lanes, bulk };
     Service::start(workers, portals, buffers(DATA_PER_BUFFER, DATA_BUFFERS_MAX), handler)
 }
 
@@ -208,7 +207,6 @@ struct Expiry {
     shared: Arc<Shared>,
     caller: Arc<Caller<Runs>>,
     data: Arc<Service<Portals, DataHandler>>,
-    _pool: PoolHandle,
 }
 
 /// Interval at which the session is checked for its expiry.
@@ -293,6 +291,8 @@ impl Handler<Portals> for FrameworkHandler {
 
 struct DataHandler {
     shared: Arc<Shared>,
+    /// The data services, for the threads of each partition.
+    lanes: Box<[DataService]>,
     /// The bulk buffers of each partition.
     bulk: Box<[Mutex<BulkBuffers>]>,
 }
@@ -346,7 +346,7 @@ impl DataHandler {
         let whole = match self.buffer(request.partition) {
             Ok(whole) => whole,
             Err(errno) => {
-                let dropped = self.shared.data.on_lane(request.partition).finish(&transfer, Err(errno));
+                let dropped = self.lanes[request.partition].finish(&transfer, Err(errno));
                 drop(dropped);
                 return Next::Drop;
             }
@@ -366,7 +366,7 @@ impl Handler<Portals> for DataHandler {
     type State = Serving;
 
     fn request(&self, request: Request<'_, Portals, Serving>) -> Next<MatchBits> {
-        let data = self.shared.data.on_lane(request.partition);
+        let data = &self.lanes[request.partition];
         let bytes = payload(&request);
         let served = if request.endpoint == BRW { data.brw(bytes) } else { data.ping(bytes) };
         self.served(served, request)
@@ -378,7 +378,7 @@ impl Handler<Portals> for DataHandler {
         outcome: Result<usize, Errno>,
     ) -> Next<MatchBits> {
         let Some(transfer) = request.state.transfer.take() else { return Next::Drop };
-        let data = self.shared.data.on_lane(request.partition);
+        let data = &self.lanes[request.partition];
         let memory = request.state.memory.clone();
         let moved = outcome.and_then(|length| {
             let memory = memory.as_ref().ok_or(Errno::EIO)?;

@@ -4,10 +4,10 @@ use std::num::NonZeroUsize;
 
 use crate::pattern::PAGE_SIZE;
 
-/// A session without a framework request ends after so long, as on kernel nodes.
+/// The time without a framework request after which a session ends, as on kernel nodes.
 pub const SESSION_TIMEOUT_NS: u64 = 100_000_000_000;
 
-/// An RPC of a unit ends without its reply after so long, as on kernel nodes.
+/// The time after which an RPC of a unit ends without its reply, as on kernel nodes.
 pub const RPC_TIMEOUT_NS: u64 = 64_000_000_000;
 
 /// Most bytes that the tests of a node use, running or not, and those of ended sessions until their
@@ -31,10 +31,10 @@ pub const UNIT_BYTES: u64 = 1024;
 /// Settings of a test node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A session without a framework request ends after so long; 0 is never. Consoles are told whole
-    /// seconds.
+    /// The time without a framework request after which a session ends; 0 is never. Replies carry
+    /// whole seconds.
     pub session_timeout_ns: u64,
-    /// An RPC of a unit ends without its reply after so long; 0 is never.
+    /// The time after which an RPC of a unit ends without its reply; 0 is never.
     pub rpc_timeout_ns: u64,
     /// Bytes of a page: the unit of [`lnet_proto::lst::Check::SIMPLE`], and of lengths in sessions
     /// without [`lnet_proto::lst::Features::BULK_LENGTH`].

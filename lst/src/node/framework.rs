@@ -233,7 +233,7 @@ impl Framework {
         }
     }
 
-    /// The session timeout as consoles are told it.
+    /// Returns the session timeout as replies carry it, in seconds.
     pub(super) fn timeout_s(&self) -> u32 {
         let seconds = self.node.config.session_timeout_ns / 1_000_000_000;
         u32::try_from(seconds).unwrap_or(u32::MAX)

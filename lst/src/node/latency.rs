@@ -6,7 +6,7 @@ use nlx_sync::plain::Mutex;
 
 use super::LANES;
 
-/// The longest time that is told apart: longer than any RPC timeout. Longer ones count as this.
+/// Upper limit of recorded times: longer than any RPC timeout. Longer ones count as this.
 const LONGEST_NS: u64 = 128_000_000_000;
 
 /// Significant decimal digits of the times.

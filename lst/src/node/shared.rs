@@ -90,7 +90,7 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// Returns `None` if so many bytes are not left.
+    /// Returns `None` if fewer bytes are left.
     pub(super) fn new(node: &Arc<NodeShared>, bytes: u64) -> Option<Charge> {
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= node.config.memory_max);
         let charged = node.memory_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);

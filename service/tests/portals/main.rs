@@ -56,3 +56,20 @@ fn without_a_reply_a_call_ends_at_its_deadline() {
     let answered = ended.iter().filter(|(_, ended)| ended.reply == Ok(LENGTH)).count();
     assert_eq!((timed_out, answered), (2, 1));
 }
+
+/// A handler that panics costs its request alone: more of them than all buffers have room for leave
+/// the service as it was.
+#[test]
+fn buffers_outlive_handlers_that_panic() {
+    let bed = Bed::new(1, small());
+    let calls = u64::from(small().buffers_max * small().requests_per_buffer) + 1;
+    for number in 1..=calls {
+        bed.call(number, Ask::Panic);
+    }
+    bed.ends(calls as usize);
+    let dropped = || bed.service.counters().iter().map(|counters| counters.dropped).sum::<u64>();
+    until("all requests are given up", || dropped() == calls);
+    bed.call(calls + 1, Ask::Echo);
+    let ended = bed.ends(calls as usize + 1);
+    assert_eq!(ended.iter().map(|(_, ended)| ended.reply).collect::<Vec<_>>(), [Ok(LENGTH)]);
+}
