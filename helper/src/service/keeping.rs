@@ -75,7 +75,7 @@ impl Worker {
     }
 
     /// Passes shared descriptors to the porter. Needs room for all that are held, because the
-    /// porter must be told later to close each of them.
+    /// porter must be asked later to close each of them.
     fn keep_shared(&mut self) -> bool {
         let Worker { shared_fds, link, .. } = self;
         shared_fds.keep_all(|number, fd| link.keep(number, fd))

@@ -143,7 +143,7 @@ impl Spy {
         md
     }
 
-    /// Records an MD that was made; `None` stands for one that ended inside the call.
+    /// Records an MD that was made; `None` is one that ended inside the call.
     fn made_sender(&self, md: Option<MdHandle>) {
         if let Some(md) = md {
             self.script.lock().set_made(md);

@@ -106,7 +106,7 @@ pub(crate) fn can_connect(ni: &Ni) -> bool {
     up || update_port(ni)
 }
 
-/// Returns what a NID in a request to this address stands for: an NI of this node, or none.
+/// Returns the NI of this node that a NID in a request to this address names, if there is one.
 pub(crate) fn destination(nis: &NiTable<O2ib>, nid: Nid, at: Ipv4Addr) -> Destination {
     match nis.get(nid) {
         Some(ni) if ni.own.ip == at => {

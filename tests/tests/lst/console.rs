@@ -31,7 +31,7 @@ impl Bed {
         Bed { console, _node: node, servers }
     }
 
-    /// Returns the operation of a line of `lst`; `{0}` stands for the NID of the first node.
+    /// Returns the operation of a line of `lst`; `{0}` is replaced by the NID of the first node.
     fn operation(&self, line: &str) -> Operation {
         let fill = |line: String, (index, server): (usize, &Server)| {
             line.replace(&format!("{{{index}}}"), &server.nid.to_string())
@@ -113,7 +113,7 @@ fn a_node_with_a_foreign_session_is_busy() {
     assert_eq!(bed.end(), 1, "RMSN goes to active nodes only");
 }
 
-/// A node that does not answer: the console waits as long as it was told, and reports the others.
+/// A node that does not answer: the console waits for its timeout, and reports the others.
 // Covers: S-313
 #[test]
 fn a_node_that_does_not_answer_is_given_up() {

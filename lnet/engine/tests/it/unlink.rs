@@ -106,7 +106,7 @@ fn a_message_that_has_not_begun_to_leave_is_taken_back() {
 }
 
 /// Unlinking an MD withdraws only messages that are still its own: after a later message of another
-/// MD, the last message of an MD is still found, and a token that has ended does not stand for a
+/// MD, the last message of an MD is still found, and a token that has ended does not name a
 /// message of another MD.
 #[test]
 fn what_is_over_is_not_taken_back() {

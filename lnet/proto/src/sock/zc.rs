@@ -8,7 +8,7 @@ use crate::ProtoError;
 
 use super::{Prefix, PrefixKind};
 
-/// The value that stands for no cookie.
+/// The value of a field without a cookie.
 pub const COOKIE_NONE: u64 = 0;
 
 /// The cookie of a keepalive; the numbers above it are cookies to acknowledge.
