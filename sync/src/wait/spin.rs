@@ -135,7 +135,8 @@ impl Spin {
         let expected_ns = if pays && expected_ns > limit_ns {
             waited_ns
         } else {
-            (expected_ns / WEIGHT) * (WEIGHT - 1) + waited_ns / WEIGHT
+            // Subtracted, because the division rounds: long waits reach `most_ns`, even if it is small.
+            expected_ns - expected_ns / WEIGHT + waited_ns / WEIGHT
         };
         self.expected_ns.store(expected_ns, Relaxed);
     }
