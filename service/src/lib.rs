@@ -50,6 +50,7 @@
 //! | [`transport`] | what a service needs of the network below it |
 #![cfg_attr(feature = "lnet", doc = "| [`portals`] | the transport over LNet portals |")]
 #![cfg_attr(feature = "lnet", doc = "| [`caller`] | calls: request, reply, bulk, deadline |")]
+//! | [`rpc`] | the protocol of requests and answers: deadlines, retries, answers exactly once |
 //! | [`PoolOptions`], [`BufferOptions`] | numbers of threads and buffers, and their limits |
 //! | [`PoolCounters`], [`ServiceCounters`], [`Percentiles`] | what is counted and measured |
 //!
@@ -68,6 +69,7 @@ pub mod pool;
 #[cfg(feature = "lnet")]
 pub mod portals;
 mod request;
+pub mod rpc;
 mod service;
 mod statistics;
 pub mod transport;

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use lnet_cpt::CptTable;
-
 use crate::ServiceError;
 
 /// Maximum number of worker threads of one partition: beyond it threads only take time from each
@@ -34,8 +32,9 @@ impl PoolOptions {
     /// Returns the options for a partition of this table: at least two threads, at most two per
     /// core, because handlers that wait for a disk leave their core to others. Hyper-threads do not
     /// count (S-314).
+    #[cfg(feature = "lnet")]
     #[must_use]
-    pub fn of(table: &CptTable, partition: usize) -> PoolOptions {
+    pub fn of(table: &lnet_cpt::CptTable, partition: usize) -> PoolOptions {
         let cores = table.cores(partition).clamp(1, THREADS_MAX as usize / 2) as u32;
         PoolOptions { threads_min: 1, threads_max: 2 * cores, ..PoolOptions::default() }
     }

@@ -7,6 +7,7 @@
 //! | [`plain`] | the atomics of `core`, the locks of `parking_lot`, the standard library's `OnceLock` |
 //! | `model` | loom's atomics and locks with the same interfaces |
 //! | [`Slots`] | tables of objects that are named by index and generation |
+//! | [`Deadlines`] | deadlines of numbered slots, the earliest first |
 //! | [`wait`] | sleeping and waking, in one process and between processes that share memory |
 //! | [`Rule`] | a named synchronization rule, which a model can break |
 //! | [`rule!`] | steps of hot code that a model leaves out, swaps or replaces to break a rule |
@@ -26,6 +27,7 @@ mod points;
 
 #[cfg(feature = "count-locks")]
 mod counted;
+mod deadlines;
 #[cfg(loom)]
 pub mod model;
 pub mod plain;
@@ -35,6 +37,7 @@ pub mod wait;
 
 #[cfg(feature = "count-locks")]
 pub use counted::{locks_taken, uncounted};
+pub use deadlines::{Deadlines, deadline_after};
 #[cfg(loom)]
 pub use model::*;
 #[cfg(not(loom))]

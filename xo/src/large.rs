@@ -7,12 +7,12 @@ mod progress;
 mod transfer;
 
 use nlx_core::Descriptor;
+use nlx_sync::deadline_after;
 
 pub use self::offer::Offer;
 use self::plan::Plan;
 use self::transfer::Transfer;
 pub(crate) use self::transfer::{Larges, WINDOW};
-use crate::deadlines::after;
 use crate::op::{Bulk, Op, OpAction};
 use crate::{Buffer, Error, Machine, OpId, Refused, Started, TmState};
 
@@ -40,7 +40,7 @@ impl Machine {
         let (parts, window) = if passive { (plan.parts(), usize::MAX) } else { (0, self.larges().window) };
         let mut descriptors = vec![Descriptor::NONE; parts];
         let now_ns = self.now_ns();
-        let deadline_ns = timeout.map(|timeout| after(now_ns, timeout));
+        let deadline_ns = timeout.map(|timeout| deadline_after(now_ns, timeout));
         let transfer = Transfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
         let op = transfer.id();
         let ended = transfer.begin(self, &mut |part, offer| {

@@ -159,7 +159,7 @@
 //! | `large` | bulk of more than 1 MiB: [`Offer`] |
 //! | `waiters`, `machine::wait`, `machine::stop` | waiting for events, also in a program's event loop; timeouts; [`Stop`] |
 //! | `async_machine` | [`AsyncMachine`]: operations as futures, [`Completion`]; [`NextMessage`] |
-//! | `op_id`, `operations`, `deadlines` | ids of operations; the table of operations in flight and their events; their deadlines |
+//! | `op_id`, `operations` | ids of operations; the table of operations in flight, their events and deadlines |
 //! | `event` | [`Event`], [`Message`]; owners of operations |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
 //! | `end_point` | [`EndPoint`] |
@@ -173,7 +173,6 @@ mod async_machine;
 mod buffer;
 mod builder;
 mod callbacks;
-mod deadlines;
 mod domain;
 mod end_point;
 mod error;

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nlx_core::{Address, CoreTm, Errno, Queue};
+use nlx_sync::deadline_after;
 use parking_lot::Mutex;
 
 use crate::callbacks::{Callbacks, is_event_thread};
-use crate::deadlines::after;
 use crate::domain::{CountedObject, DomainInner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
@@ -386,7 +386,7 @@ impl Machine {
 
     /// Returns a time on the transport's clock, `timeout` from now.
     pub(crate) fn deadline(&self, timeout: Duration) -> u64 {
-        after(self.now_ns(), timeout)
+        deadline_after(self.now_ns(), timeout)
     }
 }
 

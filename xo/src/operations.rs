@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nlx_core::{BufferEvent, BufferHandle, CoreError, CoreTm, Errno, Operation, Queue};
+use nlx_sync::Deadlines;
 use parking_lot::Mutex;
 
-use crate::deadlines::Deadlines;
 use crate::end_point::EndPoints;
 use crate::event::Owner;
 use crate::op::{Op, OpAction};

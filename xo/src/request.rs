@@ -3,7 +3,8 @@
 //! A message can be lost without an error at the sender: no receive buffer was posted at that
 //! moment (motr-transport 2.14), the connection broke, or the peer was restarted. A [`Requester`]
 //! sends a request again until it is answered, and a [`Responder`] recognises a request that it has
-//! seen. Each runs on a transfer machine without callbacks, in the thread that calls it.
+//! seen. Each runs on a transfer machine without callbacks, in the thread that calls it. The protocol
+//! is that of `nlx_service::rpc`.
 //!
 //! ```
 //! use nlx::request::{Requester, RequestOptions, Responder, ResponderOptions};
@@ -50,18 +51,32 @@
 //! account. Both sides trust the network as LNet does: any node that can send messages can send
 //! requests.
 
-mod calls;
 mod mailbox;
 mod replies;
 mod requester;
 mod responder;
-mod sessions;
-mod terms;
-mod wire;
 
 pub use requester::{Answer, Finished, Requester};
 pub use responder::{Request, Responder};
-pub use terms::{
+use std::time::Duration;
+
+pub use nlx_service::rpc::{
     CallId, Delivery, RequestCounters, RequestError, RequestOptions, ResponderCounters, ResponderOptions,
     SendFailure,
 };
+
+use crate::Error;
+
+/// The timeout of sending an answer; a client that waits for it repeats its request.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl From<Error> for RequestError {
+    fn from(error: Error) -> RequestError {
+        RequestError::System { errno: error.errno(), text: error.to_string() }
+    }
+}
+
+/// Returns a random number other than 0, for ids that no other program has.
+fn random() -> Result<u64, Error> {
+    getrandom::u64().map(|number| number.max(1)).map_err(|_| Error::Random)
+}

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use nlx_core::{CoreError, Operation, Submitted};
+use nlx_sync::deadline_after;
 
-use crate::deadlines::after;
 use crate::{Machine, Offer, Op, OpId, Refused, Started};
 
 /// A list of operations that start together, by [`Machine::submit`].
@@ -150,7 +150,7 @@ impl Machine {
             if let Err(error) = op.check(&self.domain) {
                 return Some(Err(op.refuse(error)));
             }
-            let deadline_ns = now_ns.zip(op.timeout).map(|(now_ns, timeout)| after(now_ns, timeout));
+            let deadline_ns = now_ns.zip(op.timeout).map(|(now_ns, timeout)| deadline_after(now_ns, timeout));
             earliest_ns = earliest_ns.min(deadline_ns.unwrap_or(u64::MAX));
             Some(Ok((op, deadline_ns)))
         });
@@ -176,7 +176,7 @@ impl Machine {
             return Err(op.refuse(error));
         }
         let timed = op.timeout.map(|timeout| (self.now_ns(), timeout));
-        let deadline_ns = timed.map(|(now_ns, timeout)| after(now_ns, timeout));
+        let deadline_ns = timed.map(|(now_ns, timeout)| deadline_after(now_ns, timeout));
         let operation = self.operations.enter(op, deadline_ns, self.domain.usage())?;
         deadline_ns.inspect(|&deadline_ns| self.wake_for(deadline_ns));
         self.settle(

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use nlx_core::{Errno, Queue};
+use nlx_service::rpc::{HEADER, Header};
 
-use super::wire::{HEADER, Header};
 use crate::{Buffer, EndPoint, Error, Event, Machine, Message, Op, TransferMachine};
 
 /// The number of posted receive buffers: one fills while the messages of the other are handled.
@@ -38,10 +38,8 @@ pub(super) struct Mailbox {
 
 /// The result of a wait.
 pub(super) enum MailboxEvent {
-    /// A valid message.
-    Message { header: Header, message: Message, from: EndPoint },
-    /// A message that is no request or answer.
-    Malformed,
+    /// A message.
+    Message { message: Message, from: EndPoint },
     /// A buffer was sent, or failed with an error.
     Sent { tag: u64, buffer: Buffer, error: Option<Error> },
 }
@@ -130,11 +128,7 @@ impl Mailbox {
         }
         // A buffer that ended by a timeout or a cancel of the program is posted again too.
         self.spent.extend(buffer);
-        let message = message?;
-        Some(match (Header::parse(&message), sender) {
-            (Some(header), Some(from)) => MailboxEvent::Message { header, message, from },
-            _ => MailboxEvent::Malformed,
-        })
+        Some(MailboxEvent::Message { message: message?, from: sender? })
     }
 
     /// Posts the receive buffers whose messages are dropped. If there is no room for one now

@@ -5,11 +5,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use super::calls::{Action, Calls, Ended};
+use nlx_service::rpc::{Action, Calls, Ended, HEADER, Header};
+
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
-use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions};
-use super::wire::{HEADER, Header};
-use crate::{EndPoint, Error, Machine, Message, TransferMachine};
+use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SEND_TIMEOUT};
+use crate::{Buffer, EndPoint, Error, Machine, Message, TransferMachine};
 
 /// Sends requests to servers ([`super::Responder`]), and returns their answers.
 ///
@@ -23,7 +23,7 @@ use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 /// again or received outside of them.
 pub struct Requester {
     mailbox: Mailbox,
-    calls: Calls,
+    calls: Calls<EndPoint, Buffer>,
     finished: VecDeque<Finished>,
 }
 
@@ -59,11 +59,7 @@ impl Requester {
     /// system's random number generator.
     pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
-        Ok(Requester {
-            mailbox,
-            calls: Calls::new(super::terms::random()?, options),
-            finished: VecDeque::new(),
-        })
+        Ok(Requester { mailbox, calls: Calls::new(super::random()?, options), finished: VecDeque::new() })
     }
 
     /// Sends a request, and blocks until it is answered. Results of other calls stay queued for
@@ -196,7 +192,7 @@ impl Requester {
 
     /// Returns the counters since the start.
     pub fn counters(&self) -> RequestCounters {
-        self.calls.counters
+        self.calls.counters()
     }
 
     /// Returns the transfer machine, for end points and statistics. Its events belong to the
@@ -227,18 +223,18 @@ impl Requester {
                 over.into_iter().for_each(|buffer| self.mailbox.put(buffer));
                 self.sent(tag, error.as_ref());
             }
-            MailboxEvent::Message { header, message, from } => {
+            MailboxEvent::Message { message, from } => {
                 let now_ns = self.mailbox.machine().now_ns();
-                if let Some(ended) = self.calls.handle_message(&header, &from, now_ns) {
+                if let Some(ended) = self.calls.receive(&message, &from, now_ns) {
                     self.finish(ended, Some(message));
                 }
             }
-            MailboxEvent::Malformed => self.calls.counters.malformed += 1,
         }
     }
 
     fn sent(&mut self, tag: u64, error: Option<&Error>) {
         let now_ns = self.mailbox.machine().now_ns();
+        let error = error.map(|error| (error.errno(), error as &dyn fmt::Display));
         while let Some(ended) = self.calls.sent(tag, error, now_ns) {
             self.finish(ended, None);
         }
@@ -264,9 +260,8 @@ impl Requester {
 
     fn open(&mut self, tag: u64, header: &Header, to: &EndPoint) {
         let sent = self.mailbox.filled(&[]).map_err(|error| (None, error)).and_then(|buffer| {
-            let within = super::terms::SEND_TIMEOUT;
             self.mailbox
-                .send(buffer, header, to, tag, within)
+                .send(buffer, header, to, tag, SEND_TIMEOUT)
                 .map_err(|(buffer, error)| (Some(buffer), error))
         });
         if let Err((buffer, error)) = sent {
@@ -276,7 +271,7 @@ impl Requester {
         }
     }
 
-    fn finish(&mut self, ended: Ended, message: Option<Message>) {
+    fn finish(&mut self, ended: Ended<Buffer>, message: Option<Message>) {
         let Ended { id, result, after, buffer } = ended;
         buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
         let outcome = match (result, message) {

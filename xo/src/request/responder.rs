@@ -5,13 +5,12 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use nlx_core::Errno;
+use nlx_service::rpc::{HEADER, Header, Server, Verdict};
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::replies::Replies;
-use super::sessions::{RequestAction, Sessions};
-use super::terms::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
-use super::wire::{HEADER, Header, Kind};
-use crate::{EndPoint, Error, Machine, Message, TransferMachine};
+use super::{RequestError, ResponderCounters, ResponderOptions, SEND_TIMEOUT};
+use crate::{Buffer, EndPoint, Error, Machine, Message, TransferMachine};
 
 /// Receives requests ([`super::Requester`]) and answers them.
 ///
@@ -21,9 +20,8 @@ use crate::{EndPoint, Error, Machine, Message, TransferMachine};
 /// It drives its transfer machine in [`Responder::next`].
 pub struct Responder {
     mailbox: Mailbox,
-    sessions: Sessions,
+    server: Server<EndPoint>,
     replies: Replies,
-    counters: ResponderCounters,
 }
 
 /// A received request: its bytes, lent out of a receive buffer.
@@ -62,14 +60,8 @@ impl Responder {
     /// [`Error::Delivery`] for a machine with callbacks; an error of [`Machine::start`].
     pub fn new(tm: TransferMachine, options: ResponderOptions) -> Result<Responder, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
-        let idle_ns = u64::try_from(options.session_idle.as_nanos()).unwrap_or(u64::MAX);
-        let sessions = Sessions::new(options.sessions_max.max(1), idle_ns);
-        Ok(Responder {
-            mailbox,
-            sessions,
-            replies: Replies::default(),
-            counters: ResponderCounters::default(),
-        })
+        let server = Server::new(super::random()?, &options);
+        Ok(Responder { mailbox, server, replies: Replies::default() })
     }
 
     /// Returns the next request to run, or `None` when the timeout has passed. `None` as timeout
@@ -89,14 +81,11 @@ impl Responder {
                     self.replies.end(tag);
                     self.mailbox.put(buffer);
                 }
-                Some(MailboxEvent::Message { header, message, from })
-                    if self.is_to_run(&header, &from)? =>
-                {
-                    self.counters.requests += 1;
-                    return Ok(Some(Request { header, message, from }));
+                Some(MailboxEvent::Message { message, from }) => {
+                    if let Some(header) = self.receive(&message, &from) {
+                        return Ok(Some(Request { header, message, from }));
+                    }
                 }
-                Some(MailboxEvent::Message { .. }) => {}
-                Some(MailboxEvent::Malformed) => self.counters.malformed += 1,
                 None if rest_ns == Some(0) => return Ok(None),
                 None => {}
             }
@@ -133,12 +122,12 @@ impl Responder {
 
     /// Returns the counters since the start.
     pub fn counters(&self) -> ResponderCounters {
-        self.counters
+        self.server.counters()
     }
 
     /// Returns the number of clients whose answers it stores.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.server.sessions()
     }
 
     /// Returns the transfer machine, for its address and statistics. Its events belong to the
@@ -149,77 +138,33 @@ impl Responder {
 
     fn reply(&mut self, request: &Request, status: u32, body: &[u8]) -> Result<(), RequestError> {
         let Request { header, from, .. } = request;
-        if header.kind == Kind::Once {
-            self.sessions.answered((from.address(), header.client), header, status, body);
-        }
-        let answer = Header { kind: Kind::Answer, status, length: body.len() as u32, ..*header };
-        Ok(self.sender().send(&answer, body, from)?)
+        let answer = self.server.answered(from, header, status, body);
+        let buffer = self.mailbox.filled(body)?;
+        Ok(self.send(buffer, &answer, from)?)
     }
 
-    fn sender(&mut self) -> Sender<'_> {
-        let Responder { mailbox, replies, counters, .. } = self;
-        Sender { mailbox, replies, unsent: &mut counters.unsent }
-    }
-
-    /// Returns whether a message is a request for the program. All other messages are answered
-    /// here.
-    fn is_to_run(&mut self, header: &Header, from: &EndPoint) -> Result<bool, Error> {
-        let key = (from.address(), header.client);
+    /// Returns the header of a request for the program. All other messages are answered here.
+    fn receive(&mut self, message: &[u8], from: &EndPoint) -> Option<Header> {
         let now_ns = self.mailbox.machine().now_ns();
-        let (kind, status, session, body) = match header.kind {
-            Kind::Often => return Ok(true),
-            Kind::Open => match self.sessions.open(key, super::terms::random()?, now_ns) {
-                Some(session) => (Kind::Opened, 0, session, &[][..]),
-                None => {
-                    self.counters.full += 1;
-                    (Kind::Refusal, Errno::EBUSY as u32, 0, &[][..])
-                }
-            },
-            Kind::Once => match self.sessions.request(key, header, now_ns) {
-                RequestAction::Run => return Ok(true),
-                RequestAction::Ignore => {
-                    self.counters.ignored += 1;
-                    return Ok(false);
-                }
-                RequestAction::Repeat { status, body } => {
-                    self.counters.repeated += 1;
-                    (Kind::Answer, status, header.session, body)
-                }
-                RequestAction::Stale => {
-                    self.counters.stale += 1;
-                    (Kind::Refusal, Errno::ESTALE as u32, header.session, &[][..])
-                }
-            },
-            Kind::Opened | Kind::Answer | Kind::Refusal => {
-                self.counters.malformed += 1;
-                return Ok(false);
+        let sent = match self.server.receive(message, from, now_ns) {
+            Verdict::Run(header) => return Some(header),
+            Verdict::Answer(header, body) => {
+                self.mailbox.filled(body).and_then(|buffer| self.send(buffer, &header, from))
             }
+            Verdict::Drop => Ok(()),
         };
-        let answer = Header { kind, status, session, length: body.len() as u32, ..*header };
-        let unsent = &mut self.counters.unsent;
-        let mut sender = Sender { mailbox: &mut self.mailbox, replies: &mut self.replies, unsent };
-        if let Err(error) = sender.send(&answer, body, from) {
+        if let Err(error) = sent {
             // The client repeats its request, as after a lost answer.
             tracing::debug!(client = %from, %error, "an answer was not sent");
         }
-        Ok(false)
+        None
     }
-}
 
-/// Sends answers, with the parts of the responder that it needs.
-struct Sender<'a> {
-    mailbox: &'a mut Mailbox,
-    replies: &'a mut Replies,
-    unsent: &'a mut u64,
-}
-
-impl Sender<'_> {
     /// Sends an answer, or drops it if the limit of answers in flight to the node is reached, as if
     /// the network had lost it.
-    fn send(&mut self, header: &Header, body: &[u8], to: &EndPoint) -> Result<(), Error> {
-        let buffer = self.mailbox.filled(body)?;
+    fn send(&mut self, buffer: Buffer, header: &Header, to: &EndPoint) -> Result<(), Error> {
         let Some(tag) = self.replies.begin(to.address().nid) else {
-            *self.unsent += 1;
+            self.server.count_unsent();
             self.mailbox.put(buffer);
             return Ok(());
         };

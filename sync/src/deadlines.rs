@@ -1,19 +1,20 @@
 //! Deadlines of operations: a binary heap from which any entry can be removed (X1).
 
-use std::time::Duration;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 /// The index of a slot that has no entry in the heap.
 const ABSENT: u32 = u32::MAX;
 
 /// Returns the time `timeout` after `now_ns`, saturating at `u64::MAX`, which never comes.
-pub(crate) fn after(now_ns: u64, timeout: Duration) -> u64 {
+pub fn deadline_after(now_ns: u64, timeout: Duration) -> u64 {
     now_ns.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Deadlines by slot, at most one each. Each call takes logarithmic time and, once the vectors have
 /// grown, allocates nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Deadlines {
+pub struct Deadlines {
     /// `heap[n]` is not later than `heap[2n + 1]` and `heap[2n + 2]`.
     heap: Vec<DeadlineEntry>,
     /// By slot: the index of its entry in the heap.
@@ -28,7 +29,7 @@ struct DeadlineEntry {
 
 impl Deadlines {
     /// Sets or replaces a slot's deadline.
-    pub(crate) fn set(&mut self, slot: u32, deadline_ns: u64) {
+    pub fn set(&mut self, slot: u32, deadline_ns: u64) {
         self.remove(slot);
         if self.indices.len() <= slot as usize {
             self.indices.resize(slot as usize + 1, ABSENT);
@@ -38,7 +39,7 @@ impl Deadlines {
     }
 
     /// Removes a slot's deadline. Returns false if it has none.
-    pub(crate) fn remove(&mut self, slot: u32) -> bool {
+    pub fn remove(&mut self, slot: u32) -> bool {
         let Some(&index) = self.indices.get(slot as usize).filter(|index| **index != ABSENT) else {
             return false;
         };
@@ -53,7 +54,7 @@ impl Deadlines {
     }
 
     /// Returns the earliest deadline and its slot.
-    pub(crate) fn first(&self) -> Option<(u64, u32)> {
+    pub fn first(&self) -> Option<(u64, u32)> {
         self.heap.first().map(|entry| (entry.deadline_ns, entry.slot))
     }
 
@@ -86,7 +87,7 @@ impl Deadlines {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -15,10 +15,10 @@
 
 /// Maximum number of requests of a client in flight at one server: the server stores an answer for
 /// each.
-pub(crate) const SLOTS: usize = 64;
+pub const SLOTS: usize = 64;
 
 /// Length of the header in bytes.
-pub(crate) const HEADER: usize = 40;
+pub const HEADER: usize = 40;
 
 const MAGIC: [u8; 4] = *b"nlxq";
 const VERSION: u8 = 1;
@@ -26,7 +26,7 @@ const VERSION: u8 = 1;
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A client requests a session.
     Open = 1,
     /// The answer to `Open`, with the session.
@@ -44,19 +44,27 @@ pub(crate) enum Kind {
 
 /// The header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
-    pub(crate) slot: u16,
-    pub(crate) client: u64,
-    pub(crate) session: u64,
-    pub(crate) sequence: u64,
-    pub(crate) status: u32,
-    pub(crate) length: u32,
+pub struct Header {
+    /// The kind of the message.
+    pub kind: Kind,
+    /// The slot of the request in its session; less than [`SLOTS`].
+    pub slot: u16,
+    /// The client's id.
+    pub client: u64,
+    /// The session; 0 if there is none.
+    pub session: u64,
+    /// The number of the request in its slot.
+    pub sequence: u64,
+    /// Of an answer or refusal: 0, or an errno.
+    pub status: u32,
+    /// Bytes after the header.
+    pub length: u32,
 }
 
 impl Header {
     /// Parses the header of a complete message; `None` if it is not of this format, or truncated.
-    pub(crate) fn parse(message: &[u8]) -> Option<Header> {
+    #[must_use]
+    pub fn parse(message: &[u8]) -> Option<Header> {
         let (header, body) = message.split_first_chunk::<HEADER>()?;
         let kind = match header[5] {
             1 => Kind::Open,
@@ -81,7 +89,9 @@ impl Header {
         (is_ours && fits).then_some(parsed)
     }
 
-    pub(crate) fn emit(&self) -> [u8; HEADER] {
+    /// Returns the bytes of the header.
+    #[must_use]
+    pub fn emit(&self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
@@ -100,7 +110,7 @@ fn field<const N: usize>(header: &[u8; HEADER], at: usize) -> [u8; N] {
     std::array::from_fn(|index| header[at + index])
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 

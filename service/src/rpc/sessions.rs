@@ -7,18 +7,19 @@
 //! request in a slot implies that the last answer has arrived, or is no longer awaited. A session
 //! that was forgotten gets a new id when it is opened again, so that no late request runs in it.
 
+use std::hash::Hash;
+
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use nlx_core::Address;
 
 use super::wire::{Header, SLOTS};
 
 /// A client: its address and its random id, which a restarted program does not share.
-type ClientKey = (Address, u64);
+type ClientKey<P> = (P, u64);
 
 /// The sessions of a server.
-pub(crate) struct Sessions {
-    table: HashMap<ClientKey, Session, RandomState>,
+pub(super) struct Sessions<P> {
+    table: HashMap<ClientKey<P>, Session, RandomState>,
     sessions_max: usize,
     idle_ns: u64,
 }
@@ -49,7 +50,7 @@ enum SlotState {
 
 /// The responder's decision on a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum RequestAction<'a> {
+pub(super) enum RequestAction<'a> {
     /// It has not run: run it now.
     Run,
     /// It is running, or its client has given it up.
@@ -60,44 +61,45 @@ pub(crate) enum RequestAction<'a> {
     Stale,
 }
 
-impl Sessions {
+impl<P: Clone + Eq + Hash> Sessions<P> {
     /// Creates a table of at most `sessions_max` sessions; a session that was used within `idle_ns`
     /// is not replaced by another.
-    pub(crate) fn new(sessions_max: usize, idle_ns: u64) -> Sessions {
+    pub(super) fn new(sessions_max: usize, idle_ns: u64) -> Sessions<P> {
         Sessions { table: HashMap::default(), sessions_max, idle_ns }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// Returns the session id of a client, which is `id` if it had none; `None` without room.
-    pub(crate) fn open(&mut self, key: ClientKey, id: u64, now_ns: u64) -> Option<u64> {
-        if let Some(session) = self.table.get_mut(&key) {
+    pub(super) fn open(&mut self, key: &ClientKey<P>, id: u64, now_ns: u64) -> Option<u64> {
+        if let Some(session) = self.table.get_mut(key) {
             session.used_ns = now_ns;
             return Some(session.id);
         }
         if self.table.len() >= self.sessions_max {
             self.forget_one(now_ns)?;
         }
-        self.table.insert(key, Session { id, slots: Vec::new(), used_ns: now_ns });
+        self.table.insert(key.clone(), Session { id, slots: Vec::new(), used_ns: now_ns });
         Some(id)
     }
 
     /// Searches all sessions, up to a few thousand, which takes less time than the round trip of
     /// the client's open.
     fn forget_one(&mut self, now_ns: u64) -> Option<()> {
-        let (&key, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
+        let (key, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
         if now_ns.saturating_sub(oldest.used_ns) < self.idle_ns {
             return None;
         }
+        let key = key.clone();
         self.table.remove(&key);
         Some(())
     }
 
     /// Decides on an at-most-once request.
-    pub(crate) fn request(&mut self, key: ClientKey, header: &Header, now_ns: u64) -> RequestAction<'_> {
-        let known = self.table.get_mut(&key).filter(|session| session.id == header.session);
+    pub(super) fn request(&mut self, key: &ClientKey<P>, header: &Header, now_ns: u64) -> RequestAction<'_> {
+        let known = self.table.get_mut(key).filter(|session| session.id == header.session);
         let Some(session) = known else { return RequestAction::Stale };
         session.used_ns = now_ns;
         let slot = session.slot(header.slot);
@@ -115,8 +117,8 @@ impl Sessions {
 
     /// Stores the answer of a request that has run, unless its client has sent a later one in the
     /// slot.
-    pub(crate) fn answered(&mut self, key: ClientKey, header: &Header, status: u32, body: &[u8]) {
-        let known = self.table.get_mut(&key).filter(|session| session.id == header.session);
+    pub(super) fn answered(&mut self, key: &ClientKey<P>, header: &Header, status: u32, body: &[u8]) {
+        let known = self.table.get_mut(key).filter(|session| session.id == header.session);
         let Some(session) = known else { return };
         let slot = session.slot(header.slot);
         if slot.sequence == header.sequence && matches!(slot.state, SlotState::Running) {
@@ -138,7 +140,7 @@ impl Session {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::collections::{HashMap as Model, HashSet};
 
@@ -147,9 +149,8 @@ mod tests {
     use super::super::wire::Kind;
     use super::*;
 
-    fn key(number: u8) -> ClientKey {
-        let address = format!("10.0.0.{number}@tcp:12345:31:1");
-        (address.parse().expect("it is an address"), u64::from(number))
+    fn key(number: u8) -> ClientKey<u8> {
+        (number, u64::from(number))
     }
 
     fn request(session: u64, slot: u16, sequence: u64) -> Header {
@@ -159,32 +160,32 @@ mod tests {
     #[test]
     fn a_retry_is_answered_and_does_not_run() {
         let mut sessions = Sessions::new(1, 100);
-        assert_eq!(sessions.open(key(1), 77, 0), Some(77));
-        assert_eq!(sessions.open(key(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
+        assert_eq!(sessions.open(&key(1), 77, 0), Some(77));
+        assert_eq!(sessions.open(&key(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
         let first = request(77, 3, 1);
-        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Run);
-        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Ignore);
-        sessions.answered(key(1), &first, 5, b"done");
-        assert_eq!(sessions.request(key(1), &first, 0), RequestAction::Repeat { status: 5, body: b"done" });
+        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Run);
+        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Ignore);
+        sessions.answered(&key(1), &first, 5, b"done");
+        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Repeat { status: 5, body: b"done" });
         // The client may have abandoned requests that never arrived.
-        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), RequestAction::Run);
-        assert_eq!(sessions.request(key(1), &request(77, 3, 2), 0), RequestAction::Ignore);
-        sessions.answered(key(1), &first, 0, b"late");
-        assert_eq!(sessions.request(key(1), &request(77, 3, 4), 0), RequestAction::Ignore);
+        assert_eq!(sessions.request(&key(1), &request(77, 3, 4), 0), RequestAction::Run);
+        assert_eq!(sessions.request(&key(1), &request(77, 3, 2), 0), RequestAction::Ignore);
+        sessions.answered(&key(1), &first, 0, b"late");
+        assert_eq!(sessions.request(&key(1), &request(77, 3, 4), 0), RequestAction::Ignore);
     }
 
     #[test]
     fn only_an_idle_session_makes_room() {
         let mut sessions = Sessions::new(2, 100);
-        assert_eq!(sessions.open(key(1), 11, 0), Some(11));
-        assert_eq!(sessions.open(key(2), 12, 50), Some(12));
-        assert_eq!(sessions.open(key(3), 13, 99), None);
-        assert_eq!(sessions.request(key(1), &request(11, 0, 1), 100), RequestAction::Run);
-        assert_eq!(sessions.open(key(3), 13, 149), None);
-        assert_eq!(sessions.open(key(3), 13, 150), Some(13));
-        assert_eq!(sessions.request(key(2), &request(12, 0, 1), 150), RequestAction::Stale);
+        assert_eq!(sessions.open(&key(1), 11, 0), Some(11));
+        assert_eq!(sessions.open(&key(2), 12, 50), Some(12));
+        assert_eq!(sessions.open(&key(3), 13, 99), None);
+        assert_eq!(sessions.request(&key(1), &request(11, 0, 1), 100), RequestAction::Run);
+        assert_eq!(sessions.open(&key(3), 13, 149), None);
+        assert_eq!(sessions.open(&key(3), 13, 150), Some(13));
+        assert_eq!(sessions.request(&key(2), &request(12, 0, 1), 150), RequestAction::Stale);
         assert_eq!(
-            sessions.request(key(1), &request(13, 0, 2), 150),
+            sessions.request(&key(1), &request(13, 0, 2), 150),
             RequestAction::Stale,
             "the session belongs to another client"
         );
@@ -207,7 +208,7 @@ mod tests {
                 let ids = opened.entry(client).or_default();
                 if step == 0 {
                     // Ids are never reused.
-                    ids.extend(sessions.open(key(client), 1000 + now, now));
+                    ids.extend(sessions.open(&key(client), 1000 + now, now));
                     continue;
                 }
                 let Some(&session) = ids.get(which % ids.len().max(1)) else { continue };
@@ -215,12 +216,12 @@ mod tests {
                 let name = (client, session, slot, sequence + 1);
                 if step == 1 {
                     if ran.contains(&name) && !answered.contains_key(&name) {
-                        sessions.answered(key(client), &header, 0, &now.to_le_bytes());
+                        sessions.answered(&key(client), &header, 0, &now.to_le_bytes());
                         answered.insert(name, now);
                     }
                     continue;
                 }
-                match sessions.request(key(client), &header, now) {
+                match sessions.request(&key(client), &header, now) {
                     RequestAction::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
                     RequestAction::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
                     RequestAction::Ignore | RequestAction::Stale => {}

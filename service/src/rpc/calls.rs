@@ -1,33 +1,35 @@
 //! Requests in flight, as a state machine without a clock or a network: it decides what to send and
 //! when, and finds the call of an answer.
 
+use std::fmt::Display;
+use std::hash::Hash;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use nlx_core::{Address, Errno};
-use nlx_sync::Slots;
+use nix::errno::Errno;
+use nlx_sync::{Deadlines, Slots};
 
 use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
 use super::wire::{Header, Kind, SLOTS};
-use crate::deadlines::Deadlines;
-use crate::{Buffer, EndPoint, Error};
+use super::{mixed, nanoseconds};
 
-pub(super) struct Calls {
+/// The calls of a client. `P` is the address of a server, `B` the memory in which a request lies.
+pub struct Calls<P, B> {
     /// The client's id at servers: random, so that an answer to an earlier program at this address
     /// is not accepted.
     client: u64,
     options: RequestOptions,
     /// Every server that was called: the sequence numbers of a session continue.
-    peers: Vec<Peer>,
-    by_address: HashMap<Address, usize, RandomState>,
-    entries: Slots<Call>,
+    peers: Vec<Peer<P>>,
+    by_address: HashMap<P, usize, RandomState>,
+    entries: Slots<Call<B>>,
     due: Deadlines,
-    pub(super) counters: RequestCounters,
+    counters: RequestCounters,
 }
 
-struct Peer {
-    end_point: EndPoint,
+struct Peer<P> {
+    address: P,
     session: Option<u64>,
     /// The time of the last request for a session.
     asked_ns: Option<u64>,
@@ -60,7 +62,7 @@ impl PeerSlot {
     }
 }
 
-struct Call {
+struct Call<B> {
     peer: usize,
     delivery: Delivery,
     slot: u16,
@@ -73,31 +75,60 @@ struct Call {
     session: u64,
     length: u32,
     /// The request; `None` while it is being sent.
-    buffer: Option<Buffer>,
+    buffer: Option<B>,
     /// The error of its last attempt to be sent.
     failure: Option<SendFailure>,
 }
 
 /// The next step for the caller of [`Calls::act`].
-pub(super) enum Action {
-    /// Send the request; its buffer is returned to [`Calls::returned`].
-    Request { id: CallId, buffer: Buffer, header: Header, to: EndPoint, within: Duration },
-    /// Request a session from the server.
-    Open { tag: u64, header: Header, to: EndPoint },
+#[derive(Debug)]
+pub enum Action<P, B> {
+    /// Send the request: the header, then the bytes in the memory. When it has left, or failed,
+    /// [`Calls::returned`] takes the memory, and [`Calls::sent`] the result, with [`CallId::tag`].
+    Request {
+        /// The call.
+        id: CallId,
+        /// The memory in which the request lies.
+        buffer: B,
+        /// The header.
+        header: Header,
+        /// The server.
+        to: P,
+        /// The time left until the call's deadline: sending it takes no longer.
+        within: Duration,
+    },
+    /// Request a session from the server, with a message of the header alone. [`Calls::sent`] takes
+    /// the result.
+    Open {
+        /// The tag for [`Calls::sent`].
+        tag: u64,
+        /// The message.
+        header: Header,
+        /// The server.
+        to: P,
+    },
     /// Report the end of a call.
-    Ended(Ended),
+    Ended(Ended<B>),
 }
 
-/// The end of a call: its result, and its buffer if it is not being sent.
-pub(super) struct Ended {
-    pub(super) id: CallId,
-    pub(super) result: Result<(), RequestError>,
-    pub(super) after: Duration,
-    pub(super) buffer: Option<Buffer>,
+/// The end of a call.
+#[derive(Debug)]
+pub struct Ended<B> {
+    /// The call.
+    pub id: CallId,
+    /// The result. If it is `Ok`, the answer is the body of the message that ended the call.
+    pub result: Result<(), RequestError>,
+    /// The time from its start to its end.
+    pub after: Duration,
+    /// The memory of the request, unless it is being sent: then [`Calls::returned`] returns it.
+    pub buffer: Option<B>,
 }
 
-impl Calls {
-    pub(super) fn new(client: u64, options: RequestOptions) -> Calls {
+impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
+    /// Creates the state of a client without calls. `client` must be random and not 0: servers tell
+    /// clients at the same address apart by it.
+    #[must_use]
+    pub fn new(client: u64, options: RequestOptions) -> Calls<P, B> {
         Calls {
             client,
             options,
@@ -109,14 +140,25 @@ impl Calls {
         }
     }
 
-    pub(super) fn in_flight(&self) -> usize {
+    /// Returns the number of calls that have not ended.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
         self.entries.len()
     }
 
+    /// Returns the counters since the start.
+    #[must_use]
+    pub fn counters(&self) -> RequestCounters {
+        self.counters
+    }
+
     /// Refuses another call of this server if the limit of calls in flight is reached.
-    pub(super) fn check_room(&self, to: &EndPoint) -> Result<(), RequestError> {
+    ///
+    /// # Errors
+    /// [`RequestError::Busy`].
+    pub fn check_room(&self, to: &P) -> Result<(), RequestError> {
         let limit = self.options.in_flight_max.clamp(1, SLOTS);
-        let known = self.by_address.get(&to.address()).map(|&peer| &self.peers[peer]);
+        let known = self.by_address.get(to).map(|&peer| &self.peers[peer]);
         match known {
             Some(peer) if peer.slots.len() - peer.free.len() >= limit => Err(RequestError::Busy { limit }),
             _ => Ok(()),
@@ -124,19 +166,26 @@ impl Calls {
     }
 
     /// Returns the deadline of a call that begins now.
-    pub(super) fn deadline_ns(&self, now_ns: u64) -> u64 {
+    #[must_use]
+    pub fn deadline_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_add(nanoseconds(self.options.deadline))
     }
 
-    pub(super) fn delivery(&self) -> Delivery {
+    /// Returns the delivery guarantee of the options.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery {
         self.options.delivery
     }
 
-    /// Begins a call, which is due at once. Call [`Calls::check_room`] first.
-    pub(super) fn begin(
+    /// Begins a call, which is due at once: [`Calls::act`] sends it. `length` is the number of bytes of
+    /// the request. Call [`Calls::check_room`] first.
+    ///
+    /// # Panics
+    /// Without memory for the entry of the call.
+    pub fn begin(
         &mut self,
-        to: &EndPoint,
-        buffer: Buffer,
+        to: &P,
+        buffer: B,
         length: u32,
         delivery: Delivery,
         (now_ns, deadline_ns): (u64, u64),
@@ -168,11 +217,11 @@ impl Calls {
         id
     }
 
-    fn peer(&mut self, to: &EndPoint) -> usize {
+    fn peer(&mut self, to: &P) -> usize {
         let peers = &mut self.peers;
-        *self.by_address.entry(to.address()).or_insert_with(|| {
+        *self.by_address.entry(to.clone()).or_insert_with(|| {
             peers.push(Peer {
-                end_point: to.clone(),
+                address: to.clone(),
                 session: None,
                 asked_ns: None,
                 failure: None,
@@ -183,13 +232,14 @@ impl Calls {
         })
     }
 
-    /// Returns the time at which [`Calls::act`] returns the next action.
-    pub(super) fn next_ns(&self) -> Option<u64> {
+    /// Returns the time at which [`Calls::act`] returns the next action; `None` without calls.
+    #[must_use]
+    pub fn next_ns(&self) -> Option<u64> {
         self.due.first().map(|(due_ns, _)| due_ns)
     }
 
     /// Returns the next action that is due; call it until it returns `None`.
-    pub(super) fn act(&mut self, now_ns: u64) -> Option<Action> {
+    pub fn act(&mut self, now_ns: u64) -> Option<Action<P, B>> {
         loop {
             let (_, index) = self.due.first().filter(|(due_ns, _)| *due_ns <= now_ns)?;
             let id = CallId::new(self.entries.key(index));
@@ -212,7 +262,7 @@ impl Calls {
         }
     }
 
-    fn attempt(&mut self, id: CallId, now_ns: u64) -> Option<Action> {
+    fn attempt(&mut self, id: CallId, now_ns: u64) -> Option<Action<P, B>> {
         let client = self.client;
         let retry_ns = nanoseconds(self.options.retry_after);
         let call = self.entries.get_mut(id.key())?;
@@ -220,7 +270,7 @@ impl Calls {
         let pause_ns = shortened(call.backoff_ns, client ^ call.sequence ^ call.backoff_ns);
         self.due.set(id.key().index, now_ns.saturating_add(pause_ns).min(call.deadline_ns));
         let header = |kind| Header { kind, slot: 0, client, session: 0, sequence: 0, status: 0, length: 0 };
-        let to = peer.end_point.clone();
+        let to = peer.address.clone();
         let kind = match call.delivery {
             Delivery::AtLeastOnce => Kind::Often,
             Delivery::AtMostOnce => Kind::Once,
@@ -251,7 +301,7 @@ impl Calls {
 
     /// Takes the buffer of a request after it was sent, or could not be; returns it if its call has
     /// ended.
-    pub(super) fn returned(&mut self, id: CallId, buffer: Buffer) -> Option<Buffer> {
+    pub fn returned(&mut self, id: CallId, buffer: B) -> Option<B> {
         match self.find(id) {
             Some(call) if call.buffer.is_none() => {
                 call.buffer = Some(buffer);
@@ -264,14 +314,14 @@ impl Calls {
     /// Handles the result of sending a request, or a request for a session. An error that proves
     /// that the server cannot be reached ends the calls concerned, unless the options are patient.
     /// Call this until it returns `None`.
-    pub(super) fn sent(&mut self, tag: u64, error: Option<&Error>, now_ns: u64) -> Option<Ended> {
+    pub fn sent(&mut self, tag: u64, error: Option<(Errno, &dyn Display)>, now_ns: u64) -> Option<Ended<B>> {
         let id = CallId::from_tag(tag);
         let call = self.find(id).map(|call| (call.peer, call.sent));
         let (index, sent) = call.or_else(|| (tag < self.peers.len() as u64).then_some((tag as usize, 0)))?;
         let peer = &mut self.peers[index];
-        let failure = error.map(|error| SendFailure {
-            errno: error.errno(),
-            text: format!("sending to {}: {error}", peer.end_point),
+        let failure = error.map(|(errno, error)| SendFailure {
+            errno,
+            text: format!("sending to {}: {error}", peer.address),
         });
         let definite = failure.clone().filter(|failure| !self.options.patient && failure.is_definite());
         let id = if sent > 0 {
@@ -291,9 +341,14 @@ impl Calls {
         self.counters.unreachable += 1;
         self.end(id, Err(error), now_ns)
     }
-    /// Handles a message from a server. Returns the call that it ends.
-    pub(super) fn handle_message(&mut self, header: &Header, from: &EndPoint, now_ns: u64) -> Option<Ended> {
-        let known = self.by_address.get(&from.address()).copied();
+
+    /// Handles a message from a server. Returns the end of the call that it answers.
+    pub fn receive(&mut self, message: &[u8], from: &P, now_ns: u64) -> Option<Ended<B>> {
+        let Some(header) = &Header::parse(message) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let known = self.by_address.get(from).copied();
         let Some(peer) = known.filter(|_| header.client == self.client) else {
             self.counters.strays += 1;
             return None;
@@ -321,7 +376,7 @@ impl Calls {
         }
     }
 
-    fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
+    fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended<B>> {
         let Some(id) = self.call_of(peer, header) else {
             let slot = self.peers[peer].slots.get(usize::from(header.slot));
             *match slot.and_then(|slot| slot.gave_up(header.sequence)) {
@@ -342,7 +397,7 @@ impl Calls {
     /// Handles a refusal: the server does not have the session. A request that was sent in the
     /// session must not be sent in another one: even if it was sent only once, the network may have
     /// duplicated it, and the first copy may have reached a server that had the session.
-    fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended> {
+    fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended<B>> {
         if header.status != Errno::ESTALE as u32 {
             // The server has no room for another session: the request for one is repeated later.
             return None;
@@ -364,11 +419,11 @@ impl Calls {
     }
 
     /// Ends a call that the program gives up.
-    pub(super) fn give_up(&mut self, id: CallId, now_ns: u64) -> Option<Ended> {
+    pub fn give_up(&mut self, id: CallId, now_ns: u64) -> Option<Ended<B>> {
         self.end(id, Err(RequestError::GivenUp), now_ns)
     }
 
-    fn end(&mut self, id: CallId, result: Result<(), RequestError>, now_ns: u64) -> Option<Ended> {
+    fn end(&mut self, id: CallId, result: Result<(), RequestError>, now_ns: u64) -> Option<Ended<B>> {
         let call = self.entries.remove(id.key())?;
         self.due.remove(id.key().index);
         let answered = matches!(result, Ok(()) | Err(RequestError::Refused { .. }));
@@ -377,12 +432,12 @@ impl Calls {
         Some(Ended { id, result, after, buffer: call.buffer })
     }
 
-    fn find(&mut self, id: CallId) -> Option<&mut Call> {
+    fn find(&mut self, id: CallId) -> Option<&mut Call<B>> {
         self.entries.get_mut(id.key())
     }
 }
 
-impl Peer {
+impl<P> Peer<P> {
     /// Takes a free slot, and returns it with the sequence number of its next request.
     fn take_slot(&mut self) -> (u16, u64) {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -402,22 +457,14 @@ impl Peer {
     }
 }
 
-impl Call {
+impl<B> Call<B> {
     fn back_off(&mut self, options: &RequestOptions) {
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(nanoseconds(options.retry_max));
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Shortens a delay by up to a quarter, so that retries of many clients do not coincide; at least 1
 /// ns, so that time advances.
 fn shortened(pause_ns: u64, seed: u64) -> u64 {
-    // The last step of splitmix64: every bit of the seed affects every bit of the result.
-    let mut mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed ^= mixed >> 32;
-    (pause_ns - (pause_ns / 4 / 1024) * (mixed % 1024)).max(1)
+    (pause_ns - (pause_ns / 4 / 1024) * (mixed(seed) % 1024)).max(1)
 }

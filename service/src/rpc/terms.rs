@@ -1,15 +1,10 @@
-//! The parameters of requesters and responders: options, errors and counters.
+//! The parameters of both sides: options, errors and counters.
 
 use std::fmt;
 use std::time::Duration;
 
-use nlx_core::Errno;
+use nix::errno::Errno;
 use nlx_sync::SlotKey;
-
-use crate::Error;
-
-/// The timeout of sending an answer; a client that waits for it repeats its request.
-pub(super) const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The delivery guarantee of requests: the number of times that a request may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,11 +88,15 @@ impl CallId {
         SlotKey::from_bits(self.0, u32::BITS)
     }
 
-    pub(super) fn tag(self) -> u64 {
+    /// Returns the number that names the call in [`Calls::sent`](super::Calls::sent).
+    #[must_use]
+    pub fn tag(self) -> u64 {
         self.0
     }
 
-    pub(super) fn from_tag(tag: u64) -> CallId {
+    /// Returns the id with this tag.
+    #[must_use]
+    pub fn from_tag(tag: u64) -> CallId {
         CallId(tag)
     }
 }
@@ -192,9 +191,14 @@ pub enum RequestError {
         /// The limit.
         limit: usize,
     },
-    /// An error of the transfer machine, of memory, or of the system.
-    #[error(transparent)]
-    Machine(#[from] Error),
+    /// An error of the network below, of memory, or of the system, at the caller's own node.
+    #[error("{text}")]
+    System {
+        /// The errno.
+        errno: Errno,
+        /// The error.
+        text: String,
+    },
 }
 
 impl RequestError {
@@ -209,7 +213,7 @@ impl RequestError {
             RequestError::GivenUp => Errno::ECANCELED,
             RequestError::TooLong { .. } => Errno::EMSGSIZE,
             RequestError::Busy { .. } => Errno::EAGAIN,
-            RequestError::Machine(error) => error.errno(),
+            RequestError::System { errno, .. } => *errno,
         }
     }
 }
@@ -262,10 +266,4 @@ pub struct ResponderCounters {
     /// Answers dropped because too many answers to the client's node were in flight: the node does
     /// not receive them.
     pub unsent: u64,
-}
-
-/// Returns a random number other than 0, for ids that no other program has.
-pub(super) fn random() -> Result<u64, Error> {
-    // 0 means none.
-    getrandom::u64().map(|number| number.max(1)).map_err(|_| Error::Random)
 }
