@@ -16,6 +16,12 @@ pub trait Driver: Send + Sync + 'static {
     fn wait(&self, sleeper: &Arc<Sleeper>, deadline_ns: Option<u64>, ready: &mut dyn FnMut() -> bool)
     -> bool;
 
+    /// Wakes the thread that waits with this sleeper, in [`Driver::wait`] or outside it. Called by
+    /// threads that have made `ready` true.
+    fn wake(&self, sleeper: &Sleeper) {
+        sleeper.wake();
+    }
+
     /// Returns whether the network has been shut down, so that nothing more will arrive.
     fn has_ended(&self) -> bool;
 

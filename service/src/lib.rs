@@ -48,6 +48,7 @@
 //! | [`pool`] | worker threads, which wait in a [`Driver`]; queues of items, their order |
 //! | [`Service`], [`Handler`], [`Next`] | request buffers; the course of a request |
 //! | [`transport`] | what a service needs of the network below it |
+//! | [`machines`] | the transport over a transfer machine of the Core, also of a helper |
 #![cfg_attr(feature = "lnet", doc = "| [`portals`] | the transport over LNet portals |")]
 #![cfg_attr(feature = "lnet", doc = "| [`caller`] | calls: request, reply, bulk, deadline |")]
 //! | [`rpc`] | the protocol of requests and answers: deadlines, retries, answers exactly once |
@@ -64,6 +65,7 @@ mod buffers;
 pub mod caller;
 mod driver;
 mod error;
+pub mod machines;
 mod options;
 pub mod pool;
 #[cfg(feature = "lnet")]

@@ -301,7 +301,7 @@ impl Drop for Pool {
         }
         self.0.is_over.store(true, Ordering::Release);
         self.0.watch.wake();
-        self.0.parts.iter().flat_map(|part| &part.seats).for_each(Seat::call);
+        self.0.parts.iter().flat_map(|part| &part.seats).for_each(|seat| self.0.call_seat(seat));
         loop {
             let Some(thread) = self.0.threads.lock().pop() else { break };
             if thread.join().is_err() {
@@ -334,7 +334,7 @@ impl PoolHandle {
         if part.tick_ns.fetch_min(at_ns, Ordering::AcqRel) > at_ns {
             // It begins its wait again, with this deadline.
             let driver = part.driver.load(Ordering::Acquire);
-            part.seats.get(driver as usize).into_iter().for_each(Seat::call);
+            part.seats.get(driver as usize).into_iter().for_each(|seat| self.inner.call_seat(seat));
         }
     }
 
@@ -358,13 +358,6 @@ impl Seat {
         }
         let made = Arc::new(Sleeper::new()?);
         Ok(self.sleeper.get_or_init(|| made))
-    }
-
-    fn call(&self) {
-        self.called.store(true, Ordering::Release);
-        if let Some(sleeper) = self.sleeper.get() {
-            sleeper.wake();
-        }
     }
 }
 
@@ -390,12 +383,6 @@ impl Part {
                 .map(|_| Seat { sleeper: OnceLock::new(), called: AtomicBool::new(false) })
                 .collect(),
         }
-    }
-
-    fn wake_driver(&self) -> bool {
-        let driver = self.driver.load(Ordering::Acquire);
-        let sleeper = self.seats.get(driver as usize).and_then(|seat| seat.sleeper.get());
-        sleeper.inspect(|sleeper| sleeper.wake()).is_some()
     }
 
     /// Returns whether the driver has a reason to look at the queue.
@@ -621,11 +608,13 @@ impl Inner {
             }
             found.is_some() || seat.called.load(Ordering::Acquire)
         };
+        let deadline_ns = Some(tick_ns).filter(|&tick_ns| tick_ns != NEVER);
         if self.driver.has_ended() {
-            // Nothing more arrives; what is pushed by other threads still runs.
-            let _ = sleeper.sleep(None, ready);
+            // Nothing more arrives; what is pushed by other threads, and the timers, still run.
+            let left = |tick_ns: u64| Duration::from_nanos(tick_ns.saturating_sub(self.driver.now_ns()));
+            let deadline = deadline_ns.and_then(|tick_ns| Instant::now().checked_add(left(tick_ns)));
+            let _ = sleeper.sleep(deadline, ready);
         } else {
-            let deadline_ns = Some(tick_ns).filter(|&tick_ns| tick_ns != NEVER);
             self.driver.wait(sleeper, deadline_ns, &mut ready);
         }
         seat.called.store(false, Ordering::Relaxed);
@@ -705,7 +694,7 @@ impl Inner {
     fn call(self: &Arc<Inner>, partition: usize, help: Help) {
         match help {
             Help::No => {}
-            Help::Call(number) => self.parts[partition].seats[number as usize].call(),
+            Help::Call(number) => self.call_seat(&self.parts[partition].seats[number as usize]),
             Help::Others => self.ask_others(partition),
             Help::Start(number) => match self.spawn(partition, number) {
                 Ok(()) => self.parts[partition].queue.lock().counters.grown += 1,
@@ -721,7 +710,7 @@ impl Inner {
             let other = &self.parts[(partition + step) % count];
             if other.waiting.load(Ordering::Relaxed) == 0 && other.driver.load(Ordering::Relaxed) != NONE {
                 other.starved.fetch_or(1 << partition, Ordering::AcqRel);
-                if other.wake_driver() {
+                if self.wake_driver(other) {
                     return;
                 }
             }
@@ -736,7 +725,19 @@ impl Inner {
         if part.full.load(Ordering::Relaxed) {
             return self.ask_others(partition);
         }
-        part.wake_driver();
+        self.wake_driver(part);
+    }
+
+    fn call_seat(&self, seat: &Seat) {
+        seat.called.store(true, Ordering::Release);
+        seat.sleeper.get().into_iter().for_each(|sleeper| self.driver.wake(sleeper));
+    }
+
+    /// Wakes the driver of a partition. Returns whether there is one.
+    fn wake_driver(&self, part: &Part) -> bool {
+        let driver = part.driver.load(Ordering::Acquire);
+        let sleeper = part.seats.get(driver as usize).and_then(|seat| seat.sleeper.get());
+        sleeper.inspect(|sleeper| self.driver.wake(sleeper)).is_some()
     }
 
     /// Keeps watch until the pool ends.

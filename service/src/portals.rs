@@ -4,8 +4,9 @@
 //! | --- | --- |
 //! | endpoint | match bits at [`PortalNames::requests`] |
 //! | request | a PUT, without ACK; [`URGENT`] in its header data makes it urgent |
-//! | reply | a PUT, without ACK, to [`PortalNames::replies`]; its tag is the match bits |
+//! | message ([`Transport::send`]) | a PUT, without ACK, to [`PortalNames::replies`]; its tag is the match bits |
 //! | [`Transport::push`], [`Transport::pull`] | a PUT or GET there; the offer is the match bits |
+//! | [`Transport::offer`] | an MD at [`PortalNames::requests`], with match bits of its own |
 //! | source of reply and bulk | the local NID to which the request was sent ([`Peer::local`]) |
 //! | posted memory | an MD that takes several PUTs one behind the other, in its partition alone |
 //!
@@ -13,7 +14,9 @@
 //! The thread that received a request may belong to another partition, if that one had no memory
 //! ([`Arrival::crossed`]).
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use lnet_api::{
     AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle,
@@ -21,9 +24,9 @@ use lnet_api::{
 };
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_region::IoVec;
+use lnet_region::{IoVec, Region};
 
-use crate::transport::{Arrival, Events, Place, Posting, Transport};
+use crate::transport::{Access, Arrival, Events, Place, Posting, Transport};
 
 /// Set in the header data of an urgent request.
 pub const URGENT: u64 = 1;
@@ -56,7 +59,13 @@ pub struct Portals {
     table: Arc<CptTable>,
     names: PortalNames,
     queues: OnceLock<Vec<EqHandle>>,
+    /// The lower part of the match bits of the next offer. An earlier program at this portal has
+    /// used others.
+    offers: AtomicU64,
 }
+
+/// Set in the match bits of offers, so that they differ from those of endpoints.
+const OFFER: u64 = 1 << 63;
 
 /// The kind of a descriptor, in the upper half of its user pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +82,9 @@ impl Portals {
     /// Creates the transport of a service on a node with these CPU partitions.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, table: Arc<CptTable>, names: PortalNames) -> Portals {
-        Portals { lnet, table, names, queues: OnceLock::new() }
+        let began = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+        let offers = AtomicU64::new(began.as_nanos() as u64);
+        Portals { lnet, table, names, queues: OnceLock::new(), offers }
     }
 
     /// Returns the event queue of a partition; ESHUTDOWN before it is open.
@@ -92,7 +103,26 @@ impl Portals {
         })
     }
 
-    fn put(&self, at: Place, to: &Peer, bits: u64, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
+    /// Posts a descriptor at the portal of the requests, in a partition alone.
+    fn attach(&self, partition: usize, bits: MatchBits, md: Md) -> Result<MdHandle, Errno> {
+        let me = MeSpec { position: Position::Local, ..MeSpec::new(self.names.requests, bits) };
+        let posted: Result<MdHandle, LNetError> = with_partition(partition, || {
+            let me = self.lnet.me_attach(&me)?;
+            self.lnet.md_attach(me, md, Unlink::Auto)
+        });
+        posted.map_err(|error| error.errno())
+    }
+
+    /// Sends the first `length` bytes of memory to the portal of replies and bulk.
+    fn put(
+        &self,
+        at: Place,
+        to: &Peer,
+        bits: u64,
+        memory: IoVec,
+        length: usize,
+    ) -> Result<Option<MdHandle>, Errno> {
+        let memory = memory.into_trimmed(length).map_err(|_| Errno::EMSGSIZE)?;
         let put = Put {
             source: Some(to.local),
             md: self.md(at, Kind::Active, memory, 1)?,
@@ -109,6 +139,7 @@ impl Portals {
 
 impl Transport for Portals {
     type Peer = Peer;
+    type Memory = IoVec;
     type Offer = MatchBits;
     type Operation = MdHandle;
 
@@ -142,29 +173,32 @@ impl Transport for Portals {
         self.names.bits.len()
     }
 
-    fn post(&self, posting: Posting<'_>) -> Result<MdHandle, Errno> {
-        let me = MeSpec {
-            position: Position::Local,
-            ..MeSpec::new(self.names.requests, self.names.bits[posting.endpoint])
-        };
+    fn allocate(&self, _: usize, bytes: usize) -> Result<IoVec, Errno> {
+        Region::heap(bytes).map(IoVec::whole).map_err(|error| error.errno())
+    }
+
+    fn post(&self, posting: Posting<'_, IoVec>) -> Result<MdHandle, Errno> {
         let md = Md {
             max_size: posting.request_max as u32,
             options: MdOptions::OP_PUT | MdOptions::MAX_SIZE | MdOptions::TRUNCATE,
             ..self.md(posting.at, Kind::Posted, posting.memory.clone(), posting.requests)?
         };
-        let posted: Result<MdHandle, LNetError> = with_partition(posting.at.partition, || {
-            let me = self.lnet.me_attach(&me)?;
-            self.lnet.md_attach(me, md, Unlink::Auto)
-        });
-        posted.map_err(|error| error.errno())
+        self.attach(posting.at.partition, self.names.bits[posting.endpoint], md)
     }
 
-    fn reply(&self, at: Place, to: &Peer, tag: u64, memory: IoVec) -> Result<(), Errno> {
-        self.put(at, to, tag, memory).map(drop)
+    fn send(&self, at: Place, to: &Peer, tag: u64, memory: IoVec, length: usize) -> Result<(), Errno> {
+        self.put(at, to, tag, memory, length).map(drop)
     }
 
-    fn push(&self, at: Place, to: &Peer, offer: MatchBits, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
-        self.put(at, to, offer.0, memory)
+    fn push(
+        &self,
+        at: Place,
+        to: &Peer,
+        offer: MatchBits,
+        memory: IoVec,
+        length: usize,
+    ) -> Result<Option<MdHandle>, Errno> {
+        self.put(at, to, offer.0, memory, length)
     }
 
     fn pull(&self, at: Place, to: &Peer, offer: MatchBits, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
@@ -178,6 +212,18 @@ impl Transport for Portals {
             offset: 0,
         };
         self.lnet.bind_get(get).map_err(|error| error.errno())
+    }
+
+    fn offer(&self, at: Place, memory: IoVec, access: Access) -> Result<(MdHandle, MatchBits), Errno> {
+        let (memory, options) = match access {
+            Access::Read { length } => {
+                (memory.into_trimmed(length).map_err(|_| Errno::EMSGSIZE)?, MdOptions::OP_GET)
+            }
+            Access::Write => (memory, MdOptions::OP_PUT),
+        };
+        let bits = MatchBits(OFFER | self.offers.fetch_add(1, Ordering::Relaxed));
+        let md = Md { options, ..self.md(at, Kind::Active, memory, 1)? };
+        self.attach(at.partition, bits, md).map(|md| (md, bits))
     }
 
     fn cancel(&self, operation: MdHandle) {

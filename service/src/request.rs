@@ -27,28 +27,30 @@ pub struct Request<'a, T: Transport, S> {
 
 /// The decision of a handler about a request: its next step, or its end.
 #[derive(Debug)]
-pub enum Next<O> {
+pub enum Next<O, M = IoVec> {
     /// Send the first `length` bytes of the reply memory, and end. `tag` is the number by which
-    /// the peer recognises the reply.
+    /// the peer recognises the reply, where the transport carries one.
     Reply {
         /// The number.
         tag: u64,
         /// The length in bytes.
         length: usize,
     },
-    /// Send this memory into memory that the peer offers, then call [`Handler::moved`].
+    /// Send the first `length` bytes of this memory into memory that the peer offers, then call [`Handler::moved`].
     Push {
         /// The peer's memory.
         offer: O,
         /// The bytes.
-        memory: IoVec,
+        memory: M,
+        /// Their number, from the start of the memory.
+        length: usize,
     },
     /// Fetch memory that the peer offers into this memory, then call [`Handler::moved`].
     Pull {
         /// The peer's memory.
         offer: O,
         /// The destination.
-        memory: IoVec,
+        memory: M,
     },
     /// End without a reply.
     Drop,
@@ -61,10 +63,14 @@ pub trait Handler<T: Transport>: Send + Sync + 'static {
     type State: Default + Send + 'static;
 
     /// Handles a request that has arrived.
-    fn request(&self, request: Request<'_, T, Self::State>) -> Next<T::Offer>;
+    fn request(&self, request: Request<'_, T, Self::State>) -> Next<T::Offer, T::Memory>;
 
     /// Continues after bulk: the number of bytes that were moved, or the error.
-    fn moved(&self, request: Request<'_, T, Self::State>, outcome: Result<usize, Errno>) -> Next<T::Offer> {
+    fn moved(
+        &self,
+        request: Request<'_, T, Self::State>,
+        outcome: Result<usize, Errno>,
+    ) -> Next<T::Offer, T::Memory> {
         let _ = (request, outcome);
         Next::Drop
     }

@@ -10,11 +10,12 @@
 //! request, hold the course of the requests and the memory of the replies, so that a request
 //! allocates nothing. The room of the buffers grows and shrinks with the load ([`BufferOptions`]).
 
+use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use lnet_region::{IoVec, Region};
+use lnet_region::IoVec;
 use nix::errno::Errno;
 use parking_lot::{Mutex, RwLock};
 
@@ -58,7 +59,7 @@ struct Context<T: Transport, S> {
     arrival: Option<Arrival<T::Peer>>,
     arrived_ns: u64,
     state: S,
-    reply: IoVec,
+    reply: T::Memory,
     /// The bulk operation in progress.
     operation: Option<T::Operation>,
     /// The result of the bulk operation that ended.
@@ -71,7 +72,7 @@ struct Context<T: Transport, S> {
 }
 
 struct RequestBuffer<T: Transport, S> {
-    memory: IoVec,
+    memory: T::Memory,
     contexts: Box<[Mutex<Context<T, S>>]>,
     operation: Mutex<Option<T::Operation>>,
     /// Requests that have arrived.
@@ -233,7 +234,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         let whole = &self.partitions[partition];
         let first = endpoint * self.options.buffers_max as usize;
         let places = first..first + self.options.buffers_max as usize;
-        let made = Arc::new(RequestBuffer::new(&self.options)?);
+        let made = Arc::new(RequestBuffer::new(&self.transport, partition, &self.options)?);
         for number in places {
             let mut slot = whole.buffers[number].write();
             if slot.is_some() {
@@ -326,7 +327,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             self.partitions[partition].waits.record(waited_ns);
         }
         let next = {
-            let read = buffer.memory.read(arrival.offset..arrival.offset + arrival.length);
+            let (requests, reply): (&IoVec, &IoVec) = (buffer.memory.borrow(), reply.borrow());
+            let read = requests.read(arrival.offset..arrival.offset + arrival.length);
             let write = reply.write(0..reply.len());
             let (Ok(read), Ok(mut write)) = (read, write) else {
                 // Cannot be: neither is in flight, and no other context has these ranges.
@@ -367,8 +369,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         at: Place,
         buffer: &RequestBuffer<T, H::State>,
         slot: &Mutex<Context<T, H::State>>,
-        (from, state, reply): (&T::Peer, H::State, IoVec),
-        next: Next<T::Offer>,
+        (from, state, reply): (&T::Peer, H::State, T::Memory),
+        next: Next<T::Offer, T::Memory>,
     ) {
         let is_bulk = matches!(next, Next::Push { .. } | Next::Pull { .. });
         if self.is_ending() || matches!(next, Next::Drop) {
@@ -383,11 +385,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         }
         // From here on the event may come, also inside the call.
         let begun = match next {
-            Next::Reply { tag, length } => match reply.into_trimmed(length) {
-                Ok(memory) => self.transport.reply(at, from, tag, memory).map(|()| None),
-                Err(_) => Err(Errno::EMSGSIZE),
-            },
-            Next::Push { offer, memory } => self.transport.push(at, from, offer, memory),
+            Next::Reply { tag, length } => self.transport.send(at, from, tag, reply, length).map(|()| None),
+            Next::Push { offer, memory, length } => self.transport.push(at, from, offer, memory, length),
             Next::Pull { offer, memory } => self.transport.pull(at, from, offer, memory),
             Next::Drop => Ok(None),
         };
@@ -576,19 +575,23 @@ impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
 }
 
 impl<T: Transport, S: Default> RequestBuffer<T, S> {
-    fn new(options: &BufferOptions) -> Result<RequestBuffer<T, S>, ServiceError> {
+    fn new(
+        transport: &T,
+        partition: usize,
+        options: &BufferOptions,
+    ) -> Result<RequestBuffer<T, S>, ServiceError> {
         let requests = options.requests_per_buffer as usize;
-        let region = |bytes| {
-            let region = Region::heap(bytes);
-            region.map_err(|error| ServiceError::system("memory for requests", error.errno()))
+        let allocate = |bytes| {
+            let memory = transport.allocate(partition, bytes);
+            memory.map_err(|errno| ServiceError::system("memory for requests", errno))
         };
-        let memory = IoVec::whole(region(requests * options.request_max)?);
+        let memory = allocate(requests * options.request_max)?;
         let context = || {
             Ok(Mutex::new(Context {
                 arrival: None,
                 arrived_ns: 0,
                 state: S::default(),
-                reply: IoVec::whole(region(options.reply_max)?),
+                reply: allocate(options.reply_max)?,
                 operation: None,
                 outcome: Ok(0),
                 fetched: None,

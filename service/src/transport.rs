@@ -1,10 +1,10 @@
 //! The network below a service, as a trait: what [`Service`](crate::Service) needs of it.
 //!
-//! `portals` implements it over LNet. The traits name nothing of LNet, so that transfer machines of
-//! the Core can implement it as well; that is not built yet.
+//! `portals` implements it over LNet, [`machines`](crate::machines) over a transfer machine of the
+//! Core. The traits name nothing of either.
 //!
 //! # The contract
-//! - An operation ([`Transport::reply`], [`Transport::push`], [`Transport::pull`]) that was started
+//! - An operation ([`Transport::send`], [`Transport::push`], [`Transport::pull`]) that was started
 //!   without an error ends with one [`Events::ended`]; one that returned an error has no event. The
 //!   event may come inside the call.
 //! - Posted memory gives any number of [`Events::arrived`], then one [`Events::released`].
@@ -13,6 +13,7 @@
 //! - Events may come under locks of the network. Their receiver calls the transport only from
 //!   [`Events::wake`] on.
 
+use std::borrow::Borrow;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -25,6 +26,9 @@ use nix::errno::Errno;
 pub trait Transport: Send + Sync + 'static {
     /// The sender of a request, and what its reply needs.
     type Peer: Clone + Debug + Send + Sync + 'static;
+    /// Memory that the transport moves: its bytes, and what the transport needs to reach them. Clones
+    /// are the same memory.
+    type Memory: Borrow<IoVec> + Clone + Debug + Send + Sync + 'static;
     /// Memory that a peer offers for bulk.
     type Offer: Copy + Debug + Send + Sync + 'static;
     /// An operation in progress, for [`Transport::cancel`].
@@ -42,31 +46,46 @@ pub trait Transport: Send + Sync + 'static {
     /// Returns the number of endpoints at which requests arrive: of match bits, over LNet.
     fn endpoints(&self) -> usize;
 
+    /// Allocates memory, contiguous and zeroed, for operations of a partition.
+    ///
+    /// # Errors
+    /// ENOMEM, EFBIG for more bytes than one operation moves, or the errno of the network.
+    fn allocate(&self, partition: usize, bytes: usize) -> Result<Self::Memory, Errno>;
+
     /// Posts memory in a partition for at most `requests` requests of at most `request_max` bytes.
     /// They arrive one behind the other, as [`Events::arrived`].
     ///
     /// # Errors
     /// The errno of the network: ENOMEM without room.
-    fn post(&self, posting: Posting<'_>) -> Result<Self::Operation, Errno>;
+    fn post(&self, posting: Posting<'_, Self::Memory>) -> Result<Self::Operation, Errno>;
 
-    /// Sends a reply; its end is one [`Events::ended`]. `tag` is the number by which the peer
-    /// recognises it.
+    /// Sends the first `length` bytes of memory as a message; its end is one [`Events::ended`]. `tag`
+    /// is the number by which the peer recognises it, for transports that carry one.
     ///
     /// # Errors
-    /// The errno of the network; then there is no event.
-    fn reply(&self, at: Place, to: &Self::Peer, tag: u64, memory: IoVec) -> Result<(), Errno>;
+    /// EMSGSIZE for more bytes than the memory has, or the errno of the network; then there is no
+    /// event.
+    fn send(
+        &self,
+        at: Place,
+        to: &Self::Peer,
+        tag: u64,
+        memory: Self::Memory,
+        length: usize,
+    ) -> Result<(), Errno>;
 
-    /// Sends memory into the memory that a peer offers; its end is one [`Events::ended`]. Returns
-    /// `None` if it has ended inside the call.
+    /// Sends the first `length` bytes of memory into the memory that a peer offers; its end is one
+    /// [`Events::ended`]. Returns `None` if it has ended inside the call.
     ///
     /// # Errors
-    /// The errno of the network; then there is no event.
+    /// As [`Transport::send`].
     fn push(
         &self,
         at: Place,
         to: &Self::Peer,
         offer: Self::Offer,
-        memory: IoVec,
+        memory: Self::Memory,
+        length: usize,
     ) -> Result<Option<Self::Operation>, Errno>;
 
     /// Fetches memory that a peer offers; as [`Transport::push`].
@@ -78,12 +97,36 @@ pub trait Transport: Send + Sync + 'static {
         at: Place,
         to: &Self::Peer,
         offer: Self::Offer,
-        memory: IoVec,
+        memory: Self::Memory,
     ) -> Result<Option<Self::Operation>, Errno>;
+
+    /// Offers memory to a peer for one [`Transport::push`] or [`Transport::pull`], whose end is one
+    /// [`Events::ended`]. The offer travels in a message.
+    ///
+    /// # Errors
+    /// As [`Transport::send`].
+    fn offer(
+        &self,
+        at: Place,
+        memory: Self::Memory,
+        access: Access,
+    ) -> Result<(Self::Operation, Self::Offer), Errno>;
 
     /// Cancels an operation, or takes posted memory back; its events still come. Does nothing if it
     /// has ended.
     fn cancel(&self, operation: Self::Operation);
+}
+
+/// What a peer may do with offered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Read the first `length` bytes.
+    Read {
+        /// The number of bytes.
+        length: usize,
+    },
+    /// Fill the memory, or a part from its start.
+    Write,
 }
 
 /// A partition and the token of an operation there.
@@ -97,16 +140,16 @@ pub struct Place {
 
 /// Memory for requests.
 #[derive(Debug, Clone, Copy)]
-pub struct Posting<'a> {
+pub struct Posting<'a, M> {
     /// The partition, and the token of the memory.
     pub at: Place,
     /// The endpoint.
     pub endpoint: usize,
     /// The memory.
-    pub memory: &'a IoVec,
+    pub memory: &'a M,
     /// Maximum number of requests.
     pub requests: u32,
-    /// Maximum length of a request; a longer one is cut off.
+    /// Maximum length of a request; a longer one is cut off, or dropped by the network.
     pub request_max: usize,
 }
 

@@ -351,14 +351,15 @@ impl DataHandler {
                 return Next::Drop;
             }
         };
-        let Ok(memory) = whole.trimmed(transfer.length) else { return Next::Drop };
-        if let Ok(mut bytes) = memory.write(0..transfer.length) {
+        let length = transfer.length;
+        let Ok(memory) = whole.trimmed(length) else { return Next::Drop };
+        if let Ok(mut bytes) = memory.write(0..length) {
             transfer.prepare(bytes.as_mut_slice().unwrap_or_default());
         }
         let offer = MatchBits(transfer.bulk_id);
         *request.state =
             Serving { transfer: Some(transfer), memory: Some(whole), partition: request.partition };
-        if is_push { Next::Push { offer, memory } } else { Next::Pull { offer, memory } }
+        if is_push { Next::Push { offer, memory, length } } else { Next::Pull { offer, memory } }
     }
 }
 

@@ -63,7 +63,7 @@ impl Handler<Portals> for Echo {
             1 => {
                 let memory = memory();
                 memory.write(0..BULK).unwrap().copy_from(0, &pattern(offer.0, BULK));
-                Next::Push { offer, memory }
+                Next::Push { offer, memory, length: BULK }
             }
             2 => {
                 let memory = request.state.insert(memory()).clone();
