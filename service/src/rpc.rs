@@ -5,6 +5,7 @@
 //! they have, and pass the time. `nlx::request` drives them over a transfer machine.
 
 mod calls;
+mod estimate;
 mod server;
 mod sessions;
 mod terms;
@@ -13,12 +14,13 @@ mod wire;
 use std::time::Duration;
 
 pub use calls::{Action, Calls, Ended};
-pub use server::{Server, Verdict};
+pub use estimate::{BIN_NS, BINS};
+pub use server::{EARLY_ASK_NS, EARLY_MARGIN_NS, EARLY_MAX, RUNNING_MAX, RequestId, Server, Verdict};
 pub use terms::{
-    CallId, Delivery, RequestCounters, RequestError, RequestOptions, ResponderCounters, ResponderOptions,
-    SendFailure,
+    CallId, Delivery, NewCall, RequestCounters, RequestError, RequestOptions, ResponderCounters,
+    ResponderOptions, SendFailure,
 };
-pub use wire::{HEADER, Header, Kind, SLOTS};
+pub use wire::{ClientId, HEADER, Header, Kind, SLOTS};
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -15,6 +15,7 @@ mod lst_console;
 mod names;
 mod offer;
 mod ping;
+mod rpc;
 mod session;
 mod test_node;
 
@@ -96,6 +97,9 @@ pub const TARGETS: &[Target] = &[
     },
     target("lst-console", lst_console::console, lst_console::console_seeds),
     target("lst-command", lst_console::command, lst_console::command_seeds),
+    target("rpc-header", rpc::header, rpc::seeds),
+    target("rpc-server", rpc::server, rpc::seeds),
+    target("rpc-client", rpc::client, rpc::seeds),
 ];
 
 impl Outcome {

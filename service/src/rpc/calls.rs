@@ -10,15 +10,16 @@ use hashbrown::HashMap;
 use nix::errno::Errno;
 use nlx_sync::{Deadlines, Slots};
 
-use super::terms::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SendFailure};
-use super::wire::{Header, Kind, SLOTS};
+use super::estimate::Estimate;
+use super::server::class_index;
+use super::terms::{CallId, Delivery, NewCall, RequestCounters, RequestError, RequestOptions, SendFailure};
+use super::wire::{ClientId, Header, Kind, SLOTS, milliseconds};
 use super::{mixed, nanoseconds};
+use crate::Class;
 
 /// The calls of a client. `P` is the address of a server, `B` the memory in which a request lies.
 pub struct Calls<P, B> {
-    /// The client's id at servers: random, so that an answer to an earlier program at this address
-    /// is not accepted.
-    client: u64,
+    client: ClientId,
     options: RequestOptions,
     /// Every server that was called: the sequence numbers of a session continue.
     peers: Vec<Peer<P>>,
@@ -33,8 +34,14 @@ struct Peer<P> {
     session: Option<u64>,
     /// The time of the last request for a session.
     asked_ns: Option<u64>,
+    /// The number of requests for a session, at most 255.
+    asked: u8,
     /// The error of the last attempt to send a request for a session.
     failure: Option<SendFailure>,
+    /// The round trip time of the network.
+    round_trip: Estimate,
+    /// By class: the server's latest estimate of the time that a request takes.
+    service_ns: [u64; 2],
     slots: Vec<PeerSlot>,
     free: Vec<u16>,
 }
@@ -65,13 +72,19 @@ impl PeerSlot {
 struct Call<B> {
     peer: usize,
     delivery: Delivery,
+    class: Class,
+    has_offers: bool,
     slot: u16,
     sequence: u64,
     started_ns: u64,
     deadline_ns: u64,
+    /// The latest time to which the server can move the deadline.
+    deadline_max_ns: u64,
     backoff_ns: u64,
     /// The number of times that the request was sent.
     sent: u32,
+    /// The times at which it was sent first and last.
+    sent_ns: (u64, u64),
     session: u64,
     length: u32,
     /// The request; `None` while it is being sent.
@@ -125,10 +138,9 @@ pub struct Ended<B> {
 }
 
 impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
-    /// Creates the state of a client without calls. `client` must be random and not 0: servers tell
-    /// clients at the same address apart by it.
+    /// Creates the state of a client without calls.
     #[must_use]
-    pub fn new(client: u64, options: RequestOptions) -> Calls<P, B> {
+    pub fn new(client: ClientId, options: RequestOptions) -> Calls<P, B> {
         Calls {
             client,
             options,
@@ -150,6 +162,14 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
     #[must_use]
     pub fn counters(&self) -> RequestCounters {
         self.counters
+    }
+
+    /// Returns what is known about the speed of a server: the round trip time of the network, and the
+    /// server's estimate of its service time for this class, in nanoseconds; 0 if it is not known.
+    pub fn estimates_ns(&mut self, of: &P, class: Class, now_ns: u64) -> (u64, u64) {
+        let Some(&peer) = self.by_address.get(of) else { return (0, 0) };
+        let peer = &mut self.peers[peer];
+        (peer.round_trip.max_ns(now_ns), peer.service_ns[class_index(class)])
     }
 
     /// Refuses another call of this server if the limit of calls in flight is reached.
@@ -177,30 +197,28 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         self.options.delivery
     }
 
-    /// Begins a call, which is due at once: [`Calls::act`] sends it. `length` is the number of bytes of
-    /// the request. Call [`Calls::check_room`] first.
+    /// Begins a call, which is due at once: [`Calls::act`] sends it. Call [`Calls::check_room`] first.
     ///
     /// # Panics
     /// Without memory for the entry of the call.
-    pub fn begin(
-        &mut self,
-        to: &P,
-        buffer: B,
-        length: u32,
-        delivery: Delivery,
-        (now_ns, deadline_ns): (u64, u64),
-    ) -> CallId {
+    pub fn begin(&mut self, to: &P, new: NewCall<B>, now_ns: u64) -> CallId {
+        let NewCall { buffer, length, delivery, class, has_offers, deadline_ns } = new;
         let peer = self.peer(to);
         let (slot, sequence) = self.peers[peer].take_slot();
+        let latest_ns = now_ns.saturating_add(nanoseconds(self.options.deadline_max));
         let call = Call {
             peer,
             delivery,
+            class,
+            has_offers,
             slot,
             sequence,
             started_ns: now_ns,
             deadline_ns,
+            deadline_max_ns: deadline_ns.max(latest_ns),
             backoff_ns: nanoseconds(self.options.retry_after),
             sent: 0,
+            sent_ns: (now_ns, now_ns),
             session: 0,
             length,
             buffer: Some(buffer),
@@ -224,7 +242,10 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
                 address: to.clone(),
                 session: None,
                 asked_ns: None,
+                asked: 0,
                 failure: None,
+                round_trip: Estimate::default(),
+                service_ns: [0; 2],
                 slots: Vec::new(),
                 free: Vec::new(),
             });
@@ -267,9 +288,26 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         let retry_ns = nanoseconds(self.options.retry_after);
         let call = self.entries.get_mut(id.key())?;
         let peer = &mut self.peers[call.peer];
-        let pause_ns = shortened(call.backoff_ns, client ^ call.sequence ^ call.backoff_ns);
+        if call.sent == 0 && (peer.session.is_some() || call.delivery == Delivery::AtLeastOnce) {
+            call.backoff_ns = peer.first_pause_ns(call.class, &self.options, now_ns);
+        }
+        let pause_ns = shortened(call.backoff_ns, client.incarnation ^ call.sequence ^ call.backoff_ns);
         self.due.set(id.key().index, now_ns.saturating_add(pause_ns).min(call.deadline_ns));
-        let header = |kind| Header { kind, slot: 0, client, session: 0, sequence: 0, status: 0, length: 0 };
+        let (class, time_ms) = (call.class, milliseconds(call.deadline_ns - now_ns));
+        let header = move |kind, attempt| Header {
+            kind,
+            class,
+            has_offers: false,
+            attempt,
+            slot: 0,
+            client,
+            session: 0,
+            sequence: 0,
+            status: 0,
+            length: 0,
+            time_ms,
+            estimate_ms: 0,
+        };
         let to = peer.address.clone();
         let kind = match call.delivery {
             Delivery::AtLeastOnce => Kind::Often,
@@ -277,14 +315,16 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         };
         if kind == Kind::Once && call.sent == 0 {
             let Some(session) = peer.session else {
+                let asked = peer.asked.saturating_add(1);
+                let open = header(Kind::Open, asked);
                 call.back_off(&self.options);
                 // If several calls wait for a session, only one of them requests it.
                 if peer.asked_ns.is_some_and(|asked_ns| now_ns < asked_ns.saturating_add(retry_ns / 2)) {
                     return None;
                 }
-                peer.asked_ns = Some(now_ns);
+                (peer.asked_ns, peer.asked) = (Some(now_ns), asked);
                 self.counters.opens += 1;
-                return Some(Action::Open { tag: call.peer as u64, header: header(Kind::Open), to });
+                return Some(Action::Open { tag: call.peer as u64, header: open, to });
             };
             call.session = session;
         }
@@ -293,8 +333,10 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         let buffer = call.buffer.take()?;
         call.sent += 1;
         self.counters.retries += u64::from(call.sent > 1);
-        let Call { slot, session, sequence, length, .. } = *call;
-        let header = Header { slot, session, sequence, length, ..header(kind) };
+        call.sent_ns = (if call.sent == 1 { now_ns } else { call.sent_ns.0 }, now_ns);
+        let Call { slot, session, sequence, length, has_offers, .. } = *call;
+        let header =
+            Header { slot, session, sequence, length, has_offers, ..header(kind, attempt(call.sent)) };
         let within = Duration::from_nanos(call.deadline_ns - now_ns);
         Some(Action::Request { id, buffer, header, to, within })
     }
@@ -354,20 +396,28 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
             return None;
         };
         match header.kind {
-            Kind::Opened => self.opened(peer, header.session, now_ns),
+            Kind::Opened => self.opened(peer, header, now_ns),
             Kind::Answer => return self.answered(peer, header, now_ns),
             Kind::Refusal => return self.refused(peer, header, now_ns),
+            Kind::Early => self.early(peer, header, now_ns),
             Kind::Open | Kind::Once | Kind::Often => self.counters.strays += 1,
         }
         None
     }
 
-    fn opened(&mut self, peer: usize, session: u64, now_ns: u64) {
-        let Peer { session: known, slots, .. } = &mut self.peers[peer];
-        if session == 0 || known.is_some() {
+    fn opened(&mut self, peer: usize, header: &Header, now_ns: u64) {
+        let peer = &mut self.peers[peer];
+        if header.session == 0 || peer.session.is_some() {
             return;
         }
-        *known = Some(session);
+        peer.session = Some(header.session);
+        peer.learn(header);
+        // Only the time of the latest request for a session is known.
+        if let Some(asked_ns) = peer.asked_ns.filter(|_| header.attempt == peer.asked && peer.asked < u8::MAX)
+        {
+            peer.round_trip.record(now_ns, now_ns.saturating_sub(asked_ns));
+        }
+        let slots = &peer.slots;
         // Calls that wait for the session are sent now.
         for id in slots.iter().filter_map(|slot| slot.call) {
             if self.entries.get(id.key()).is_some_and(|call| call.sent == 0) {
@@ -376,22 +426,49 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         }
     }
 
+    /// Gives the server of a call the time that it asks for. The request is repeated only when that
+    /// has passed, and the deadline is later by half of it or more, so that one lost early reply is
+    /// made up for by a repetition.
+    fn early(&mut self, peer: usize, header: &Header, now_ns: u64) {
+        let Some(id) = self.call_of(peer, header) else { return self.count_unexpected(peer, header) };
+        self.peers[peer].learn(header);
+        self.counters.early += 1;
+        let ask_ns = nanoseconds(header.time());
+        let Some(call) = self.entries.get_mut(id.key()) else { return };
+        call.backoff_ns = self.peers[peer].first_pause_ns(call.class, &self.options, now_ns);
+        let again_ns = now_ns.saturating_add(ask_ns);
+        let deadline_ns = again_ns.saturating_add(call.backoff_ns.max(ask_ns / 2));
+        call.deadline_ns = deadline_ns.min(call.deadline_max_ns).max(call.deadline_ns);
+        self.due.set(id.key().index, again_ns.min(call.deadline_ns));
+    }
+
     fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended<B>> {
         let Some(id) = self.call_of(peer, header) else {
-            let slot = self.peers[peer].slots.get(usize::from(header.slot));
-            *match slot.and_then(|slot| slot.gave_up(header.sequence)) {
-                Some(true) => &mut self.counters.late,
-                Some(false) => &mut self.counters.duplicates,
-                None => &mut self.counters.strays,
-            } += 1;
+            self.count_unexpected(peer, header);
             return None;
         };
         self.counters.answered += 1;
+        self.peers[peer].learn(header);
+        if let Some(sent_ns) = self.find(id).and_then(|call| call.sent_ns(header.attempt)) {
+            let total_ns = now_ns.saturating_sub(sent_ns);
+            let network_ns = total_ns.saturating_sub(nanoseconds(header.time()));
+            self.peers[peer].round_trip.record(now_ns, network_ns);
+        }
         let result = match header.status {
             0 => Ok(()),
             errno => Err(RequestError::Refused { errno: Errno::from_raw(errno.cast_signed()) }),
         };
         self.end(id, result, now_ns)
+    }
+
+    /// Counts an answer or early reply that no call waits for.
+    fn count_unexpected(&mut self, peer: usize, header: &Header) {
+        let slot = self.peers[peer].slots.get(usize::from(header.slot));
+        *match slot.and_then(|slot| slot.gave_up(header.sequence)) {
+            Some(true) => &mut self.counters.late,
+            Some(false) => &mut self.counters.duplicates,
+            None => &mut self.counters.strays,
+        } += 1;
     }
 
     /// Handles a refusal: the server does not have the session. A request that was sent in the
@@ -450,6 +527,19 @@ impl<P> Peer<P> {
         (slot, state.sequence)
     }
 
+    /// Takes over the server's estimate of its service time.
+    fn learn(&mut self, header: &Header) {
+        self.service_ns[class_index(header.class)] = u64::from(header.estimate_ms) * 1_000_000;
+    }
+
+    /// Returns the pause before the first repetition of a request: the time in which the answer
+    /// should come, and a half more, because pauses are shortened by up to a quarter.
+    fn first_pause_ns(&mut self, class: Class, options: &RequestOptions, now_ns: u64) -> u64 {
+        let expected_ns = self.round_trip.max_ns(now_ns).saturating_add(self.service_ns[class_index(class)]);
+        let bounds_ns = (nanoseconds(options.retry_after), nanoseconds(options.retry_max));
+        expected_ns.saturating_add(expected_ns / 2).min(bounds_ns.1).max(bounds_ns.0)
+    }
+
     fn free_slot(&mut self, slot: u16, given_up: bool) {
         let state = &mut self.slots[usize::from(slot)];
         (state.call, state.last_given_up) = (None, given_up);
@@ -458,9 +548,23 @@ impl<P> Peer<P> {
 }
 
 impl<B> Call<B> {
+    /// Returns the time at which this attempt was sent, if that is known.
+    fn sent_ns(&self, number: u8) -> Option<u64> {
+        match number {
+            u8::MAX => None,
+            1 => Some(self.sent_ns.0),
+            _ => (number == attempt(self.sent)).then_some(self.sent_ns.1),
+        }
+    }
+
     fn back_off(&mut self, options: &RequestOptions) {
         self.backoff_ns = self.backoff_ns.saturating_mul(2).min(nanoseconds(options.retry_max));
     }
+}
+
+/// Returns the number of an attempt for the wire.
+fn attempt(sent: u32) -> u8 {
+    sent.try_into().unwrap_or(u8::MAX)
 }
 
 /// Shortens a delay by up to a quarter, so that retries of many clients do not coincide; at least 1

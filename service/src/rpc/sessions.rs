@@ -11,22 +11,36 @@ use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use nlx_sync::Slots;
 
-use super::wire::{Header, SLOTS};
+use super::server::RequestId;
+use super::wire::{ClientId, Header, SLOTS};
 
-/// A client: its address and its random id, which a restarted program does not share.
-type ClientKey<P> = (P, u64);
+/// Maximum number of sessions that are examined to find an idle one that makes room for another: the
+/// search continues at the next open, so that an open takes bounded time at any number of sessions.
+pub(super) const EXAMINED_MAX: u32 = 64;
 
 /// The sessions of a server.
 pub(super) struct Sessions<P> {
-    table: HashMap<ClientKey<P>, Session, RandomState>,
-    sessions_max: usize,
+    /// By address and number of the client: an index into `table`.
+    indices: HashMap<(P, u32), u32, RandomState>,
+    table: Slots<Session<P>>,
+    /// The session that is examined next for room.
+    hand: u32,
     idle_ns: u64,
+    /// Bytes reserved for answers.
+    bytes: usize,
 }
 
-struct Session {
+struct Session<P> {
+    address: P,
+    client: ClientId,
+    /// The incarnation whose session this one has replaced: a late copy of its open is dropped.
+    replaced: u64,
     id: u64,
     slots: Vec<SessionSlot>,
+    /// Requests that run. A session that has some is not forgotten.
+    running: u32,
     used_ns: u64,
 }
 
@@ -42,21 +56,36 @@ struct SessionSlot {
 enum SlotState {
     #[default]
     Unused,
-    Running,
+    Running(RequestId),
+    /// Its program dropped it without an answer.
+    Dropped,
     Answered {
         status: u32,
     },
 }
 
-/// The responder's decision on a request.
+/// The result of a request for a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum RequestAction<'a> {
+pub(super) enum Opened {
+    /// The client's session.
+    Session(u64),
+    /// There is no room, and no session is idle.
+    Full,
+    /// The open of a client that a later one has replaced.
+    Late,
+}
+
+/// The decision on an at-most-once request.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RequestAction {
     /// It has not run: run it now.
     Run,
-    /// It is running, or its client has given it up.
+    /// It waits or runs.
+    Running(RequestId),
+    /// Its client or its program has given it up.
     Ignore,
-    /// It has run: repeat its answer.
-    Repeat { status: u32, body: &'a [u8] },
+    /// It has run, with this status: repeat its answer.
+    Repeat { status: u32 },
     /// Its session is unknown, and so is whether it has run.
     Stale,
 }
@@ -65,71 +94,130 @@ impl<P: Clone + Eq + Hash> Sessions<P> {
     /// Creates a table of at most `sessions_max` sessions; a session that was used within `idle_ns`
     /// is not replaced by another.
     pub(super) fn new(sessions_max: usize, idle_ns: u64) -> Sessions<P> {
-        Sessions { table: HashMap::default(), sessions_max, idle_ns }
+        Sessions { indices: HashMap::default(), table: Slots::new(sessions_max), hand: 0, idle_ns, bytes: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns the session id of a client, which is `id` if it had none; `None` without room.
-    pub(super) fn open(&mut self, key: &ClientKey<P>, id: u64, now_ns: u64) -> Option<u64> {
-        if let Some(session) = self.table.get_mut(key) {
-            session.used_ns = now_ns;
-            return Some(session.id);
-        }
-        if self.table.len() >= self.sessions_max {
-            self.forget_one(now_ns)?;
-        }
-        self.table.insert(key.clone(), Session { id, slots: Vec::new(), used_ns: now_ns });
-        Some(id)
+    /// Returns the number of bytes reserved for answers.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Searches all sessions, up to a few thousand, which takes less time than the round trip of
-    /// the client's open.
-    fn forget_one(&mut self, now_ns: u64) -> Option<()> {
-        let (key, oldest) = self.table.iter().min_by_key(|(_, session)| session.used_ns)?;
-        if now_ns.saturating_sub(oldest.used_ns) < self.idle_ns {
-            return None;
+    /// Returns the session of a client, which gets the id `id` if it had none. A client that was
+    /// restarted loses the session of its former life.
+    pub(super) fn open(&mut self, from: &P, client: ClientId, id: u64, now_ns: u64) -> Opened {
+        let mut replaced = 0;
+        if let Some(&index) = self.indices.get(&(from.clone(), client.number)) {
+            let session = &mut self.table[index];
+            if session.client == client {
+                session.used_ns = now_ns;
+                return Opened::Session(session.id);
+            }
+            if session.replaced == client.incarnation {
+                return Opened::Late;
+            }
+            replaced = session.client.incarnation;
+            self.forget(index);
         }
-        let key = key.clone();
-        self.table.remove(&key);
-        Some(())
+        if self.table.is_full() && !self.make_room(now_ns) {
+            return Opened::Full;
+        }
+        let (address, slots) = (from.clone(), Vec::new());
+        let session = Session { address, client, replaced, id, slots, running: 0, used_ns: now_ns };
+        let Some(key) = self.table.insert(session) else { return Opened::Full };
+        self.indices.insert((from.clone(), client.number), key.index);
+        Opened::Session(id)
+    }
+
+    /// Forgets an idle session. Returns false if none was found.
+    fn make_room(&mut self, now_ns: u64) -> bool {
+        for _ in 0..EXAMINED_MAX.min(self.table.used()) {
+            self.hand = (self.hand + 1) % self.table.used();
+            let idle_ns = self.idle_ns;
+            let is_idle = |session: &&Session<P>| {
+                session.running == 0 && now_ns.saturating_sub(session.used_ns) >= idle_ns
+            };
+            if self.table.at(self.hand).filter(is_idle).is_some() {
+                self.forget(self.hand);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn forget(&mut self, index: u32) {
+        let Some(session) = self.table.take(index) else { return };
+        self.bytes -= session.slots.iter().map(|slot| slot.body.capacity()).sum::<usize>();
+        self.indices.remove(&(session.address, session.client.number));
+    }
+
+    fn find(&mut self, from: &P, header: &Header) -> Option<&mut Session<P>> {
+        let &index = self.indices.get(&(from.clone(), header.client.number))?;
+        let session = self.table.at_mut(index)?;
+        (session.client == header.client && session.id == header.session).then_some(session)
     }
 
     /// Decides on an at-most-once request.
-    pub(super) fn request(&mut self, key: &ClientKey<P>, header: &Header, now_ns: u64) -> RequestAction<'_> {
-        let known = self.table.get_mut(key).filter(|session| session.id == header.session);
-        let Some(session) = known else { return RequestAction::Stale };
+    pub(super) fn request(&mut self, from: &P, header: &Header, now_ns: u64) -> RequestAction {
+        let Some(session) = self.find(from, header) else { return RequestAction::Stale };
         session.used_ns = now_ns;
         let slot = session.slot(header.slot);
         if header.sequence > slot.sequence {
-            (slot.sequence, slot.state) = (header.sequence, SlotState::Running);
             return RequestAction::Run;
         }
         match slot.state {
-            SlotState::Answered { status } if header.sequence == slot.sequence => {
-                RequestAction::Repeat { status, body: &slot.body }
-            }
-            _ => RequestAction::Ignore,
+            _ if header.sequence < slot.sequence => RequestAction::Ignore,
+            SlotState::Answered { status } => RequestAction::Repeat { status },
+            SlotState::Running(id) => RequestAction::Running(id),
+            SlotState::Unused | SlotState::Dropped => RequestAction::Ignore,
         }
+    }
+
+    /// Returns the stored answer of a request that [`RequestAction::Repeat`] was returned for.
+    pub(super) fn answer(&mut self, from: &P, header: &Header) -> &[u8] {
+        self.find(from, header).map_or(&[], |session| &session.slot(header.slot).body)
+    }
+
+    /// Marks a request that [`RequestAction::Run`] was returned for as running.
+    pub(super) fn begin(&mut self, from: &P, header: &Header, id: RequestId) {
+        let Some(session) = self.find(from, header) else { return };
+        session.running += 1;
+        let slot = session.slot(header.slot);
+        (slot.sequence, slot.state) = (header.sequence, SlotState::Running(id));
+    }
+
+    /// Returns whether a request runs whose client has neither given it up nor been restarted.
+    pub(super) fn is_awaited(&mut self, from: &P, header: &Header) -> bool {
+        let slot = self.find(from, header).map(|session| session.slot(header.slot));
+        slot.is_some_and(|slot| slot.sequence == header.sequence)
     }
 
     /// Stores the answer of a request that has run, unless its client has sent a later one in the
-    /// slot.
-    pub(super) fn answered(&mut self, key: &ClientKey<P>, header: &Header, status: u32, body: &[u8]) {
-        let known = self.table.get_mut(key).filter(|session| session.id == header.session);
-        let Some(session) = known else { return };
+    /// slot; without an answer, notes that it was dropped.
+    pub(super) fn ended(&mut self, from: &P, header: &Header, answer: Option<(u32, &[u8])>) {
+        let Some(session) = self.find(from, header) else { return };
+        session.running -= 1;
         let slot = session.slot(header.slot);
-        if slot.sequence == header.sequence && matches!(slot.state, SlotState::Running) {
-            slot.state = SlotState::Answered { status };
-            slot.body.clear();
-            slot.body.extend_from_slice(body);
+        if slot.sequence != header.sequence {
+            return;
         }
+        let Some((status, body)) = answer else {
+            slot.state = SlotState::Dropped;
+            return;
+        };
+        slot.state = SlotState::Answered { status };
+        let before = slot.body.capacity();
+        slot.body.clear();
+        slot.body.extend_from_slice(body);
+        let after = slot.body.capacity();
+        self.bytes += after - before;
     }
 }
 
-impl Session {
+impl<P> Session<P> {
     fn slot(&mut self, slot: u16) -> &mut SessionSlot {
         // Less than SLOTS: `Header::parse` has checked this.
         let index = usize::from(slot).min(SLOTS - 1);
@@ -137,97 +225,5 @@ impl Session {
             self.slots.resize_with(index + 1, SessionSlot::default);
         }
         &mut self.slots[index]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{HashMap as Model, HashSet};
-
-    use proptest::prelude::*;
-
-    use super::super::wire::Kind;
-    use super::*;
-
-    fn key(number: u8) -> ClientKey<u8> {
-        (number, u64::from(number))
-    }
-
-    fn request(session: u64, slot: u16, sequence: u64) -> Header {
-        Header { kind: Kind::Once, slot, client: 0, session, sequence, status: 0, length: 0 }
-    }
-
-    #[test]
-    fn a_retry_is_answered_and_does_not_run() {
-        let mut sessions = Sessions::new(1, 100);
-        assert_eq!(sessions.open(&key(1), 77, 0), Some(77));
-        assert_eq!(sessions.open(&key(1), 78, 0), Some(77), "an open that is sent again opens nothing new");
-        let first = request(77, 3, 1);
-        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Run);
-        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Ignore);
-        sessions.answered(&key(1), &first, 5, b"done");
-        assert_eq!(sessions.request(&key(1), &first, 0), RequestAction::Repeat { status: 5, body: b"done" });
-        // The client may have abandoned requests that never arrived.
-        assert_eq!(sessions.request(&key(1), &request(77, 3, 4), 0), RequestAction::Run);
-        assert_eq!(sessions.request(&key(1), &request(77, 3, 2), 0), RequestAction::Ignore);
-        sessions.answered(&key(1), &first, 0, b"late");
-        assert_eq!(sessions.request(&key(1), &request(77, 3, 4), 0), RequestAction::Ignore);
-    }
-
-    #[test]
-    fn only_an_idle_session_makes_room() {
-        let mut sessions = Sessions::new(2, 100);
-        assert_eq!(sessions.open(&key(1), 11, 0), Some(11));
-        assert_eq!(sessions.open(&key(2), 12, 50), Some(12));
-        assert_eq!(sessions.open(&key(3), 13, 99), None);
-        assert_eq!(sessions.request(&key(1), &request(11, 0, 1), 100), RequestAction::Run);
-        assert_eq!(sessions.open(&key(3), 13, 149), None);
-        assert_eq!(sessions.open(&key(3), 13, 150), Some(13));
-        assert_eq!(sessions.request(&key(2), &request(12, 0, 1), 150), RequestAction::Stale);
-        assert_eq!(
-            sessions.request(&key(1), &request(13, 0, 2), 150),
-            RequestAction::Stale,
-            "the session belongs to another client"
-        );
-        assert_eq!(sessions.len(), 2);
-    }
-
-    proptest! {
-        // Whether requests are duplicated, late or out of order, and whichever sessions are
-        // forgotten: no request runs twice.
-        #[test]
-        fn nothing_runs_twice(
-            steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..2_u16, 0..6_u64, 0..4_usize), 1..400),
-        ) {
-            let mut sessions = Sessions::new(2, 3);
-            let mut opened: Model<u8, Vec<u64>> = Model::new();
-            let mut ran = HashSet::new();
-            let mut answered = Model::new();
-            for (now, (step, client, slot, sequence, which)) in steps.into_iter().enumerate() {
-                let now = now as u64;
-                let ids = opened.entry(client).or_default();
-                if step == 0 {
-                    // Ids are never reused.
-                    ids.extend(sessions.open(&key(client), 1000 + now, now));
-                    continue;
-                }
-                let Some(&session) = ids.get(which % ids.len().max(1)) else { continue };
-                let header = request(session, slot, sequence + 1);
-                let name = (client, session, slot, sequence + 1);
-                if step == 1 {
-                    if ran.contains(&name) && !answered.contains_key(&name) {
-                        sessions.answered(&key(client), &header, 0, &now.to_le_bytes());
-                        answered.insert(name, now);
-                    }
-                    continue;
-                }
-                match sessions.request(&key(client), &header, now) {
-                    RequestAction::Run => prop_assert!(ran.insert(name), "{name:?} has run twice"),
-                    RequestAction::Repeat { body, .. } => prop_assert_eq!(body, &answered[&name].to_le_bytes()),
-                    RequestAction::Ignore | RequestAction::Stale => {}
-                }
-                prop_assert!(sessions.len() <= 2);
-            }
-        }
     }
 }

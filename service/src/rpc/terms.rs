@@ -6,6 +6,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nlx_sync::SlotKey;
 
+use crate::Class;
+
 /// The delivery guarantee of requests: the number of times that a request may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Delivery {
@@ -20,13 +22,16 @@ pub enum Delivery {
 /// The options of a requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestOptions {
-    /// A call ends without an answer after this time.
+    /// A call ends without an answer after this time, unless its server asks for more.
     pub deadline: Duration,
-    /// The delay before the request is sent again for the first time; it doubles each time.
+    /// A call ends after this time although its server asks for more; at least the deadline counts.
+    pub deadline_max: Duration,
+    /// The shortest delay before the request is sent again for the first time: that of a server
+    /// whose speed is not known yet. It doubles each time.
     pub retry_after: Duration,
     /// The longest such delay.
     pub retry_max: Duration,
-    /// Bytes of a message, including a header of 40; at most the length of a buffer. Both sides
+    /// Bytes of a message, including a header of 64; at most the length of a buffer. Both sides
     /// should use the same.
     pub message_max: usize,
     /// Maximum number of calls in flight at each server; at most 64.
@@ -42,6 +47,8 @@ impl Default for RequestOptions {
     fn default() -> RequestOptions {
         RequestOptions {
             deadline: Duration::from_secs(30),
+            // A storage server that is overloaded for longer than this has failed.
+            deadline_max: Duration::from_secs(600),
             // Longer than an answer takes, shorter than a person notices.
             retry_after: Duration::from_millis(500),
             retry_max: Duration::from_secs(8),
@@ -56,7 +63,7 @@ impl Default for RequestOptions {
 /// The options of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponderOptions {
-    /// Bytes of a message, including a header of 40.
+    /// Bytes of a message, including a header of 64.
     pub message_max: usize,
     /// Maximum number of clients whose answers are stored. Each costs up to 64 answers, the largest
     /// number of calls that it has had in flight: with these defaults at most 256 MiB, if all
@@ -72,6 +79,23 @@ impl Default for ResponderOptions {
     fn default() -> ResponderOptions {
         ResponderOptions { message_max: 4096, sessions_max: 1024, session_idle: Duration::from_secs(60) }
     }
+}
+
+/// A new call, for [`Calls::begin`](super::Calls::begin).
+#[derive(Debug, Clone, Copy)]
+pub struct NewCall<B> {
+    /// The memory in which the request lies.
+    pub buffer: B,
+    /// The length of the request in bytes.
+    pub length: u32,
+    /// The number of times that the request may run.
+    pub delivery: Delivery,
+    /// The class of the request.
+    pub class: Class,
+    /// Set if the request begins with offers of memory.
+    pub has_offers: bool,
+    /// The time at which the call ends without an answer.
+    pub deadline_ns: u64,
 }
 
 /// The id of a call of a requester.
@@ -234,9 +258,11 @@ pub struct RequestCounters {
     pub forgotten: u64,
     /// Requests sent again.
     pub retries: u64,
+    /// Early replies: times that a server has asked for more time.
+    pub early: u64,
     /// Requests for a session that were sent.
     pub opens: u64,
-    /// Answers to calls that had ended without one; dropped.
+    /// Answers and early replies to calls that had ended without an answer; dropped.
     pub late: u64,
     /// Answers to calls that were answered already; dropped.
     pub duplicates: u64,
@@ -261,6 +287,10 @@ pub struct ResponderCounters {
     pub stale: u64,
     /// Sessions refused because the limit is reached.
     pub full: u64,
+    /// Requests dropped because too many wait or run.
+    pub overflow: u64,
+    /// Early replies: times that clients were asked for more time.
+    pub early: u64,
     /// Messages that are no requests; dropped.
     pub malformed: u64,
     /// Answers dropped because too many answers to the client's node were in flight: the node does

@@ -5,7 +5,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use nlx_service::rpc::{Action, Calls, Ended, HEADER, Header};
+use nlx_service::Class;
+use nlx_service::rpc::{Action, Calls, ClientId, Ended, HEADER, Header, NewCall};
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SEND_TIMEOUT};
@@ -59,7 +60,8 @@ impl Requester {
     /// system's random number generator.
     pub fn new(tm: TransferMachine, options: RequestOptions) -> Result<Requester, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
-        Ok(Requester { mailbox, calls: Calls::new(super::random()?, options), finished: VecDeque::new() })
+        let client = ClientId { number: 0, incarnation: super::random()? };
+        Ok(Requester { mailbox, calls: Calls::new(client, options), finished: VecDeque::new() })
     }
 
     /// Sends a request, and blocks until it is answered. Results of other calls stay queued for
@@ -148,8 +150,9 @@ impl Requester {
         }
         self.calls.check_room(server)?;
         let buffer = self.mailbox.filled(request)?;
-        let times_ns = (self.mailbox.machine().now_ns(), deadline_ns);
-        let call = self.calls.begin(server, buffer, request.len() as u32, delivery, times_ns);
+        let (length, class, has_offers) = (request.len() as u32, Class::Normal, false);
+        let new = NewCall { buffer, length, delivery, class, has_offers, deadline_ns };
+        let call = self.calls.begin(server, new, self.mailbox.machine().now_ns());
         self.act();
         Ok(call)
     }

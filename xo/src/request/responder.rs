@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nlx_core::Errno;
-use nlx_service::rpc::{HEADER, Header, Server, Verdict};
+use nlx_service::rpc::{HEADER, Header, RequestId, Server, Verdict};
+use parking_lot::Mutex;
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::replies::Replies;
@@ -17,11 +19,14 @@ use crate::{Buffer, EndPoint, Error, Machine, Message, TransferMachine};
 /// An at-most-once request that has run and is repeated gets the stored answer; the program does
 /// not get it a second time.
 ///
-/// It drives its transfer machine in [`Responder::next`].
+/// It drives its transfer machine in [`Responder::next`]. There it also asks the clients of requests
+/// that wait for their answers for more time, before their deadlines.
 pub struct Responder {
     mailbox: Mailbox,
     server: Server<EndPoint>,
     replies: Replies,
+    /// Requests that the program has let go, answered or not.
+    released: Arc<Mutex<Vec<RequestId>>>,
 }
 
 /// A received request: its bytes, lent out of a receive buffer.
@@ -32,9 +37,16 @@ pub struct Responder {
 /// ends at its deadline.
 #[derive(Debug)]
 pub struct Request {
-    header: Header,
+    id: RequestId,
     message: Message,
     from: EndPoint,
+    released: Arc<Mutex<Vec<RequestId>>>,
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.released.lock().push(self.id);
+    }
 }
 
 impl Request {
@@ -61,7 +73,7 @@ impl Responder {
     pub fn new(tm: TransferMachine, options: ResponderOptions) -> Result<Responder, RequestError> {
         let mailbox = Mailbox::new(tm, options.message_max)?;
         let server = Server::new(super::random()?, &options);
-        Ok(Responder { mailbox, server, replies: Replies::default() })
+        Ok(Responder { mailbox, server, replies: Replies::default(), released: Arc::default() })
     }
 
     /// Returns the next request to run, or `None` when the timeout has passed. `None` as timeout
@@ -74,16 +86,20 @@ impl Responder {
         let mut late = 0;
         loop {
             let now_ns = self.mailbox.machine().now_ns();
+            self.ask_for_time(now_ns);
             let rest_ns = deadline_ns.map(|deadline_ns| deadline_ns.saturating_sub(now_ns));
-            let event = self.mailbox.wait(rest_ns.map(Duration::from_nanos))?;
+            let early_ns = self.server.next_ns().map(|early_ns| early_ns.saturating_sub(now_ns));
+            let wait_ns = [rest_ns, early_ns].into_iter().flatten().min();
+            let event = self.mailbox.wait(wait_ns.map(Duration::from_nanos))?;
             match event {
                 Some(MailboxEvent::Sent { tag, buffer, error: _ }) => {
                     self.replies.end(tag);
                     self.mailbox.put(buffer);
                 }
                 Some(MailboxEvent::Message { message, from }) => {
-                    if let Some(header) = self.receive(&message, &from) {
-                        return Ok(Some(Request { header, message, from }));
+                    if let Some(id) = self.receive(&message, &from) {
+                        let released = self.released.clone();
+                        return Ok(Some(Request { id, message, from, released }));
                     }
                 }
                 None if rest_ns == Some(0) => return Ok(None),
@@ -137,17 +153,18 @@ impl Responder {
     }
 
     fn reply(&mut self, request: &Request, status: u32, body: &[u8]) -> Result<(), RequestError> {
-        let Request { header, from, .. } = request;
-        let answer = self.server.answered(from, header, status, body);
+        let now_ns = self.mailbox.machine().now_ns();
+        // `None` if it was answered before.
+        let Some(answer) = self.server.answered(request.id, status, body, now_ns) else { return Ok(()) };
         let buffer = self.mailbox.filled(body)?;
-        Ok(self.send(buffer, &answer, from)?)
+        Ok(self.send(buffer, &answer, &request.from)?)
     }
 
-    /// Returns the header of a request for the program. All other messages are answered here.
-    fn receive(&mut self, message: &[u8], from: &EndPoint) -> Option<Header> {
+    /// Returns the id of a request for the program. All other messages are answered here.
+    fn receive(&mut self, message: &[u8], from: &EndPoint) -> Option<RequestId> {
         let now_ns = self.mailbox.machine().now_ns();
         let sent = match self.server.receive(message, from, now_ns) {
-            Verdict::Run(header) => return Some(header),
+            Verdict::Run(id, _) => return Some(id),
             Verdict::Answer(header, body) => {
                 self.mailbox.filled(body).and_then(|buffer| self.send(buffer, &header, from))
             }
@@ -158,6 +175,17 @@ impl Responder {
             tracing::debug!(client = %from, %error, "an answer was not sent");
         }
         None
+    }
+
+    /// Sends the early replies that are due.
+    fn ask_for_time(&mut self, now_ns: u64) {
+        self.released.lock().drain(..).for_each(|id| self.server.dropped(id));
+        while let Some((header, to)) = self.server.early(now_ns) {
+            let sent = self.mailbox.filled(&[]).and_then(|buffer| self.send(buffer, &header, &to));
+            if let Err(error) = sent {
+                tracing::debug!(client = %to, %error, "an early reply was not sent");
+            }
+        }
     }
 
     /// Sends an answer, or drops it if the limit of answers in flight to the node is reached, as if

@@ -34,6 +34,7 @@ const ANSWER: u8 = 5;
 
 const OPTIONS: RequestOptions = RequestOptions {
     deadline: Duration::from_secs(10),
+    deadline_max: Duration::from_secs(60),
     retry_after: Duration::from_millis(100),
     retry_max: Duration::from_secs(2),
     message_max: 256,

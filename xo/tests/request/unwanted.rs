@@ -134,7 +134,7 @@ impl Rig {
 #[test]
 fn what_does_not_fit_is_refused() {
     let mut rig = Rig::new(OPTIONS, |_| arrives());
-    let most = OPTIONS.message_max - 40;
+    let most = OPTIONS.message_max - 64;
     let error = rig.client.start(&rig.to, &vec![0; most + 1]).unwrap_err();
     assert_eq!(
         (&error, error.errno()),
@@ -175,7 +175,7 @@ fn nonsense_harms_no_other_client() {
     );
     let question = sent.iter().find(|sent| is(ONCE)(sent)).unwrap();
     let answer = sent.iter().find(|sent| is(ANSWER)(sent)).unwrap();
-    for junk in [&b""[..], b"x", &[0xff; 40], &[0; 256], &question.bytes[..41], &answer.bytes[..40]] {
+    for junk in [&b""[..], b"x", &[0xff; 64], &[0; 256], &question.bytes[..65], &answer.bytes[..64]] {
         if !junk.is_empty() {
             rig.network.send(stranger, client, junk.to_vec());
             rig.network.send(stranger, server, junk.to_vec());
