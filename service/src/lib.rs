@@ -51,6 +51,8 @@
 //! | [`machines`] | the transport over a transfer machine of the Core, also of a helper |
 #![cfg_attr(feature = "lnet", doc = "| [`portals`] | the transport over LNet portals |")]
 #![cfg_attr(feature = "lnet", doc = "| [`caller`] | calls: request, reply, bulk, deadline |")]
+//! | [`client`] | calls over any transport: request, answer, bulk; blocking, futures, callbacks |
+//! | [`offers`] | memory of a client that its server may read or fill: the table in a request |
 //! | [`rpc`] | the protocol of requests and answers: deadlines, retries, answers exactly once |
 //! | [`PoolOptions`], [`BufferOptions`] | numbers of threads and buffers, and their limits |
 //! | [`PoolCounters`], [`ServiceCounters`], [`Percentiles`] | what is counted and measured |
@@ -63,9 +65,11 @@
 mod buffers;
 #[cfg(feature = "lnet")]
 pub mod caller;
+pub mod client;
 mod driver;
 mod error;
 pub mod machines;
+pub mod offers;
 mod options;
 pub mod pool;
 #[cfg(feature = "lnet")]
@@ -76,6 +80,7 @@ mod service;
 mod statistics;
 pub mod transport;
 
+pub use client::Client;
 pub use driver::Driver;
 pub use error::ServiceError;
 pub use options::{BUFFERS_MAX, BufferOptions, PoolOptions, REQUESTS_PER_BUFFER_MAX, THREADS_MAX};

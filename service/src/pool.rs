@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nlx_sync::Sleeper;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::{Driver, PoolOptions, ServiceError};
 
@@ -79,6 +79,9 @@ pub trait Source: Send + Sync {
         let _ = (partition, now_ns);
         None
     }
+
+    /// Called once the pool has ended: no item runs any more.
+    fn ended(&self) {}
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -198,6 +201,9 @@ struct Inner {
     /// Wakes the watch when a partition has no driver any more.
     watch: Sleeper,
     is_over: AtomicBool,
+    /// Set once a worker has found that the network has ended.
+    has_ended: Mutex<bool>,
+    ended: Condvar,
     name: String,
 }
 
@@ -235,6 +241,8 @@ impl Pool {
             threads: Mutex::default(),
             watch: Sleeper::new().map_err(|errno| ServiceError::system("a descriptor for a pool", errno))?,
             is_over: AtomicBool::new(false),
+            has_ended: Mutex::new(false),
+            ended: Condvar::new(),
             name: name.to_string(),
         };
         let pool = Pool(Arc::new(inner));
@@ -287,6 +295,15 @@ impl Pool {
         Ok(made)
     }
 
+    /// Blocks until the network has ended: its node has been shut down, or the helper is gone. For the
+    /// main thread of a server.
+    pub fn wait_for_end(&self) {
+        let mut has_ended = self.0.has_ended.lock();
+        while !*has_ended {
+            self.0.ended.wait(&mut has_ended);
+        }
+    }
+
     /// Returns the counters of each partition.
     #[must_use]
     pub fn counters(&self) -> Vec<PoolCounters> {
@@ -309,7 +326,8 @@ impl Drop for Pool {
             }
         }
         // The sources have handles of this pool.
-        self.0.sources.write().clear();
+        let sources = std::mem::take(&mut *self.0.sources.write());
+        sources.iter().flatten().for_each(|source| source.ended());
     }
 }
 
@@ -610,6 +628,8 @@ impl Inner {
         };
         let deadline_ns = Some(tick_ns).filter(|&tick_ns| tick_ns != NEVER);
         if self.driver.has_ended() {
+            *self.has_ended.lock() = true;
+            self.ended.notify_all();
             // Nothing more arrives; what is pushed by other threads, and the timers, still run.
             let left = |tick_ns: u64| Duration::from_nanos(tick_ns.saturating_sub(self.driver.now_ns()));
             let deadline = deadline_ns.and_then(|tick_ns| Instant::now().checked_add(left(tick_ns)));

@@ -14,6 +14,7 @@
 //! The thread that received a request may belong to another partition, if that one had no memory
 //! ([`Arrival::crossed`]).
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -32,12 +33,18 @@ use crate::transport::{Access, Arrival, Events, Place, Posting, Transport};
 pub const URGENT: u64 = 1;
 
 /// The sender of a request over LNet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// The process that sent it, to which reply and bulk go.
     pub id: ProcessId,
     /// The local NID to which it was sent, from which reply and bulk go.
     pub local: Nid,
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.id, f)
+    }
 }
 
 /// The portals and match bits of a service.

@@ -14,23 +14,26 @@
 //!   [`Events::wake`] on.
 
 use std::borrow::Borrow;
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use lnet_region::IoVec;
 use nix::errno::Errno;
+
+use crate::offers::WireOffer;
 
 /// The network below a service. It reports to an [`Events`].
 ///
 /// Tokens are numbers that the service chooses; the events return them.
 pub trait Transport: Send + Sync + 'static {
     /// The sender of a request, and what its reply needs.
-    type Peer: Clone + Debug + Send + Sync + 'static;
+    type Peer: Clone + Eq + Hash + Debug + Display + Send + Sync + 'static;
     /// Memory that the transport moves: its bytes, and what the transport needs to reach them. Clones
     /// are the same memory.
     type Memory: Borrow<IoVec> + Clone + Debug + Send + Sync + 'static;
     /// Memory that a peer offers for bulk.
-    type Offer: Copy + Debug + Send + Sync + 'static;
+    type Offer: WireOffer + Copy + Debug + Send + Sync + 'static;
     /// An operation in progress, for [`Transport::cancel`].
     type Operation: Copy + Debug + Send + Sync + 'static;
 

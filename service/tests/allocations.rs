@@ -5,6 +5,8 @@
 
 #[path = "portals/bed.rs"]
 mod bed;
+#[path = "support/cores.rs"]
+mod cores;
 #[path = "machines/bed.rs"]
 mod machines;
 
@@ -56,7 +58,7 @@ fn settles(mut repeat: impl FnMut(usize) -> usize) {
 
 /// A client of the Core's operations alone, whose own are counted, too.
 fn over_a_machine() {
-    let bed = machines::Bed::in_process();
+    let bed = machines::Bed::over(cores::Cores::in_process());
     let raw = bed.client();
     settles(|times| {
         IS_EXEMPT.set(false);

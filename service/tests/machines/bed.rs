@@ -2,24 +2,19 @@
 
 #![allow(dead_code, reason = "each program of tests uses a part of it")]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use lnet_node::{Node, NodeConfig};
 use lnet_region::IoVec;
 use nlx_core::{
     Address, BufferHandle, Core, CoreTm, Descriptor, Errno, MatchCounter, Nid, Operation, OperationKind,
-    PassiveBuffer, Queue, StartAddress, TmOptions, match_bits,
+    PassiveBuffer, Queue, TmOptions, match_bits,
 };
-use nlx_helper::service::{self, ServiceConfig};
-use nlx_helper::{Host, HostConfig, Policy, Rights};
-use nlx_kcore::Kcore;
 use nlx_service::machines::{Machines, Registered};
 use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service, Transport};
-use nlx_testkit::addresses::unused;
 use nlx_testkit::buffers::pattern;
-use nlx_ucore::{HelperOptions, Ucore};
+
+use crate::cores::Cores;
 
 /// Of each request: what it asks for, the length of the descriptor, and room for the descriptor.
 pub(crate) const HEADER: usize = 2 + Descriptor::MAX_LEN;
@@ -95,46 +90,11 @@ fn bytes_of(memory: &Registered) -> &IoVec {
     std::borrow::Borrow::borrow(memory)
 }
 
-/// The service of `nlxd`, in this process.
-struct Helper {
-    // Ends before the folder of its socket.
-    _service: service::Service,
-    socket: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Helper {
-    fn over(node: &Node) -> Helper {
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("nlxd.sock");
-        // Tests use all portals, under any user.
-        let policy = Policy::default().others(Some(Rights::all()));
-        let host = Host::new(node.lnet(), node.drive(), HostConfig { policy, ..HostConfig::default() });
-        let listener = service::bind(&socket).unwrap();
-        let service = service::Service::start(host, listener, ServiceConfig::default()).unwrap();
-        Helper { _service: service, socket, _folder: folder }
-    }
-
-    fn core(&self) -> Arc<dyn Core> {
-        Ucore::connect(&HelperOptions::at(&self.socket)).unwrap()
-    }
-}
-
 pub(crate) struct Bed {
     pub(crate) service: Arc<Service<Machines, Echo>>,
     _pool: Pool,
     address: Address,
-    helpers: Option<[Helper; 2]>,
-    client: Node,
-    _server: Node,
-}
-
-fn node() -> Node {
-    Node::start(&NodeConfig::new().net(&format!("tcp({})", unused())).unwrap()).unwrap()
-}
-
-fn at(node: &Node, tmid: &str) -> StartAddress {
-    format!("{}:12345:41:{tmid}", node.nids()[0]).parse().unwrap()
+    cores: Cores,
 }
 
 /// Buffers that the test fills several times.
@@ -148,40 +108,25 @@ fn small() -> BufferOptions {
 }
 
 impl Bed {
-    pub(crate) fn in_process() -> Bed {
-        let (server, client) = (node(), node());
-        let core = Kcore::new(server.lnet(), server.drive());
-        Bed::over(core, None, server, client)
-    }
-
-    pub(crate) fn through_helpers() -> Bed {
-        let (server, client) = (node(), node());
-        let helpers = [Helper::over(&server), Helper::over(&client)];
-        Bed::over(helpers[0].core(), Some(helpers), server, client)
-    }
-
-    fn over(core: Arc<dyn Core>, helpers: Option<[Helper; 2]>, server: Node, client: Node) -> Bed {
-        let machines = Machines::start(core, &at(&server, "1"), &TmOptions::default()).unwrap();
+    pub(crate) fn over(cores: Cores) -> Bed {
+        let machines = cores.server();
         let pool = Pool::start("test", machines.clone(), 1, PoolOptions::default()).unwrap();
         let echo = Echo { machines: machines.clone(), moving: AtomicU64::new(0) };
         let address = machines.address();
         let service = Service::start(&pool, machines, small(), echo).unwrap();
-        Bed { service, _pool: pool, address, helpers, client, _server: server }
+        Bed { service, _pool: pool, address, cores }
     }
 
     /// Starts a client on the other node.
     pub(crate) fn client(&self) -> Raw {
-        let core = match &self.helpers {
-            Some([_, helper]) => helper.core(),
-            None => Kcore::new(self.client.lnet(), self.client.drive()),
-        };
-        let tm = core.tm_start(&at(&self.client, "*"), &TmOptions::default()).unwrap();
+        let (core, address) = self.cores.client();
+        let tm = core.tm_start(&address, &TmOptions::default()).unwrap();
         Raw::start(core, tm, self.address)
     }
 
-    /// Ends the service's helper.
-    pub(crate) fn lose_helper(&mut self) {
-        self.helpers = None;
+    /// Ends the helpers.
+    pub(crate) fn lose_helpers(&mut self) {
+        self.cores.lose_helpers();
     }
 }
 

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bed;
+#[path = "../support/cores.rs"]
+mod cores;
 
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -13,6 +15,7 @@ use nlx_testkit::buffers::pattern;
 use nlx_testkit::until;
 
 use bed::{Ask, BULK, Bed, HEADER, LENGTH};
+use cores::Cores;
 
 const CLIENTS: u8 = 3;
 const CALLS: u8 = 60;
@@ -48,13 +51,13 @@ fn all_are_answered(bed: &Bed) {
 // Covers: S-313
 #[test]
 fn a_service_serves_in_process() {
-    all_are_answered(&Bed::in_process());
+    all_are_answered(&Bed::over(Cores::in_process()));
 }
 
 // Covers: S-313, S-405
 #[test]
 fn a_service_serves_through_a_helper() {
-    all_are_answered(&Bed::through_helpers());
+    all_are_answered(&Bed::over(Cores::through_helpers()));
 }
 
 /// Bulk from a node that accepts connections and never says anything: the end of the helper ends it,
@@ -62,7 +65,7 @@ fn a_service_serves_through_a_helper() {
 // Covers: S-313, MT-167
 #[test]
 fn a_helper_that_goes_ends_bulk_and_requests() {
-    let mut bed = Bed::through_helpers();
+    let mut bed = Bed::over(Cores::through_helpers());
     let address = unused();
     let _silent = TcpListener::bind((address, 988)).unwrap();
     let raw = bed.client();
@@ -70,7 +73,7 @@ fn a_helper_that_goes_ends_bulk_and_requests() {
     let counters = |bed: &Bed| bed.service.counters()[0];
     until("the bulk is about to begin", || bed.service.handler().moving.load(Ordering::Acquire) == 1);
     assert_eq!((counters(&bed).active, counters(&bed).bulk_failed), (1, 0));
-    bed.lose_helper();
+    bed.lose_helpers();
     until("the request ends", || counters(&bed).active == 0);
     assert_eq!((counters(&bed).bulk_failed, counters(&bed).replies, counters(&bed).failed), (1, 0, 1));
     until("no buffer is left", || counters(&bed).buffers == 0);
