@@ -5,7 +5,7 @@
 /// Text that is formatted only where it is displayed, and can be kept in a variable. The result of
 /// `format_args!` cannot be kept in a variable before Rust 1.89.
 macro_rules! text {
-    ($($parts:tt)*) => { crate::audit::Text(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
+    ($($parts:tt)*) => { crate::audit::AuditText(|f: &mut std::fmt::Formatter<'_>| write!(f, $($parts)*)) };
 }
 pub(crate) use text;
 
@@ -41,9 +41,9 @@ pub(crate) type Audit = Result<(), AuditError>;
 
 /// The result of `text!`: the closure that formats the text.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<F>(pub(crate) F);
+pub(crate) struct AuditText<F>(pub(crate) F);
 
-impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Text<F> {
+impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for AuditText<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0(f)
     }
@@ -63,13 +63,13 @@ pub(crate) fn equal<T: PartialEq + fmt::Debug>(
 }
 
 /// The first and the last object of a list; `None` if it is empty.
-pub(crate) type Ends = (Option<u32>, Option<u32>);
+pub(crate) type ListEnds = (Option<u32>, Option<u32>);
 
 /// Visits the objects of a list in order; returns their number. It ends even for a damaged list,
 /// because it checks that each object links back to its predecessor.
 pub(crate) fn walk<'a, const L: usize, T: Linked<L> + 'a>(
     location: impl fmt::Display,
-    (head, tail): Ends,
+    (head, tail): ListEnds,
     at: impl Fn(u32) -> Option<&'a T>,
     mut each: impl FnMut(u32, &'a T) -> Audit,
 ) -> Result<usize, AuditError> {

@@ -4,7 +4,7 @@ use std::ops::IndexMut;
 
 use nlx_sync::Room;
 
-use crate::list::{Linked, Links};
+use crate::list::{Linked, ListLinks};
 use crate::slab::NONE;
 
 /// The number of buckets per allocation.
@@ -73,7 +73,7 @@ impl Buckets {
     pub(crate) fn remove<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
         self.objects -= 1;
         let hash = slab[index].hash();
-        let links = std::mem::replace(slab[index].links_mut(), Links::NONE);
+        let links = std::mem::replace(slab[index].links_mut(), ListLinks::NONE);
         self.relink(slab, hash, links, links.prev, links.next);
     }
 
@@ -85,7 +85,7 @@ impl Buckets {
         new: u32,
     ) {
         let hash = slab[old].hash();
-        let links = std::mem::replace(slab[old].links_mut(), Links::NONE);
+        let links = std::mem::replace(slab[old].links_mut(), ListLinks::NONE);
         *slab[new].links_mut() = links;
         self.relink(slab, hash, links, new, new);
     }
@@ -96,7 +96,7 @@ impl Buckets {
         &mut self,
         slab: &mut impl IndexMut<u32, Output = T>,
         hash: u32,
-        links: Links,
+        links: ListLinks,
         before: u32,
         after: u32,
     ) {
@@ -150,7 +150,7 @@ impl Buckets {
 
     fn push<T: Hashed>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, bucket: usize, index: u32) {
         let head = std::mem::replace(self.head_mut(bucket), index);
-        *slab[index].links_mut() = Links { prev: NONE, next: head };
+        *slab[index].links_mut() = ListLinks { prev: NONE, next: head };
         if head != NONE {
             slab[head].links_mut().prev = index;
         }
@@ -188,7 +188,7 @@ mod tests {
 
     struct Node {
         hash: u32,
-        links: Links,
+        links: ListLinks,
     }
 
     linked!(Node: CHAIN => links);
@@ -218,7 +218,7 @@ mod tests {
             let mut buckets = Buckets::default();
             let mut model: Vec<u32> = Vec::new();
             for (hash, step, at) in steps {
-                let node = Node { hash: hash % 700, links: Links::NONE };
+                let node = Node { hash: hash % 700, links: ListLinks::NONE };
                 if step == 0 && !model.is_empty() {
                     let index = model.swap_remove(at.index(model.len()));
                     buckets.remove(&mut slab, index);
@@ -255,7 +255,7 @@ mod tests {
         let mut buckets = Buckets::default();
         for number in 0..50_000u32 {
             let hash = number.wrapping_mul(0x9e37_79b9).rotate_left(16);
-            let index = slab.insert(Node { hash, links: Links::NONE }).unwrap().index;
+            let index = slab.insert(Node { hash, links: ListLinks::NONE }).unwrap().index;
             assert!(buckets.insert(&mut slab, index));
         }
         let longest = slab.indices().map(|index| chain(&buckets, &slab, slab[index].hash).len()).max();

@@ -35,9 +35,9 @@ use crate::config::{ADVANCE_INTERVAL_NS, EngineConfig};
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RECENT_DROPS, RecentDrop};
 use crate::event_queue::EqWatch;
-use crate::faults::{FaultId, FaultRule, FaultStatistics, Faults, Held};
+use crate::faults::{DelayedMessage, FaultId, FaultRule, FaultRules, FaultStatistics};
 use crate::names::PARTITIONS_MAX;
-use crate::net::{Net, NetShared, PushedNids};
+use crate::net::{NetPartition, NetShared, PushedNids};
 use crate::ping::{Ping, PingTarget, Pings, Push};
 use crate::portal_state::PortalState;
 use crate::resources::{Bound, Posted, Resources};
@@ -54,15 +54,15 @@ pub struct Engine {
     /// MDs bound for PUTs and GETs.
     bound: PercptLock<Bound, ()>,
     /// Peers, credits and NIs (`LNET_NET_LOCK`, S-307).
-    net: PercptLock<Net, NetShared>,
+    net: PercptLock<NetPartition, NetShared>,
     portals: Arc<[PortalState]>,
     /// Held during the addition or removal of an NI, which takes several steps.
     ni_change: Mutex<()>,
     ping_target: PingTarget,
     pings: Pings,
-    faults: Faults,
+    faults: FaultRules,
     /// Messages that fault rules delay.
-    held: Held,
+    held: DelayedMessage,
     watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// Number of NIs, not counting `0@lo`.
     ni_count: AtomicUsize,
@@ -88,7 +88,7 @@ impl Engine {
         );
         let bound = |partition| common.room(partition).make(|| Bound::new(&common, partition));
         let bound = PercptLock::with_partitions(partitions, bound, ());
-        let net = |partition| common.room(partition).make(|| Net::new(&common, partition));
+        let net = |partition| common.room(partition).make(|| NetPartition::new(&common, partition));
         let net = PercptLock::with_partitions(partitions, net, shared);
         let engine = Arc::new_cyclic(|this: &Weak<Engine>| Engine {
             this: this.clone(),
@@ -99,8 +99,8 @@ impl Engine {
             ni_change: Mutex::new(()),
             ping_target: PingTarget::new(this.clone()),
             pings: Pings::default(),
-            faults: Faults::default(),
-            held: Held::new(held),
+            faults: FaultRules::default(),
+            held: DelayedMessage::new(held),
             watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
             common,

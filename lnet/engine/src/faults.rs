@@ -8,6 +8,6 @@ mod text;
 
 pub use rule::{DELAY_MAX, FaultAction, FaultRate, FaultRule, FaultRuleError, MessageKinds};
 pub use table::{FAULT_RULES_MAX, FaultId, FaultStatistics};
-pub(crate) use table::{Fault, Faults};
+pub(crate) use table::{FaultEffect, FaultRules};
 
-pub(crate) use held::{Held, HeldTable};
+pub(crate) use held::{DelayedMessage, DelayedTable};

@@ -5,7 +5,7 @@ use std::ops::IndexMut;
 use nlx_sync::Room;
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
-use crate::list::{Linked, Links};
+use crate::list::{Linked, ListLinks};
 use crate::slab::NONE;
 
 /// The list number of the objects of one key; see [`Linked`].
@@ -112,7 +112,7 @@ impl Groups {
     /// Removes an object from its group; the next object of the group takes its place in the hash
     /// index.
     pub(crate) fn remove<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
-        let Links { prev, next } = Linked::<GROUP>::links(&slab[index]);
+        let ListLinks { prev, next } = Linked::<GROUP>::links(&slab[index]);
         if prev == NONE && next == NONE {
             self.index.remove(slab, index);
         } else if prev == NONE {
@@ -129,7 +129,7 @@ impl Groups {
         if next != NONE {
             Linked::<GROUP>::links_mut(&mut slab[next]).prev = prev;
         }
-        *Linked::<GROUP>::links_mut(&mut slab[index]) = Links::NONE;
+        *Linked::<GROUP>::links_mut(&mut slab[index]) = ListLinks::NONE;
     }
 
     fn push_alone<T: Grouped>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) -> bool {
@@ -138,7 +138,7 @@ impl Groups {
     }
 
     fn link<T: Grouped>(&self, slab: &mut impl IndexMut<u32, Output = T>, prev: u32, index: u32, next: u32) {
-        *Linked::<GROUP>::links_mut(&mut slab[index]) = Links { prev, next };
+        *Linked::<GROUP>::links_mut(&mut slab[index]) = ListLinks { prev, next };
         if prev != NONE {
             Linked::<GROUP>::links_mut(&mut slab[prev]).next = index;
         }
@@ -161,8 +161,8 @@ mod tests {
     #[derive(Debug)]
     struct Node {
         key: u32,
-        chain: Links,
-        group: Links,
+        chain: ListLinks,
+        group: ListLinks,
         last: u32,
     }
 
@@ -206,7 +206,7 @@ mod tests {
             let mut model: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             for (key, step, at) in steps {
                 let list = model.entry(key).or_default();
-                let node = Node { key, chain: Links::NONE, group: Links::NONE, last: NONE };
+                let node = Node { key, chain: ListLinks::NONE, group: ListLinks::NONE, last: NONE };
                 if step >= 4 && !list.is_empty() {
                     let index = list.remove(at.index(list.len()));
                     groups.remove(&mut slab, index);

@@ -59,7 +59,7 @@
 //! | --- | --- |
 //! | `engine` | [`Engine`]: the lock order, and the actions after the locks are released; its files hold the LNet API, the upcalls, waiting messages, NIs, the audit |
 //! | `resources` | the rooms `Posted` (MEs and their MDs: which of them takes a message) and `Bound` (MDs for PUTs and GETs, the answers waited for) |
-//! | `net` | the room `Net`: peers, hosts, credits; NIs; which NIDs are one node |
+//! | `net` | the room `NetPartition`: peers, hosts, credits; NIs; which NIDs are one node |
 //! | `placement` | the partition of a wildcard portal's entry, and the partitions that a message searches |
 //! | `portal_state` | the state of a portal that all partitions share, and the PUTs that wait on it |
 //! | `event_queue` | EQs, and which of them a partition's MDs use |

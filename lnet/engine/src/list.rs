@@ -9,34 +9,34 @@ use crate::slab::{NONE, some};
 /// The neighbours of an object in one list. The hash index and the groups are lists too, so the
 /// fields are visible in the crate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Links {
+pub(crate) struct ListLinks {
     pub(crate) prev: u32,
     pub(crate) next: u32,
 }
 
-impl Links {
+impl ListLinks {
     /// The links of an object in no list, or alone in one.
-    pub(crate) const NONE: Links = Links { prev: NONE, next: NONE };
+    pub(crate) const NONE: ListLinks = ListLinks { prev: NONE, next: NONE };
 }
 
 /// An object that can be in a list; `L` is the number of the list, as one object can be in several
 /// at the same time.
 pub(crate) trait Linked<const L: usize> {
     /// Returns the links of list `L`.
-    fn links(&self) -> Links;
+    fn links(&self) -> ListLinks;
     /// Returns the links of list `L`, mutable.
-    fn links_mut(&mut self) -> &mut Links;
+    fn links_mut(&mut self) -> &mut ListLinks;
 }
 
 /// Implements [`Linked`] for a type: the number of each list, and the field with its links.
 macro_rules! linked {
     ($type:ty: $($list:expr => $field:tt),+) => {$(
         impl $crate::list::Linked<{ $list }> for $type {
-            fn links(&self) -> $crate::list::Links {
+            fn links(&self) -> $crate::list::ListLinks {
                 self.$field
             }
 
-            fn links_mut(&mut self) -> &mut $crate::list::Links {
+            fn links_mut(&mut self) -> &mut $crate::list::ListLinks {
                 &mut self.$field
             }
         }
@@ -81,7 +81,7 @@ impl<const L: usize> List<L> {
 
     /// Adds an object, which is in no list `L`, at the head.
     pub(crate) fn push_front<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
-        *slab[index].links_mut() = Links { prev: NONE, next: self.head };
+        *slab[index].links_mut() = ListLinks { prev: NONE, next: self.head };
         match self.head {
             NONE => self.tail = index,
             head => slab[head].links_mut().prev = index,
@@ -91,7 +91,7 @@ impl<const L: usize> List<L> {
 
     /// Adds an object, which is in no list `L`, at the tail.
     pub(crate) fn push_back<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
-        *slab[index].links_mut() = Links { prev: self.tail, next: NONE };
+        *slab[index].links_mut() = ListLinks { prev: self.tail, next: NONE };
         match self.tail {
             NONE => self.head = index,
             tail => slab[tail].links_mut().next = index,
@@ -107,7 +107,7 @@ impl<const L: usize> List<L> {
         index: u32,
     ) {
         let prev = std::mem::replace(&mut slab[next].links_mut().prev, index);
-        *slab[index].links_mut() = Links { prev, next };
+        *slab[index].links_mut() = ListLinks { prev, next };
         match prev {
             NONE => self.head = index,
             prev => slab[prev].links_mut().next = index,
@@ -116,7 +116,7 @@ impl<const L: usize> List<L> {
 
     /// Removes an object from this list.
     pub(crate) fn remove<T: Linked<L>>(&mut self, slab: &mut impl IndexMut<u32, Output = T>, index: u32) {
-        let Links { prev, next } = std::mem::replace(slab[index].links_mut(), Links::NONE);
+        let ListLinks { prev, next } = std::mem::replace(slab[index].links_mut(), ListLinks::NONE);
         match prev {
             NONE => self.head = next,
             prev => slab[prev].links_mut().next = next,
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::slab::slab;
 
-    struct Node(Links);
+    struct Node(ListLinks);
 
     linked!(Node: 0 => 0);
 
@@ -160,7 +160,7 @@ mod tests {
             for (step, at) in steps {
                 match step {
                     0 | 1 => {
-                        let index = slab.insert(Node(Links::NONE)).unwrap().index;
+                        let index = slab.insert(Node(ListLinks::NONE)).unwrap().index;
                         if step == 0 {
                             list.push_front(&mut slab, index);
                             model.push_front(index);

@@ -61,7 +61,7 @@ pub(crate) fn peer_id(id: ProcessId) -> ProcessId {
 
 /// A PUT or GET without its MD.
 #[derive(Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct NewOperation {
     pub(crate) op: MessageOp,
     /// The local NID to send from, if the program has chosen one.
     pub(crate) via: Option<Nid>,
@@ -76,11 +76,11 @@ pub(crate) struct Request {
     hdr_data: u64,
 }
 
-impl Request {
-    pub(crate) fn of_put<M>(put: &Put<M>) -> Request {
+impl NewOperation {
+    pub(crate) fn of_put<M>(put: &Put<M>) -> NewOperation {
         let &Put { source: via, ack, target, portal, match_bits, offset, hdr_data, .. } = put;
         let answer = (ack == AckRequest::Ack).then_some(EventKind::Ack);
-        Request {
+        NewOperation {
             op: MessageOp::Put,
             via,
             target,
@@ -92,16 +92,16 @@ impl Request {
         }
     }
 
-    pub(crate) fn of_get<M>(get: &Get<M>) -> Request {
+    pub(crate) fn of_get<M>(get: &Get<M>) -> NewOperation {
         let &Get { source: via, target, portal, match_bits, offset, .. } = get;
         let (answer, portal) = (Some(EventKind::Reply), portal.get());
-        Request { op: MessageOp::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
+        NewOperation { op: MessageOp::Get, via, target, answer, portal, match_bits, offset, hdr_data: 0 }
     }
 
     /// Returns the body of the request's header for an MD of this length; an answer echoes
     /// `handle`.
     pub(crate) fn body(&self, length: u32, handle: WireHandle) -> Body {
-        let &Request { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
+        let &NewOperation { op, answer, portal, match_bits, offset, hdr_data, .. } = self;
         match op {
             MessageOp::Put => {
                 let ack_wmd = answer.map_or(WireHandle::NONE, |_| handle);
@@ -116,7 +116,7 @@ impl Request {
 
     /// Returns the SEND event of the request.
     pub(crate) fn event(&self, common: &Common, length: u32) -> Event {
-        let &Request { target, portal, match_bits, offset, hdr_data, .. } = self;
+        let &NewOperation { target, portal, match_bits, offset, hdr_data, .. } = self;
         Event {
             target,
             portal,
@@ -173,7 +173,7 @@ impl MessageOp {
 /// An outgoing message. It ends once: when its LND finalises it, its deadline in a queue passes, or
 /// its NI ends.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub(crate) struct OutgoingMessage {
     pub(crate) op: MessageOp,
     /// The MD that the message uses; none for an ACK.
     pub(crate) md: Option<MdName>,
@@ -183,7 +183,7 @@ pub(crate) struct Message {
     pub(crate) response: Key,
 }
 
-impl Message {
+impl OutgoingMessage {
     /// Returns the number of payload bytes that follow the header.
     pub(crate) fn payload_bytes(&self) -> u64 {
         match self.op {
@@ -197,7 +197,7 @@ impl Message {
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) path: Path,
-    pub(crate) message: Message,
+    pub(crate) message: OutgoingMessage,
     pub(crate) header: Header,
     pub(crate) payload: Option<ReadVec>,
     pub(crate) reply_to: Option<RxContext>,
@@ -225,7 +225,7 @@ pub(crate) enum Launched {
 /// A message of this node to itself, until it is received.
 #[derive(Debug)]
 pub(crate) struct Local {
-    pub(crate) message: Message,
+    pub(crate) message: OutgoingMessage,
     pub(crate) payload: Option<ReadVec>,
 }
 
@@ -263,7 +263,7 @@ impl Inbound {
 
 /// A message for this node, from the network or from itself, that has been admitted.
 #[derive(Clone, Copy)]
-pub(crate) struct Admitted<'a> {
+pub(crate) struct AdmittedMessage<'a> {
     pub(crate) inbound: &'a Inbound,
     pub(crate) header: &'a Header,
 }
@@ -271,16 +271,16 @@ pub(crate) struct Admitted<'a> {
 /// A message that has arrived and waits, or has waited: for a buffer of a lazy portal, or because
 /// of a fault rule.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingMessage {
     pub(crate) inbound: Inbound,
     pub(crate) header: Header,
     /// The message itself, if this node sent it.
     pub(crate) local: Option<Local>,
 }
 
-impl Waiting {
-    pub(crate) fn admitted(&self) -> Admitted<'_> {
-        Admitted { inbound: &self.inbound, header: &self.header }
+impl WaitingMessage {
+    pub(crate) fn admitted(&self) -> AdmittedMessage<'_> {
+        AdmittedMessage { inbound: &self.inbound, header: &self.header }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The room (state owner) of the network: peers, credits, NIs, and outgoing messages
 //! (lnet-semantics 13).
 //!
-//! Each partition has a [`Net`] under a private lock. The state that all share ([`NetShared`]) is
+//! Each partition has a [`NetPartition`] under a private lock. The state that all share ([`NetShared`]) is
 //! read under any of these locks and changed under all of them (S-304).
 
 mod admit;
@@ -24,22 +24,22 @@ use lnet_api::{Errno, LNetError, Lnd, Tx, TxToken};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
-pub(crate) use self::admit::Refusal;
+pub(crate) use self::admit::AdmitError;
 use self::identity::Identities;
 pub(crate) use self::interfaces::PushedNids;
-pub(crate) use self::ni::{Cpts, Distances};
-use self::ni::{Ni, Nis, Phase};
+pub(crate) use self::ni::{Cpts, NiDistances};
+use self::ni::{NiPhase, NiState, Nis};
 use self::nid_map::NidMap;
-use self::peer::Peers;
-use self::sending::{Awaits, QUEUE, Sending};
+use self::peer::PeerNis;
+use self::sending::{Awaits, PendingSend, QUEUE};
 use crate::common::Common;
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RecentDrop, RecentDrops};
 use crate::list::List;
-use crate::message::{Launch, Launched, Message, MessageOp, Path, PeerName, Request, Route};
+use crate::message::{Launch, Launched, MessageOp, NewOperation, OutgoingMessage, Path, PeerName, Route};
 use crate::names::{MdName, pack};
 use crate::slab::{Key, NONE, Slab, slab};
-use crate::work::{Ended, Work};
+use crate::work::{DeferredWork, EndedMessage};
 
 /// Bytes that a message counts in its peer's queue in addition to its payload (lnet-semantics 13).
 const HEADER_BYTES: u64 = Header::LEN as u64;
@@ -88,13 +88,13 @@ impl MessageHolder {
 }
 
 /// One partition of the room: peers with their credits, and the messages to them.
-pub(crate) struct Net {
+pub(crate) struct NetPartition {
     common: Arc<Common>,
     partition: usize,
-    messages: Slab<Sending>,
+    messages: Slab<PendingSend>,
     /// The messages that wait for credits.
     waiting: Slab<Tx>,
-    peers: Peers,
+    peers: PeerNis,
     /// The NIs of the first messages to or from peers, where several NIs are on a peer's network
     /// (lnet-routing 17). A NID is in the partition of its hash among all partitions.
     preferred: NidMap<Key>,
@@ -106,15 +106,15 @@ pub(crate) struct Net {
     lo: Traffic,
 }
 
-impl Net {
-    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> Net {
+impl NetPartition {
+    pub(crate) fn new(common: &Arc<Common>, partition: usize) -> NetPartition {
         let (limits, room) = (&common.config.limits, common.room(partition));
-        Net {
+        NetPartition {
             common: common.clone(),
             partition,
             messages: slab(limits.messages).within(&room),
             waiting: slab(limits.messages).within(&room),
-            peers: Peers::new(limits.peers, limits.messages, &room),
+            peers: PeerNis::new(limits.peers, limits.messages, &room),
             preferred: NidMap::within(limits.peers, &room),
             shares: Vec::new(),
             counters: Counters::default(),
@@ -135,13 +135,18 @@ impl Net {
     /// Starts to send a message: returns it, to be handed over, if there are credits, otherwise
     /// queues it. `None` if it ends at once: with ENETDOWN if the NI is gone or stops, with ENOMEM
     /// without room for the message or its peer.
-    pub(crate) fn launch(&mut self, shared: &NetShared, launch: Launch, work: &mut Work) -> Option<Launched> {
+    pub(crate) fn launch(
+        &mut self,
+        shared: &NetShared,
+        launch: Launch,
+        work: &mut DeferredWork,
+    ) -> Option<Launched> {
         let Launch { path, message, header, payload, reply_to } = launch;
         let (ni, peer) = match self.next_hop(shared, path) {
             Ok(hop) => hop,
             Err(errno) => {
                 self.counters.errors += 1;
-                work.ended.push(Ended { message, result: Err(errno) });
+                work.ended.push(EndedMessage { message, result: Err(errno) });
                 return None;
             }
         };
@@ -153,7 +158,7 @@ impl Net {
             self.peers.assign_host(peer, address);
         }
         let md = message.md;
-        let name = self.messages.insert(Sending::new(message, peer))?;
+        let name = self.messages.insert(PendingSend::new(message, peer))?;
         self.counters.msgs_max = self.counters.msgs_max.max(self.messages.len() as u64);
         let token = TxToken(pack(self.partition, name));
         let to = self.peers.get_mut(peer);
@@ -173,9 +178,9 @@ impl Net {
     }
 
     /// Returns the NI and the peer of a message, if there is room for it.
-    fn next_hop<'a>(&mut self, shared: &'a NetShared, path: Path) -> Result<(&'a Ni, u32), Errno> {
+    fn next_hop<'a>(&mut self, shared: &'a NetShared, path: Path) -> Result<(&'a NiState, u32), Errno> {
         let Path::Over { ni: key, peer, .. } = path else { return Err(Errno::EINVAL) };
-        let ni = shared.nis.get(key).filter(|ni| ni.phase != Phase::Stopping).ok_or(Errno::ENETDOWN)?;
+        let ni = shared.nis.get(key).filter(|ni| ni.phase != NiPhase::Stopping).ok_or(Errno::ENETDOWN)?;
         // Both tables need room: a message that is in the table ends in one way only, by being
         // finalised.
         if !self.messages.make_room() || !self.waiting.make_room() {
@@ -193,7 +198,7 @@ impl Net {
     }
 
     /// Queues a message that has waited for its hand-over.
-    fn queue_send(&self, message: u32, ni: Key, tx: Tx, work: &mut Work) {
+    fn queue_send(&self, message: u32, ni: Key, tx: Tx, work: &mut DeferredWork) {
         let md = self.messages[message].message.md;
         work.sends.push(self.ready(ni, tx, md, true));
     }
@@ -214,10 +219,10 @@ impl Net {
         &mut self,
         key: Key,
         result: Result<(), Errno>,
-        work: &mut Work,
-    ) -> Option<Message> {
+        work: &mut DeferredWork,
+    ) -> Option<OutgoingMessage> {
         self.messages.get(key).filter(|message| message.waiting == NONE)?;
-        let Sending { message, peer, host, .. } = self.take(key.index, result)?;
+        let PendingSend { message, peer, host, .. } = self.take(key.index, result)?;
         self.give_back_credits(peer, host, work);
         Some(message)
     }
@@ -228,9 +233,9 @@ impl Net {
         &mut self,
         shared: &NetShared,
         key: Key,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<MessageHolder> {
-        let &Sending { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
+        let &PendingSend { peer: index, waiting, awaits, host, .. } = self.messages.get(key)?;
         let peer = self.peers.get_mut(index);
         let (id, ni) = (peer.id, peer.ni);
         if waiting == NONE {
@@ -272,7 +277,7 @@ impl Net {
     }
 
     /// Removes a message from the table and counts its end.
-    fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<Sending> {
+    fn take(&mut self, index: u32, result: Result<(), Errno>) -> Option<PendingSend> {
         let sending = self.messages.take(index)?;
         let (op, bytes) = (sending.message.op, sending.message.payload_bytes());
         let peer = self.peers.get_mut(sending.peer);
@@ -294,16 +299,16 @@ impl Net {
     }
 
     /// Ends a message that its LND does not have; the caller returns its credits.
-    fn end(&mut self, message: u32, errno: Errno, work: &mut Work) {
+    fn end(&mut self, message: u32, errno: Errno, work: &mut DeferredWork) {
         let result = Err(errno);
-        if let Some(Sending { message, .. }) = self.take(message, result) {
-            work.ended.push(Ended { message, result });
+        if let Some(PendingSend { message, .. }) = self.take(message, result) {
+            work.ended.push(EndedMessage { message, result });
         }
     }
 
     /// Returns the MD and the expected response of a GET of kind `op` in flight.
     pub(crate) fn get_under_way(&self, key: Key, op: MessageOp) -> Option<(MdName, Key)> {
-        let Sending { message, .. } = self.messages.get(key)?;
+        let PendingSend { message, .. } = self.messages.get(key)?;
         (message.op == op).then_some((message.md?, message.response))
     }
 
@@ -330,11 +335,11 @@ impl Net {
     pub(crate) fn route(
         &mut self,
         shared: &NetShared,
-        request: &Request,
+        request: &NewOperation,
         partition: usize,
     ) -> Result<Route, LNetError> {
         let NetShared { nis, identities } = shared;
-        let &Request { via, target, .. } = request;
+        let &NewOperation { via, target, .. } = request;
         if let Some(nid) = via.filter(|&nid| !nis.is_local(nid)) {
             return Err(LNetError::NotLocal { nid });
         }
@@ -392,7 +397,7 @@ impl Net {
             return Some(());
         }
         let (key, ni) = shared.nis.find(nid)?;
-        all.up = ni.phase == Phase::Up && ni.link;
+        all.up = ni.phase == NiPhase::Up && ni.link;
         if let Some(share) = self.share(key) {
             all.traffic += share.traffic;
             all.credits += share.max_credits;
@@ -436,7 +441,7 @@ impl Net {
     }
 
     /// Returns the messages in flight, by their index.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = (u32, &Message)> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = (u32, &OutgoingMessage)> {
         self.messages.indices().map(|index| (index, &self.messages[index].message))
     }
 }

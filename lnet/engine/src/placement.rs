@@ -36,7 +36,7 @@ const MACHINE_SHIFT: u32 = 52;
 
 /// The placement of an entry: the partition in which lookups find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placement {
+pub(crate) enum EntryPlacement {
     /// At the portal's home, which is also the home of its bits: every lookup that could match it
     /// searches that partition. Entries of unique portals, and of nodes with one partition, all
     /// have this placement.
@@ -98,7 +98,7 @@ pub(crate) fn home_of_bits(portal: usize, bits: MatchBits, partitions: usize) ->
     (portal + (bits.0 >> MACHINE_SHIFT) as usize) % partitions
 }
 
-impl Placement {
+impl EntryPlacement {
     /// Returns the placement of an entry in `partition` that was not posted as local. `bits` is
     /// `None` if it has ignore bits.
     pub(crate) fn of(
@@ -106,27 +106,27 @@ impl Placement {
         bits: Option<MatchBits>,
         partition: usize,
         partitions: usize,
-    ) -> Placement {
+    ) -> EntryPlacement {
         let at_portal = partition == home_of_portal(portal, partitions);
         let at_bits = bits.is_some_and(|bits| partition == home_of_bits(portal, bits, partitions));
         match (at_portal, at_bits) {
-            (true, true) => Placement::Home,
-            (false, true) => Placement::Spread,
-            (true, false) => Placement::Gathered,
-            (false, false) => Placement::Astray,
+            (true, true) => EntryPlacement::Home,
+            (false, true) => EntryPlacement::Spread,
+            (true, false) => EntryPlacement::Gathered,
+            (false, false) => EntryPlacement::Astray,
         }
     }
 
-    /// Returns the kinds under which an entry is counted; none for [`Placement::Home`].
+    /// Returns the kinds under which an entry is counted; none for [`EntryPlacement::Home`].
     fn kinds(self, masked: bool) -> impl Iterator<Item = EntryKind> {
         let kind = match self {
-            Placement::Home => None,
-            Placement::Local => Some(EntryKind::Local),
-            Placement::Spread => Some(EntryKind::Spread),
-            Placement::Gathered => Some(EntryKind::Gathered),
-            Placement::Astray => Some(EntryKind::Astray),
+            EntryPlacement::Home => None,
+            EntryPlacement::Local => Some(EntryKind::Local),
+            EntryPlacement::Spread => Some(EntryKind::Spread),
+            EntryPlacement::Gathered => Some(EntryKind::Gathered),
+            EntryPlacement::Astray => Some(EntryKind::Astray),
         };
-        let masked = masked && matches!(self, Placement::Gathered | Placement::Astray);
+        let masked = masked && matches!(self, EntryPlacement::Gathered | EntryPlacement::Astray);
         kind.into_iter().chain(masked.then_some(EntryKind::Masked))
     }
 }
@@ -177,7 +177,7 @@ pub(crate) struct EntryCounts([u32; KINDS]);
 
 impl EntryCounts {
     /// Counts an entry with this placement.
-    pub(crate) fn add(&mut self, placement: Placement, masked: bool) {
+    pub(crate) fn add(&mut self, placement: EntryPlacement, masked: bool) {
         placement.kinds(masked).for_each(|kind| self.0[kind as usize] += 1);
     }
 }
@@ -215,7 +215,7 @@ impl PlacedEntries {
     }
 
     /// Counts a new entry, and publishes its kinds.
-    pub(crate) fn enter(&mut self, portal: &PortalState, placement: Placement, masked: bool) {
+    pub(crate) fn enter(&mut self, portal: &PortalState, placement: EntryPlacement, masked: bool) {
         self.counts.add(placement, masked);
         for kind in placement.kinds(masked) {
             if !std::mem::replace(&mut self.published[kind as usize], true) {
@@ -225,7 +225,7 @@ impl PlacedEntries {
     }
 
     /// Removes a removed entry from the counts.
-    pub(crate) fn leave(&mut self, portal: &PortalState, placement: Placement, masked: bool) {
+    pub(crate) fn leave(&mut self, portal: &PortalState, placement: EntryPlacement, masked: bool) {
         for kind in placement.kinds(masked) {
             self.counts.0[kind as usize] -= 1;
             // Entries with ignore bits are unpublished at once: the partition of a new entry must

@@ -11,8 +11,8 @@ use nlx_sync::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, AtomicUsize, Mutex, M
 use crate::audit::Damage;
 use crate::audit::{Audit, check, equal, text, walk};
 use crate::config::Rotor;
-use crate::list::{Links, List, linked};
-use crate::message::{Local, Path, Waiting};
+use crate::list::{List, ListLinks, linked};
+use crate::message::{Local, Path, WaitingMessage};
 use crate::placement::{Lookup, Placements};
 use crate::resources::{MatchRequest, PortalKind, Search};
 use crate::slab::{Key, Slab, slab, some};
@@ -60,9 +60,9 @@ const DELAYED: usize = 6;
 /// A PUT that waits on a lazy portal.
 #[derive(Debug)]
 struct Delayed {
-    waiting: Waiting,
+    waiting: WaitingMessage,
     wanted: MatchRequest,
-    links: Links,
+    links: ListLinks,
 }
 
 linked!(Delayed: DELAYED => links);
@@ -290,8 +290,8 @@ impl Blocked {
     pub(crate) fn push(&mut self, search: &Search<'_>, local: &mut Option<Local>) -> Option<Key> {
         debug_assert!(search.wanted.is_put(), "a GET never waits");
         let (inbound, header) = (search.message.inbound.clone(), *search.message.header);
-        let waiting = Waiting { inbound, header, local: None };
-        let delayed = Delayed { waiting, wanted: search.wanted.clone(), links: Links::NONE };
+        let waiting = WaitingMessage { inbound, header, local: None };
+        let delayed = Delayed { waiting, wanted: search.wanted.clone(), links: ListLinks::NONE };
         let key = self.delayed.insert(delayed)?;
         self.delayed[key.index].waiting.local = local.take();
         self.order.push_back(&mut self.delayed, key.index);
@@ -299,7 +299,7 @@ impl Blocked {
     }
 
     /// Removes a message of the portal `state`; `None` if it does not wait here.
-    pub(crate) fn remove(&mut self, state: &PortalState, key: Key) -> Option<Waiting> {
+    pub(crate) fn remove(&mut self, state: &PortalState, key: Key) -> Option<WaitingMessage> {
         self.delayed.get(key)?;
         self.order.remove(&mut self.delayed, key.index);
         state.withdraw();
@@ -313,7 +313,7 @@ impl Blocked {
         state: &PortalState,
         passed: &mut Option<Key>,
         which: impl Fn(&Path) -> bool,
-    ) -> Option<Waiting> {
+    ) -> Option<WaitingMessage> {
         while let Some((key, search)) = self.next(*passed) {
             if which(&search.message.inbound.back) {
                 return self.remove(state, key);

@@ -30,16 +30,16 @@ pub(crate) use self::audit::Uses;
 pub(crate) use self::bound::Bound;
 pub(crate) use self::entry::PortalKind;
 pub(crate) use self::matching::{MatchRequest, Search};
-use self::md::Descriptor;
+use self::md::MdState;
 use self::objects::Objects;
-pub(crate) use self::posted::{Attached, Attempt, Posted};
+pub(crate) use self::posted::{Attached, MatchAttempt, Posted};
 use crate::common::Common;
 use crate::counters::Counters;
 use crate::event_queue::QueueUses;
 use crate::message::Path;
 use crate::names::{MdLocation, MdName, RxName};
 use crate::slab::{Key, NONE, Slab, slab, some};
-use crate::work::{Ack, Work};
+use crate::work::{Ack, DeferredWork};
 
 /// Slots of a table, or links of a list, that a search for failed messages visits per hold of its
 /// lock.
@@ -98,7 +98,7 @@ impl MdTable {
             None => NONE,
             Some(eq) => self.queues.enter(&self.common.queues, eq, self.common.handles.decode_eq(eq))?,
         };
-        let index = self.objects.insert_md(some(me), Descriptor::new(md, eq, me, unlink));
+        let index = self.objects.insert_md(some(me), MdState::new(md, eq, me, unlink));
         if index.is_none() && eq != NONE {
             self.queues.leave(eq);
         }
@@ -127,16 +127,16 @@ impl MdTable {
         md: u32,
         event: &Event,
         (status, unlinked): (Result<(), Errno>, bool),
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) {
-        let &Descriptor { eq, user_ptr, .. } = self.objects.md(md);
+        let &MdState { eq, user_ptr, .. } = self.objects.md(md);
         let event = Event { md: self.handle(md), user_ptr, status, unlinked, ..*event };
         if let Some(handler) = self.queues.deliver(eq, &event) {
             work.wake(handler);
         }
     }
 
-    fn free(&mut self, md: u32, work: &mut Work) {
+    fn free(&mut self, md: u32, work: &mut DeferredWork) {
         let key = self.objects.key(md);
         let Some(gone) = self.objects.remove_md(md) else { return };
         work.forget_made(MdName { location: self.location, key });
@@ -150,7 +150,7 @@ impl MdTable {
     /// can withdraw it. If the owner has unlinked the MD before that, the message is withdrawn now,
     /// as the unlink found no token. The message may have ended already; then the token names
     /// nothing.
-    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
+    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut DeferredWork) {
         match self.objects.named_md_mut(md) {
             Some(md) if md.aborted => work.withdrawn.push(token),
             Some(md) => md.outgoing = Some(token),
@@ -199,7 +199,7 @@ pub(crate) trait Resources {
     fn retire(&mut self, md: u32);
 
     /// Unlinks an MD by handle; `None` if there is no such MD.
-    fn unlink_named(&mut self, key: Key, work: &mut Work) -> Option<()> {
+    fn unlink_named(&mut self, key: Key, work: &mut DeferredWork) -> Option<()> {
         let md = self.mds().live(key)?;
         self.unlink_by_owner(md, work);
         Some(())
@@ -207,7 +207,7 @@ pub(crate) trait Resources {
 
     /// Unlinks an MD for its owner (lnet-semantics 7). A message that has not started to leave is
     /// withdrawn.
-    fn unlink_by_owner(&mut self, md: u32, work: &mut Work) {
+    fn unlink_by_owner(&mut self, md: u32, work: &mut DeferredWork) {
         let descriptor = self.mds().objects.md(md);
         work.withdrawn.extend(descriptor.outgoing.filter(|_| descriptor.busy > 0));
         let event = self.mds().common.event(EventKind::Unlink);
@@ -216,7 +216,7 @@ pub(crate) trait Resources {
 
     /// Unlinks an MD for another reason than exhaustion. An idle one ends with `event`, whose
     /// status is kept; with messages in flight the last of them ends it.
-    fn unlink(&mut self, md: u32, event: Event, work: &mut Work) {
+    fn unlink(&mut self, md: u32, event: Event, work: &mut DeferredWork) {
         self.retire(md);
         let mds = self.mds_mut();
         if mds.objects.md(md).busy > 0 {
@@ -230,7 +230,7 @@ pub(crate) trait Resources {
 
     /// Ends one message that uses the MD: delivers its event, and ends the MD if it was the last
     /// (lnet-semantics 5, 7).
-    fn finish(&mut self, md: u32, event: &Event, status: Result<(), Errno>, work: &mut Work) {
+    fn finish(&mut self, md: u32, event: &Event, status: Result<(), Errno>, work: &mut DeferredWork) {
         let mds = self.mds_mut();
         let descriptor = mds.objects.md_mut(md);
         descriptor.busy -= 1;
@@ -248,7 +248,7 @@ pub(crate) trait Resources {
     }
 
     /// Ends the reception of a payload, which is complete or lost.
-    fn received(&mut self, key: Key, result: Result<(), Errno>, work: &mut Work) {
+    fn received(&mut self, key: Key, result: Result<(), Errno>, work: &mut DeferredWork) {
         if let Some(receiving) = self.mds_mut().receiving.remove(key) {
             end_incoming(self, &receiving, result, work);
         }
@@ -261,7 +261,7 @@ pub(crate) trait Resources {
         &mut self,
         which: impl Fn(&Path) -> bool,
         (next, reason): (u32, Errno),
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<u32> {
         let used = self.mds().receiving.used();
         let end = used.min(next.saturating_add(FAIL_BATCH));
@@ -285,7 +285,7 @@ fn deliver_payload(
     part: &mut (impl Resources + ?Sized),
     receiving: Receiving,
     sink: Option<WriteVec>,
-    work: &mut Work,
+    work: &mut DeferredWork,
 ) -> Verdict {
     if receiving.event.rlength == 0 {
         end_incoming(part, &receiving, Ok(()), work);
@@ -303,7 +303,7 @@ fn end_incoming(
     part: &mut (impl Resources + ?Sized),
     receiving: &Receiving,
     result: Result<(), Errno>,
-    work: &mut Work,
+    work: &mut DeferredWork,
 ) {
     let counters = &mut part.mds_mut().counters;
     match result {

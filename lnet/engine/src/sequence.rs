@@ -156,12 +156,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::list::Links;
+    use crate::list::ListLinks;
     use crate::list::linked;
     use crate::slab::{Slab, slab};
 
     struct Node {
-        links: Links,
+        links: ListLinks,
         rank: u64,
     }
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn node() -> Node {
-        Node { links: Links::NONE, rank: 0 }
+        Node { links: ListLinks::NONE, rank: 0 }
     }
 
     fn check(sequence: &Sequence, slab: &Slab<Node>, model: &[u32]) {

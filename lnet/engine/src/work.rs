@@ -7,14 +7,14 @@ use lnet_region::IoVec;
 use smallvec::SmallVec;
 
 use crate::common::Common;
-use crate::message::{Launch, Launched, Message, MessageOp, Path};
+use crate::message::{Launch, Launched, MessageOp, OutgoingMessage, Path};
 use crate::names::MdName;
 use crate::slab::Key;
 
 /// A message of this node that ended without its LND, or is complete. Like all types here, it is
 /// plain data that a room passes to the engine, so its fields are visible in the crate.
-pub(crate) struct Ended {
-    pub(crate) message: Message,
+pub(crate) struct EndedMessage {
+    pub(crate) message: OutgoingMessage,
     pub(crate) result: Result<(), Errno>,
 }
 
@@ -38,7 +38,7 @@ impl Ack {
             Header { dest, src, payload_length: 0, body: Body::Ack { dst_wmd, match_bits, mlength } };
         // An ACK delivers no event.
         let event = common.event(EventKind::Send);
-        let message = Message { op: MessageOp::Ack, md: None, event, response: Key::NULL };
+        let message = OutgoingMessage { op: MessageOp::Ack, md: None, event, response: Key::NULL };
         Launch { path, message, header, payload: None, reply_to: None }
     }
 }
@@ -52,15 +52,15 @@ const INLINE: usize = 2;
 /// unless its host's share has grown. The rooms queue actions and the engine performs them, so the
 /// fields are visible in the whole crate.
 #[derive(Default)]
-pub(crate) struct Work {
-    pub(crate) launches: Queue<Launch>,
-    pub(crate) acks: Queue<Ack>,
-    pub(crate) sends: Queue<Launched>,
-    pub(crate) ended: Queue<Ended>,
+pub(crate) struct DeferredWork {
+    pub(crate) launches: ShortQueue<Launch>,
+    pub(crate) acks: ShortQueue<Ack>,
+    pub(crate) sends: ShortQueue<Launched>,
+    pub(crate) ended: ShortQueue<EndedMessage>,
     /// Messages to be withdrawn, because the owner of their MD has unlinked it.
     pub(crate) withdrawn: SmallVec<[TxToken; INLINE]>,
     /// Paths of peers whose push has ended.
-    pub(crate) pushed: Queue<Path>,
+    pub(crate) pushed: ShortQueue<Path>,
     /// Dropped messages, for the watcher. At most one until it is reported.
     pub(crate) drops: SmallVec<[Dropped; 1]>,
     pub(crate) wakes: SmallVec<[Handler; INLINE]>,
@@ -69,7 +69,7 @@ pub(crate) struct Work {
     pub(crate) made: Option<MdName>,
 }
 
-impl Work {
+impl DeferredWork {
     /// Adds a handler that got an event to those to be woken, once.
     pub(crate) fn wake(&mut self, handler: &Handler) {
         if !self.wakes.iter().any(|known| known.same(handler)) {
@@ -99,7 +99,8 @@ impl Work {
 
     /// Returns whether no action is queued and no memory allocated, which is the common case.
     pub(crate) fn is_bare(&self) -> bool {
-        let Work { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } = self;
+        let DeferredWork { launches, acks, sends, ended, withdrawn, pushed, drops, wakes, garbage, made: _ } =
+            self;
         launches.is_bare()
             && acks.is_bare()
             && sends.is_bare()
@@ -134,13 +135,13 @@ impl Work {
 /// A queue that is usually short: [`INLINE`] items fit without allocating. Most calls into the
 /// engine leave it empty or add one item. Items are moved as little as possible, as they are
 /// hundreds of bytes long.
-pub(crate) struct Queue<T> {
+pub(crate) struct ShortQueue<T> {
     /// The queued items; those before `next` have been removed and are `None`.
     items: SmallVec<[Option<T>; INLINE]>,
     next: usize,
 }
 
-impl<T> Queue<T> {
+impl<T> ShortQueue<T> {
     pub(crate) fn push(&mut self, item: T) {
         if self.next > 0 && self.items.len() == self.items.capacity() {
             self.items.drain(..self.next);
@@ -180,9 +181,9 @@ impl<T> Queue<T> {
     }
 }
 
-impl<T> Default for Queue<T> {
-    fn default() -> Queue<T> {
-        Queue { items: SmallVec::new(), next: 0 }
+impl<T> Default for ShortQueue<T> {
+    fn default() -> ShortQueue<T> {
+        ShortQueue { items: SmallVec::new(), next: 0 }
     }
 }
 
@@ -199,7 +200,7 @@ mod tests {
         /// present items, not of all past ones.
         #[test]
         fn what_is_put_in_comes_out_in_order(pushes in proptest::collection::vec(any::<bool>(), 0..200)) {
-            let (mut queue, mut model) = (Queue::default(), VecDeque::new());
+            let (mut queue, mut model) = (ShortQueue::default(), VecDeque::new());
             let mut most = 0;
             for (number, push) in pushes.into_iter().enumerate() {
                 if push {

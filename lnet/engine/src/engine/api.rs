@@ -12,7 +12,7 @@ use super::Engine;
 use crate::common::Common;
 use crate::drops::DropReason;
 use crate::event_queue::EventQueue;
-use crate::message::Request;
+use crate::message::NewOperation;
 use crate::names::MdLocation;
 use crate::placement::home_of_bits;
 use crate::resources::{Attached, Posted, Resources};
@@ -124,21 +124,21 @@ impl LNet for Engine {
     /// received into the MD's memory, and ENOMEM when a region has reached its maximum number of
     /// leases.
     fn put(&self, put: &Put) -> Result<(), LNetError> {
-        self.send(put.md, &Request::of_put(put))
+        self.send(put.md, &NewOperation::of_put(put))
     }
 
     fn get(&self, get: &Get) -> Result<(), LNetError> {
-        self.send(get.md, &Request::of_get(get))
+        self.send(get.md, &NewOperation::of_get(get))
     }
 
     /// Binds an MD and starts a PUT, with the errors of [`LNet::put`] in this implementation.
     fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
-        let request = Request::of_put(&put);
+        let request = NewOperation::of_put(&put);
         self.bind_and_send(put.md, &request)
     }
 
     fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
-        let request = Request::of_get(&get);
+        let request = NewOperation::of_get(&get);
         self.bind_and_send(get.md, &request)
     }
 

@@ -11,9 +11,9 @@ use lnet_api::TxToken;
 
 use super::Engine;
 use crate::audit::{Audit, AuditError, check, equal, text};
-use crate::message::Message;
+use crate::message::OutgoingMessage;
 use crate::names::{MdName, unpack};
-use crate::net::Net;
+use crate::net::NetPartition;
 use crate::placement::Placements;
 use crate::portal_state::PortalState;
 use crate::resources::{Bound, Posted, Resources, Uses};
@@ -84,7 +84,7 @@ impl Engine {
 struct Tables<'a> {
     posted: Vec<&'a Posted>,
     bound: Vec<&'a Bound>,
-    net: Vec<&'a Net>,
+    net: Vec<&'a NetPartition>,
 }
 
 impl Tables<'_> {
@@ -113,7 +113,7 @@ impl Tables<'_> {
     }
 
     /// Counts a message among those that use its MD, which must exist.
-    fn add_use(&self, message: &Message, location: impl fmt::Display, uses: &mut Uses) -> Audit {
+    fn add_use(&self, message: &OutgoingMessage, location: impl fmt::Display, uses: &mut Uses) -> Audit {
         let Some(MdName { location: at, key }) = message.md else { return Ok(()) };
         let index = key.index;
         let bound = self.bound.get(at.partition).filter(|_| at.bound);

@@ -10,10 +10,10 @@ use lnet_nid::{Nid, ProcessId};
 use super::Engine;
 use crate::drops::DropReason;
 use crate::message::Path;
-use crate::net::{Cpts, Distances};
+use crate::net::{Cpts, NiDistances};
 use crate::resources::Resources;
 use crate::slab::Key;
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 impl Engine {
     /// Adds an NI and has its LND start it. May be called while other NIs carry traffic (S-202),
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Returns the distance of a NUMA node from each partition.
-    fn distances(&self, numa_node: Option<usize>) -> Distances {
+    fn distances(&self, numa_node: Option<usize>) -> NiDistances {
         let config = &self.common.config;
         let distance = |partition| {
             let distance = numa_node.map(|node| config.partitions.distance_to_node(partition, node));
@@ -130,7 +130,7 @@ impl Engine {
     }
 
     /// Prepares the stop of an NI: nothing is sent over it any more, and messages that wait end.
-    fn ni_stopping(&self, ni: Key, work: &mut Work) {
+    fn ni_stopping(&self, ni: Key, work: &mut DeferredWork) {
         {
             let mut net = self.net.lock_all();
             let (parts, shared) = net.split();
@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Ends all operations of an NI that its LND has stopped or could not start.
-    fn ni_gone(&self, ni: Key, reason: Errno, work: &mut Work) {
+    fn ni_gone(&self, ni: Key, reason: Errno, work: &mut DeferredWork) {
         self.ni_stopping(ni, work);
         // The LND has finalised its messages; the engine must not wait for one that it has missed.
         for partition in 0..self.common.partitions() {

@@ -3,14 +3,14 @@
 use lnet_api::{LNetError, Md, MdHandle};
 
 use super::Engine;
-use crate::message::{Launched, Path, Request};
+use crate::message::{Launched, NewOperation, Path};
 use crate::names::{MdLocation, MdName};
 use crate::resources::Bound;
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 impl Engine {
     /// Sends a PUT or GET from a bound MD.
-    pub(super) fn send(&self, md: MdHandle, request: &Request) -> Result<(), LNetError> {
+    pub(super) fn send(&self, md: MdHandle, request: &NewOperation) -> Result<(), LNetError> {
         self.with(|work| {
             let gone = || LNetError::NoSuch { object: "MD", handle: md.0 };
             let (location, key) = self.common.handles.decode_md(md).ok_or_else(gone)?;
@@ -22,7 +22,11 @@ impl Engine {
 
     /// Creates an MD and sends a PUT or GET from it. Returns its handle, or `None` if the MD has
     /// ended already.
-    pub(super) fn bind_and_send(&self, md: Md, request: &Request) -> Result<Option<MdHandle>, LNetError> {
+    pub(super) fn bind_and_send(
+        &self,
+        md: Md,
+        request: &NewOperation,
+    ) -> Result<Option<MdHandle>, LNetError> {
         md.check_sent()?;
         self.with(|work| {
             self.begin(self.common.current_partition(), request, work, |bound| bound.make(md), true)?;
@@ -42,8 +46,8 @@ impl Engine {
     fn begin(
         &self,
         partition: usize,
-        request: &Request,
-        work: &mut Work,
+        request: &NewOperation,
+        work: &mut DeferredWork,
         choose: impl FnOnce(&mut Bound) -> Result<u32, LNetError>,
         is_made: bool,
     ) -> Result<(), LNetError> {

@@ -3,18 +3,18 @@
 use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
 
 use super::Engine;
-use crate::message::{Admitted, Inbound, Launch, Launched, Local, Message, Path};
+use crate::message::{AdmittedMessage, Inbound, Launch, Launched, Local, OutgoingMessage, Path};
 use crate::names::{MdName, unpack};
 use crate::resources::{MdTable, Resources};
 use crate::slab::Key;
 use crate::wake;
-use crate::work::{Ended, Work};
+use crate::work::{DeferredWork, EndedMessage};
 
 impl Engine {
     /// Runs `decide`, which takes the locks that it needs, then performs the actions that it has
     /// queued.
-    pub(super) fn with<R>(&self, decide: impl FnOnce(&mut Work) -> R) -> R {
-        let mut work = Work::default();
+    pub(super) fn with<R>(&self, decide: impl FnOnce(&mut DeferredWork) -> R) -> R {
+        let mut work = DeferredWork::default();
         let result = decide(&mut work);
         self.run(&mut work);
         if work.is_bare() {
@@ -26,7 +26,7 @@ impl Engine {
 
     /// Performs the queued actions without a lock, until no more follow. A loop, not a recursion: a
     /// message that fails at once starts the next one, which may fail at once too.
-    pub(super) fn run(&self, work: &mut Work) {
+    pub(super) fn run(&self, work: &mut DeferredWork) {
         while !work.is_empty() {
             // Each list is processed up to its present length only: the actions that these add run
             // in the next round.
@@ -43,7 +43,7 @@ impl Engine {
                 self.hand_over(launched, work);
             }
             for _ in 0..work.ended.len() {
-                let Some(Ended { message, result }) = work.ended.pop() else { break };
+                let Some(EndedMessage { message, result }) = work.ended.pop() else { break };
                 self.end_outgoing(&message, result, work);
             }
             while let Some(token) = work.withdrawn.pop() {
@@ -66,8 +66,8 @@ impl Engine {
     pub(super) fn in_batches<At>(
         &self,
         start: At,
-        work: &mut Work,
-        mut hold: impl FnMut(At, &mut Work) -> Option<At>,
+        work: &mut DeferredWork,
+        mut hold: impl FnMut(At, &mut DeferredWork) -> Option<At>,
     ) {
         let mut next = Some(start);
         while let Some(at) = next {
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// Sends a message over the network or to this node itself.
-    pub(super) fn launch(&self, launch: Launch, work: &mut Work) {
+    pub(super) fn launch(&self, launch: Launch, work: &mut DeferredWork) {
         let Path::Over { partition, .. } = launch.path else {
             let kind = launch.message.op.kind();
             self.net.lock(self.common.current_partition()).count_loopback(kind, launch.header.payload_length);
@@ -99,7 +99,7 @@ impl Engine {
 
     /// Hands a message that need not wait to its LND, in the caller's thread. A message that has
     /// waited for credits is not sent if its MD was unlinked during the wait (lnet-semantics 7).
-    pub(super) fn hand_over(&self, launched: Launched, work: &mut Work) {
+    pub(super) fn hand_over(&self, launched: Launched, work: &mut DeferredWork) {
         let (md, token) = match launched {
             Launched::Waits { md, token } => (md, token),
             Launched::Ready { lnd, tx, md, waited } => {
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Withdraws a message of which nothing has left, wherever it waits. An LND that cannot give it
     /// back finalises it later. A thread that is handing it to its LND checks the MD afterwards.
-    fn withdraw(&self, token: TxToken, work: &mut Work) {
+    fn withdraw(&self, token: TxToken, work: &mut DeferredWork) {
         let (partition, key) = unpack(token.0);
         let holder = {
             let mut net = self.net.lock(partition);
@@ -148,7 +148,7 @@ impl Engine {
 
     /// Ends a message that has left its LND or failed: returns its credits, which may start the
     /// next ones, then reports the result to its MD.
-    pub(super) fn left(&self, token: TxToken, result: Result<(), Errno>, work: &mut Work) {
+    pub(super) fn left(&self, token: TxToken, result: Result<(), Errno>, work: &mut DeferredWork) {
         let (partition, key) = unpack(token.0);
         if partition >= self.common.partitions() {
             return;
@@ -160,7 +160,12 @@ impl Engine {
     }
 
     /// Reports to the MD of a message that it has left or failed.
-    pub(super) fn end_outgoing(&self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+    pub(super) fn end_outgoing(
+        &self,
+        message: &OutgoingMessage,
+        result: Result<(), Errno>,
+        work: &mut DeferredWork,
+    ) {
         let Some(MdName { location, .. }) = message.md else { return };
         if location.bound {
             self.bound.lock(location.partition).request_left(message, result, work);
@@ -171,12 +176,12 @@ impl Engine {
 
     /// Delivers a counted message from this node to itself, without LND and credits (lnet-wire 14).
     /// It then waits for a buffer, or ends here.
-    pub(super) fn deliver_here(&self, launch: Launch, work: &mut Work) {
+    pub(super) fn deliver_here(&self, launch: Launch, work: &mut DeferredWork) {
         let Launch { message, header, payload, .. } = launch;
         let mut local = Some(Local { message, payload });
         let nids = smallvec::smallvec![header.src.nid];
         let inbound = Inbound { back: Path::Here, from: header.src, rx: RxContext(0), held: 0, nids };
-        let admitted = Admitted { inbound: &inbound, header: &header };
+        let admitted = AdmittedMessage { inbound: &inbound, header: &header };
         let delivery = match self.receive(admitted, &mut local, work) {
             Verdict::Deliver(delivery) => Some(delivery),
             _ => None,
@@ -188,7 +193,7 @@ impl Engine {
 
     /// Ends a message from this node to itself: copies its payload to the delivery's sink, and
     /// finalises both sides.
-    pub(super) fn end_local(&self, local: &mut Local, delivery: Option<Delivery>, work: &mut Work) {
+    pub(super) fn end_local(&self, local: &mut Local, delivery: Option<Delivery>, work: &mut DeferredWork) {
         let (token, sink) = delivery.map_or((None, None), |delivery| (Some(delivery.token), delivery.sink));
         if let (Some(from), Some(mut to)) = (local.payload.take(), sink) {
             lnet_region::copy(&from, &mut to);

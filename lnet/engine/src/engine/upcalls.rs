@@ -12,14 +12,14 @@ use nlx_sync::End;
 use super::Engine;
 use crate::config::Stealing;
 use crate::drops::{self, DropReason};
-use crate::message::{Admitted, Inbound, Local, MessageOp, Path, PeerName, is_push};
+use crate::message::{AdmittedMessage, Inbound, Local, MessageOp, Path, PeerName, is_push};
 use crate::names::{MdLocation, RxName, unpack};
-use crate::net::Refusal;
+use crate::net::AdmitError;
 use crate::placement::{Lookup, PLACED};
 use crate::portal_state::PortalState;
-use crate::resources::{Attempt, MatchRequest, PortalKind, Resources, Search};
+use crate::resources::{MatchAttempt, MatchRequest, PortalKind, Resources, Search};
 use crate::slab::Key;
-use crate::work::{Ack, Work};
+use crate::work::{Ack, DeferredWork};
 
 impl Upcalls for Engine {
     fn partition_of(&self, ni: Nid, peer: Nid) -> usize {
@@ -34,9 +34,9 @@ impl Upcalls for Engine {
             return Verdict::Close(Errno::EPROTO);
         }
         self.with(|work| match self.admit(arrival) {
-            Ok(inbound) => self.receive(Admitted { inbound: &inbound, header }, &mut None, work),
-            Err(Refusal::Close(errno)) => Verdict::Close(errno),
-            Err(Refusal::Drop(reason)) => {
+            Ok(inbound) => self.receive(AdmittedMessage { inbound: &inbound, header }, &mut None, work),
+            Err(AdmitError::Close(errno)) => Verdict::Close(errno),
+            Err(AdmitError::Drop(reason)) => {
                 drops::log(header, reason);
                 Verdict::Discard
             }
@@ -130,7 +130,7 @@ impl Upcalls for Engine {
 
 impl Engine {
     /// Applies the checks that need the net lock: that of the peer's partition.
-    fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
+    fn admit(&self, arrival: &Arrival<'_>) -> Result<Inbound, AdmitError> {
         let mut partition = arrival.from.nid.cpt_of(self.common.partitions());
         let mut net = self.net.lock(partition);
         // An NI may be limited to some partitions; its peers then belong to those.
@@ -161,9 +161,9 @@ impl Engine {
     /// processes it.
     pub(super) fn receive(
         &self,
-        message: Admitted<'_>,
+        message: AdmittedMessage<'_>,
         local: &mut Option<Local>,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Verdict {
         if self.faults.is_armed()
             && let Some(verdict) = self.apply_faults(message, local)
@@ -176,11 +176,11 @@ impl Engine {
     /// Processes a message by its kind.
     pub(super) fn dispatch(
         &self,
-        message: Admitted<'_>,
+        message: AdmittedMessage<'_>,
         local: &mut Option<Local>,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Verdict {
-        let Admitted { inbound, header } = message;
+        let AdmittedMessage { inbound, header } = message;
         match header.body {
             Body::Put { match_bits, portal, offset, .. } => {
                 let can_wait = self.portals.get(portal as usize).is_some_and(PortalState::is_lazy);
@@ -213,15 +213,15 @@ impl Engine {
         portal: usize,
         search: &Search<'_>,
         local: &mut Option<Local>,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Verdict {
         if is_push(search.message.header) {
             return self.receive_push(search, work);
         }
         match self.search(portal, search, work) {
-            Attempt::Taken(verdict) => verdict,
-            Attempt::Refused(reason) => self.drop_put(search.message, reason, work),
-            Attempt::Nothing => self.delay(portal, search, local, work),
+            MatchAttempt::Taken(verdict) => verdict,
+            MatchAttempt::Refused(reason) => self.drop_put(search.message, reason, work),
+            MatchAttempt::Nothing => self.delay(portal, search, local, work),
         }
     }
 
@@ -230,18 +230,19 @@ impl Engine {
     /// without one, and acknowledged: the pusher needs no more (lnet-wire 19, level B). If it
     /// waited instead, pushes whose payload never arrives would block the connections of all other
     /// peers.
-    fn receive_push(&self, search: &Search<'_>, work: &mut Work) -> Verdict {
+    fn receive_push(&self, search: &Search<'_>, work: &mut DeferredWork) -> Verdict {
         let back = search.message.inbound.back;
         let begun = match back {
             Path::Here => true,
             Path::Over { ni, peer, partition } => self.net.lock(partition).begin_push(ni, peer),
         };
-        let attempt = if begun { self.search(PING_PORTAL.index(), search, work) } else { Attempt::Nothing };
+        let attempt =
+            if begun { self.search(PING_PORTAL.index(), search, work) } else { MatchAttempt::Nothing };
         let verdict = match attempt {
             // A push ends in the partition that receives it.
-            Attempt::Taken(verdict) => return verdict,
-            Attempt::Refused(reason) => self.discard(search.message, reason),
-            Attempt::Nothing => {
+            MatchAttempt::Taken(verdict) => return verdict,
+            MatchAttempt::Refused(reason) => self.discard(search.message, reason),
+            MatchAttempt::Nothing => {
                 let part = &mut *self.posted.lock(self.partition_of_path(back));
                 part.receive_without_buffer(search, work)
             }
@@ -259,11 +260,11 @@ impl Engine {
         }
     }
 
-    fn receive_get(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Verdict {
+    fn receive_get(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> Verdict {
         let reason = match self.search(portal, search, work) {
-            Attempt::Taken(verdict) => return verdict,
-            Attempt::Refused(reason) => reason,
-            Attempt::Nothing => self.no_match(portal),
+            MatchAttempt::Taken(verdict) => return verdict,
+            MatchAttempt::Refused(reason) => reason,
+            MatchAttempt::Nothing => self.no_match(portal),
         };
         self.refuse(search.message, work);
         self.discard(search.message, reason)
@@ -271,16 +272,16 @@ impl Engine {
 
     /// Searches for a buffer: on a unique portal in the partition of each of the source's NIDs; on
     /// a wildcard portal in the partitions that may have matching entries (S-308).
-    fn search(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
-        let Some(state) = self.portals.get(portal) else { return Attempt::Nothing };
+    fn search(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> MatchAttempt {
+        let Some(state) = self.portals.get(portal) else { return MatchAttempt::Nothing };
         match state.kind() {
-            None => Attempt::Nothing,
+            None => MatchAttempt::Nothing,
             Some(PortalKind::Unique) => self.search_unique(portal, search, work),
             Some(PortalKind::Wildcard) => self.search_wildcard(portal, search, work, Self::search_in_turn),
         }
     }
 
-    fn search_unique(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    fn search_unique(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> MatchAttempt {
         for &nid in search.wanted.nids() {
             let part = &mut *self.posted.lock(nid.cpt_of(self.common.partitions()));
             let attempt = part.search_unique(portal, nid, search, work);
@@ -288,7 +289,7 @@ impl Engine {
                 return attempt;
             }
         }
-        Attempt::Nothing
+        MatchAttempt::Nothing
     }
 
     /// Searches a wildcard portal; with `in_turn` if the portal has local entries.
@@ -296,9 +297,9 @@ impl Engine {
         &self,
         portal: usize,
         search: &Search<'_>,
-        work: &mut Work,
-        in_turn: impl FnOnce(&Self, usize, &Search<'_>, &mut Work) -> Attempt,
-    ) -> Attempt {
+        work: &mut DeferredWork,
+        in_turn: impl FnOnce(&Self, usize, &Search<'_>, &mut DeferredWork) -> MatchAttempt,
+    ) -> MatchAttempt {
         let (state, partitions) = (&self.portals[portal], self.common.partitions());
         let lookup = || state.lookup(portal, search.wanted.bits(), partitions);
         match lookup() {
@@ -317,7 +318,7 @@ impl Engine {
     }
 
     /// Searches the partition that the rotor selects, then the others that have buffers (S-309).
-    fn search_in_turn(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    fn search_in_turn(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> MatchAttempt {
         let (state, partitions) = (&self.portals[portal], self.common.partitions());
         let here = self.partition_of_path(search.message.inbound.back);
         let rotor = self.common.config.portal_rotor;
@@ -331,23 +332,23 @@ impl Engine {
                 return attempt;
             }
         }
-        Attempt::Nothing
+        MatchAttempt::Nothing
     }
 
     /// Searches all partitions one after the other, active or not.
-    fn search_each(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    fn search_each(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> MatchAttempt {
         for partition in 0..self.common.partitions() {
             let attempt = { self.posted.lock(partition).search_in_turn(portal, search, work) };
             if !attempt.is_nothing() {
                 return attempt;
             }
         }
-        Attempt::Nothing
+        MatchAttempt::Nothing
     }
 
     /// Gives a message to the first matching entry of the portal's list, over all partitions. Holds
     /// the locks of all partitions.
-    fn search_list(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    fn search_list(&self, portal: usize, search: &Search<'_>, work: &mut DeferredWork) -> MatchAttempt {
         let mut posted = self.posted.lock_all();
         let mut first = None;
         for (partition, part) in posted.parts_mut().enumerate() {
@@ -356,12 +357,17 @@ impl Engine {
         }
         match first {
             Some((_, partition)) => posted.part(partition).search_wildcard(portal, search, work),
-            None => Attempt::Nothing,
+            None => MatchAttempt::Nothing,
         }
     }
 
     /// Searches once more for a message that has announced itself and is about to wait.
-    pub(super) fn search_again(&self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    pub(super) fn search_again(
+        &self,
+        portal: usize,
+        search: &Search<'_>,
+        work: &mut DeferredWork,
+    ) -> MatchAttempt {
         PLACED.fence(End::Load);
         let is_unique = || self.portals[portal].kind() == Some(PortalKind::Unique);
         if !is_unique() {
@@ -378,8 +384,13 @@ impl Engine {
 
     /// Drops a PUT for which there is no buffer, and refuses it if its initiator accepts refusals
     /// and can receive one. The watcher of drops is called once no lock is held.
-    pub(super) fn drop_put(&self, message: Admitted<'_>, reason: DropReason, work: &mut Work) -> Verdict {
-        let Admitted { inbound, header } = message;
+    pub(super) fn drop_put(
+        &self,
+        message: AdmittedMessage<'_>,
+        reason: DropReason,
+        work: &mut DeferredWork,
+    ) -> Verdict {
+        let AdmittedMessage { inbound, header } = message;
         if reason != DropReason::ConnectionLost {
             self.refuse(message, work);
         }
@@ -398,7 +409,11 @@ impl Engine {
     }
 
     /// Drops a message that was admitted.
-    pub(super) fn discard(&self, Admitted { inbound, header }: Admitted<'_>, reason: DropReason) -> Verdict {
+    pub(super) fn discard(
+        &self,
+        AdmittedMessage { inbound, header }: AdmittedMessage<'_>,
+        reason: DropReason,
+    ) -> Verdict {
         let back = inbound.back;
         self.net.lock(self.partition_of_path(back)).discard(back, header, reason);
         drops::log(header, reason);
@@ -413,7 +428,7 @@ impl Engine {
     /// Sends a refusal to the initiator of a request without a buffer, if it accepts them
     /// ([`WireHandle::refusal`]). Like an ACK it goes to the requester, and counts among the
     /// answers that a peer may have in flight.
-    fn refuse(&self, Admitted { inbound, header }: Admitted<'_>, work: &mut Work) {
+    fn refuse(&self, AdmittedMessage { inbound, header }: AdmittedMessage<'_>, work: &mut DeferredWork) {
         let (Body::Put { ack_wmd: wmd, match_bits, .. } | Body::Get { return_wmd: wmd, match_bits, .. }) =
             header.body
         else {
@@ -427,7 +442,12 @@ impl Engine {
     }
 
     /// Processes a refusal: the request ends now, and not at its deadline.
-    fn receive_refusal(&self, message: Admitted<'_>, wmd: WireHandle, work: &mut Work) -> Verdict {
+    fn receive_refusal(
+        &self,
+        message: AdmittedMessage<'_>,
+        wmd: WireHandle,
+        work: &mut DeferredWork,
+    ) -> Verdict {
         let taken = self.decode_bound(wmd).and_then(|(partition, key)| {
             let part = &mut *self.bound.lock(partition);
             part.take_refusal(message, key, work)
@@ -438,10 +458,10 @@ impl Engine {
     /// Processes an ACK or REPLY; an answer that no request expects is dropped.
     fn receive_answer(
         &self,
-        message: Admitted<'_>,
+        message: AdmittedMessage<'_>,
         wmd: WireHandle,
         event: Event,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Verdict {
         let Some((partition, key)) = self.decode_bound(wmd).filter(|_| !wmd.is_refusal()) else {
             return self.discard(message, DropReason::Unexpected);
@@ -464,7 +484,7 @@ impl Engine {
     }
 
     /// Ends the reception of a payload, which is complete or lost.
-    pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut Work) {
+    pub(super) fn received(&self, token: RxToken, result: Result<(), Errno>, work: &mut DeferredWork) {
         let RxName::Receiving(MdLocation { bound, partition }, key) = RxName::decode(token) else { return };
         if partition >= self.common.partitions() {
             return;

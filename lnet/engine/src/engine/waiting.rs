@@ -17,13 +17,13 @@ use nlx_sync::{Rule, rule};
 
 use super::Engine;
 use crate::drops::DropReason;
-use crate::faults::{Fault, HeldTable};
-use crate::message::{Admitted, Local, Path, Waiting};
+use crate::faults::{DelayedTable, FaultEffect};
+use crate::message::{AdmittedMessage, Local, Path, WaitingMessage};
 use crate::names::RxName;
 use crate::portal_state::PortalState;
-use crate::resources::{Attempt, Search};
+use crate::resources::{MatchAttempt, Search};
 use crate::slab::Key;
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 /// SYNC engine.announced: a message announces itself before its last search for a buffer, so either
 /// that search finds the buffer that is being attached, or the attaching thread finds the message.
@@ -36,7 +36,7 @@ impl Engine {
         portal: usize,
         search: &Search<'_>,
         local: &mut Option<Local>,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Verdict {
         // No operation on the node's own portal waits for a buffer.
         let lazy =
@@ -50,11 +50,13 @@ impl Engine {
         // Under the queue's lock: a thread that ends the portal's laziness or the NI comes before
         // this, or finds the message.
         let outcome = match attempt {
-            Attempt::Taken(verdict) => Ok(verdict),
-            Attempt::Refused(reason) => Err(reason),
-            Attempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
-            Attempt::Nothing if !self.is_alive(search.message.inbound.back) => Err(DropReason::NiStopping),
-            Attempt::Nothing => match blocked.push(search, local) {
+            MatchAttempt::Taken(verdict) => Ok(verdict),
+            MatchAttempt::Refused(reason) => Err(reason),
+            MatchAttempt::Nothing if !state.is_lazy() => Err(DropReason::NotLazy),
+            MatchAttempt::Nothing if !self.is_alive(search.message.inbound.back) => {
+                Err(DropReason::NiStopping)
+            }
+            MatchAttempt::Nothing => match blocked.push(search, local) {
                 Some(key) => return Verdict::Delay(RxName::Delayed(portal, key).token()),
                 None => Err(DropReason::NoRoom),
             },
@@ -74,14 +76,14 @@ impl Engine {
     /// Offers a new buffer to the waiting messages, in order, until it is used up (S-109), and then
     /// to later messages. Each message proceeds before the next search, so no list of them has to
     /// be kept, and messages whose buffer is busy do not hinder each other.
-    pub(super) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut Work) {
+    pub(super) fn retry_delayed(&self, portal: usize, partition: usize, me: Key, work: &mut DeferredWork) {
         let _reserved = BufferReservation { engine: self, partition, me };
         let mut passed = None;
         while let Some((waiting, attempt)) = self.retry_one(portal, partition, me, &mut passed, work) {
             match attempt {
-                Attempt::Taken(verdict) => self.proceed(waiting, verdict, work),
-                Attempt::Refused(reason) => self.drop_one(waiting, reason, work),
-                Attempt::Nothing => self.drop_one(waiting, DropReason::NoMatch, work),
+                MatchAttempt::Taken(verdict) => self.proceed(waiting, verdict, work),
+                MatchAttempt::Refused(reason) => self.drop_one(waiting, reason, work),
+                MatchAttempt::Nothing => self.drop_one(waiting, DropReason::NoMatch, work),
             }
             self.run(work);
         }
@@ -95,8 +97,8 @@ impl Engine {
         partition: usize,
         me: Key,
         passed: &mut Option<Key>,
-        work: &mut Work,
-    ) -> Option<(Waiting, Attempt)> {
+        work: &mut DeferredWork,
+    ) -> Option<(WaitingMessage, MatchAttempt)> {
         let state = &self.portals[portal];
         let mut blocked = state.blocked();
         let part = &mut *self.posted.lock(partition);
@@ -118,7 +120,7 @@ impl Engine {
         portal: usize,
         which: impl Fn(&Path) -> bool,
         reason: DropReason,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) {
         let state = &self.portals[portal];
         let mut passed = None;
@@ -129,13 +131,13 @@ impl Engine {
         }
     }
 
-    fn drop_one(&self, waiting: Waiting, reason: DropReason, work: &mut Work) {
+    fn drop_one(&self, waiting: WaitingMessage, reason: DropReason, work: &mut DeferredWork) {
         let verdict = self.drop_put(waiting.admitted(), reason, work);
         self.proceed(waiting, verdict, work);
     }
 
     /// Ends the wait of a message: it is received or dropped, or waits for something else.
-    fn proceed(&self, waiting: Waiting, verdict: Verdict, work: &mut Work) {
+    fn proceed(&self, waiting: WaitingMessage, verdict: Verdict, work: &mut DeferredWork) {
         let delivery = match verdict {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Delay(_) | Verdict::Stay(_) => return,
@@ -153,7 +155,7 @@ impl Engine {
     }
 
     /// Drops a waiting message for this reason; `false` if the message does not wait any more.
-    pub(super) fn forget_waiting(&self, token: RxToken, reason: DropReason, work: &mut Work) -> bool {
+    pub(super) fn forget_waiting(&self, token: RxToken, reason: DropReason, work: &mut DeferredWork) -> bool {
         let (gone, held) = match RxName::decode(token) {
             RxName::Receiving(..) => (None, false),
             RxName::Delayed(portal, key) => {
@@ -180,7 +182,7 @@ impl Engine {
 
     /// Removes and returns a message that waits for a buffer, and that a fault rule delayed before
     /// under this token.
-    fn take_delayed(&self, token: RxToken) -> Option<Waiting> {
+    fn take_delayed(&self, token: RxToken) -> Option<WaitingMessage> {
         self.portals.iter().filter(|state| state.has_waiting()).find_map(|state| {
             let mut blocked = state.blocked();
             let key = blocked.held_as(token)?;
@@ -189,11 +191,15 @@ impl Engine {
     }
 
     /// Applies the fault rules to a message; `None` if they let it pass.
-    pub(super) fn apply_faults(&self, message: Admitted<'_>, local: &mut Option<Local>) -> Option<Verdict> {
+    pub(super) fn apply_faults(
+        &self,
+        message: AdmittedMessage<'_>,
+        local: &mut Option<Local>,
+    ) -> Option<Verdict> {
         let (rule, fault) = self.faults.apply(message.header)?;
         match fault {
-            Fault::Drop => Some(self.discard(message, DropReason::FaultRule)),
-            Fault::Delay(delay_ns) => {
+            FaultEffect::Drop => Some(self.discard(message, DropReason::FaultRule)),
+            FaultEffect::Delay(delay_ns) => {
                 let token = self.hold(message, local, delay_ns);
                 rule.count_delay(token.is_some());
                 token.map(Verdict::Stay)
@@ -202,7 +208,12 @@ impl Engine {
     }
 
     /// Delays a message; `None` if that is not possible.
-    fn hold(&self, message: Admitted<'_>, local: &mut Option<Local>, delay_ns: u64) -> Option<RxToken> {
+    fn hold(
+        &self,
+        message: AdmittedMessage<'_>,
+        local: &mut Option<Local>,
+        delay_ns: u64,
+    ) -> Option<RxToken> {
         let mut table = self.held.lock();
         // Under the lock: a thread that ends the NI comes before this, or finds the message.
         if !self.has_time() || !self.is_alive(message.inbound.back) {
@@ -226,20 +237,20 @@ impl Engine {
     /// Removes and dispatches the next delayed message that is due. Both happen under the table's
     /// lock, so that a thread that does not find the message here finds it where it was dispatched
     /// to.
-    fn release_one(&self, now_ns: u64, work: &mut Work) -> Option<(Waiting, Verdict)> {
+    fn release_one(&self, now_ns: u64, work: &mut DeferredWork) -> Option<(WaitingMessage, Verdict)> {
         let mut table = self.held.lock();
         table.begin(now_ns);
         let due = table.take_due(now_ns);
         self.held.update_due(&table);
         let mut waiting = due?;
-        let message = Admitted { inbound: &waiting.inbound, header: &waiting.header };
+        let message = AdmittedMessage { inbound: &waiting.inbound, header: &waiting.header };
         let verdict = self.dispatch(message, &mut waiting.local, work);
         Some((waiting, verdict))
     }
 
     /// Drops the messages that fault rules delay and that arrived over a path for which `which`
     /// holds.
-    pub(super) fn drop_held(&self, which: impl Fn(&Path) -> bool, work: &mut Work) {
+    pub(super) fn drop_held(&self, which: impl Fn(&Path) -> bool, work: &mut DeferredWork) {
         while let Some(waiting) = self.take_held(|table| table.take_first(&which)) {
             let verdict = self.discard(waiting.admitted(), DropReason::NiStopping);
             self.proceed(waiting, verdict, work);
@@ -247,7 +258,10 @@ impl Engine {
         }
     }
 
-    fn take_held(&self, take: impl FnOnce(&mut HeldTable) -> Option<Waiting>) -> Option<Waiting> {
+    fn take_held(
+        &self,
+        take: impl FnOnce(&mut DelayedTable) -> Option<WaitingMessage>,
+    ) -> Option<WaitingMessage> {
         let mut table = self.held.lock();
         let waiting = take(&mut table)?;
         self.held.update_due(&table);

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use lnet_api::RxToken;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::message::{Admitted, Local, Path, Waiting};
+use crate::message::{AdmittedMessage, Local, Path, WaitingMessage};
 use crate::names::RxName;
 use crate::slab::{Key, Slab, slab};
 
 /// Delayed messages.
-pub(crate) struct Held {
+pub(crate) struct DelayedMessage {
     /// Locked before portals and partitions, never after.
-    table: Mutex<HeldTable>,
+    table: Mutex<DelayedTable>,
     /// Time at which [`crate::Engine::advance`] must check the table; 0 if a message has just
     /// arrived. Changed under the lock.
     due_ns: AtomicU64,
@@ -28,7 +28,7 @@ pub(crate) struct Held {
 type Due = (u64, u64);
 
 /// The table of the delayed messages, ordered by due time.
-pub(crate) struct HeldTable {
+pub(crate) struct DelayedTable {
     messages: Slab<HeldMessage>,
     /// Messages whose delay starts with the next call of [`crate::Engine::advance`], in order of
     /// arrival.
@@ -38,28 +38,32 @@ pub(crate) struct HeldTable {
 }
 
 struct HeldMessage {
-    waiting: Waiting,
+    waiting: WaitingMessage,
     delay_ns: u64,
     arrival: u64,
     /// Time at which the delay ends; `None` until the delay has started.
     due_ns: Option<u64>,
 }
 
-impl Held {
+impl DelayedMessage {
     /// Creates a table for at most `limit` messages.
-    pub(crate) fn new(limit: usize) -> Held {
-        let table =
-            HeldTable { messages: slab(limit), fresh: VecDeque::new(), order: BTreeMap::new(), arrivals: 0 };
-        Held { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
+    pub(crate) fn new(limit: usize) -> DelayedMessage {
+        let table = DelayedTable {
+            messages: slab(limit),
+            fresh: VecDeque::new(),
+            order: BTreeMap::new(),
+            arrivals: 0,
+        };
+        DelayedMessage { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
     }
 
     /// Locks and returns the table. The lock comes before those of portals and partitions.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, HeldTable> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DelayedTable> {
         self.table.lock()
     }
 
     /// Updates the time of the next due message, after a change of the table.
-    pub(crate) fn update_due(&self, table: &HeldTable) {
+    pub(crate) fn update_due(&self, table: &DelayedTable) {
         self.due_ns.store(table.next_ns(), Ordering::Relaxed);
     }
 
@@ -70,17 +74,17 @@ impl Held {
     }
 }
 
-impl HeldTable {
+impl DelayedTable {
     /// Adds a message; `None` if there are too many. Takes the message from `local`, if this node
     /// sent it.
     pub(crate) fn push(
         &mut self,
-        Admitted { inbound, header }: Admitted<'_>,
+        AdmittedMessage { inbound, header }: AdmittedMessage<'_>,
         local: &mut Option<Local>,
         delay_ns: u64,
     ) -> Option<RxToken> {
         self.arrivals += 1;
-        let waiting = Waiting { inbound: inbound.clone(), header: *header, local: None };
+        let waiting = WaitingMessage { inbound: inbound.clone(), header: *header, local: None };
         let key =
             self.messages.insert(HeldMessage { waiting, delay_ns, arrival: self.arrivals, due_ns: None })?;
         let token = RxName::Held(key).token();
@@ -102,13 +106,13 @@ impl HeldTable {
     }
 
     /// Removes and returns the first due message.
-    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<Waiting> {
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<WaitingMessage> {
         let (&(due_ns, _), &key) = self.order.first_key_value()?;
         if due_ns > now_ns { None } else { self.take(key) }
     }
 
     /// Removes a message; `None` if it is not here any more.
-    pub(crate) fn take(&mut self, key: Key) -> Option<Waiting> {
+    pub(crate) fn take(&mut self, key: Key) -> Option<WaitingMessage> {
         let message = self.messages.remove(key)?;
         match message.due_ns {
             Some(due_ns) => drop(self.order.remove(&(due_ns, message.arrival))),
@@ -118,7 +122,7 @@ impl HeldTable {
     }
 
     /// Removes a message that arrived over a path for which `which` holds.
-    pub(crate) fn take_first(&mut self, which: impl Fn(&Path) -> bool) -> Option<Waiting> {
+    pub(crate) fn take_first(&mut self, which: impl Fn(&Path) -> bool) -> Option<WaitingMessage> {
         let goes = |&index: &u32| which(&self.messages[index].waiting.inbound.back);
         let index = self.messages.indices().find(goes)?;
         self.take(self.messages.key(index))

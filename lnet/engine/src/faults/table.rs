@@ -36,7 +36,7 @@ pub struct FaultStatistics {
 
 /// The rules of a node.
 #[derive(Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultRules {
     /// True if there are rules. A thread that reads an old value behaves as if they had been added
     /// later.
     armed: AtomicBool,
@@ -61,13 +61,13 @@ pub(crate) struct ActiveRule {
 }
 
 /// The effect of a rule on a message.
-pub(crate) enum Fault {
+pub(crate) enum FaultEffect {
     Drop,
     /// Delay in nanoseconds.
     Delay(u64),
 }
 
-impl Faults {
+impl FaultRules {
     /// Returns whether there are rules.
     #[inline]
     pub(crate) fn is_armed(&self) -> bool {
@@ -76,7 +76,7 @@ impl Faults {
 
     /// Returns the first rule that acts on this message, and its effect. Later rules do not see the
     /// message.
-    pub(crate) fn apply(&self, header: &Header) -> Option<(Arc<ActiveRule>, Fault)> {
+    pub(crate) fn apply(&self, header: &Header) -> Option<(Arc<ActiveRule>, FaultEffect)> {
         let rules = self.rules.read();
         rules.active.iter().find_map(|rule| Some((rule.clone(), rule.apply(header)?)))
     }
@@ -113,7 +113,7 @@ impl ActiveRule {
         ActiveRule { id, rule, matched: zero(), dropped: zero(), delayed: zero(), passed: zero() }
     }
 
-    fn apply(&self, header: &Header) -> Option<Fault> {
+    fn apply(&self, header: &Header) -> Option<FaultEffect> {
         if !self.rule.is_for(header) {
             return None;
         }
@@ -122,10 +122,10 @@ impl ActiveRule {
             return None;
         }
         match self.rule.delay_ns(number) {
-            Some(delay_ns) => Some(Fault::Delay(delay_ns)),
+            Some(delay_ns) => Some(FaultEffect::Delay(delay_ns)),
             None => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
-                Some(Fault::Drop)
+                Some(FaultEffect::Drop)
             }
         }
     }

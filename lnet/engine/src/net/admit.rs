@@ -5,9 +5,9 @@ use lnet_api::{Arrival, Errno};
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Header, MessageType};
 
-use super::ni::Phase;
-use super::peer::Peer;
-use super::{Net, NetShared};
+use super::ni::NiPhase;
+use super::peer::PeerNi;
+use super::{NetPartition, NetShared};
 use crate::drops::DropReason;
 use crate::message::{Inbound, Path, ack_of, is_push};
 use crate::slab::Key;
@@ -25,28 +25,28 @@ const PEER_ANSWERS_MAX: u32 = 2048;
 const CROWDED: usize = 2;
 
 /// The reason why a message fails the checks.
-pub(crate) enum Refusal {
+pub(crate) enum AdmitError {
     /// The peer breaks the protocol: close its connection.
     Close(Errno),
     /// The message is dropped, and has been counted.
     Drop(DropReason),
 }
 
-impl Net {
+impl NetPartition {
     /// Checks an arrival: the NIDs, and whether the peer may send another request. Must be called
     /// on the peer's partition.
     ///
     /// # Errors
-    /// The [`Refusal`].
-    pub(crate) fn admit(&mut self, shared: &NetShared, arrival: &Arrival<'_>) -> Result<Inbound, Refusal> {
+    /// The [`AdmitError`].
+    pub(crate) fn admit(&mut self, shared: &NetShared, arrival: &Arrival<'_>) -> Result<Inbound, AdmitError> {
         let (header, dest) = (arrival.header, arrival.header.dest.nid);
         if dest != arrival.ni && (dest.net() == arrival.ni.net() || shared.nis.is_local(dest)) {
-            return Err(Refusal::Close(Errno::EPROTO));
+            return Err(AdmitError::Close(Errno::EPROTO));
         }
-        let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != Phase::Stopping);
+        let found = shared.nis.find(arrival.ni).filter(|(_, ni)| ni.phase != NiPhase::Stopping);
         let Some((key, ni)) = found else {
             self.note_drop(header, DropReason::NiStopping);
-            return Err(Refusal::Drop(DropReason::NiStopping));
+            return Err(AdmitError::Drop(DropReason::NiStopping));
         };
         let kind = header.message_type();
         if let Some(share) = self.share_mut(key) {
@@ -80,7 +80,7 @@ impl Net {
         };
         if let Some(reason) = refused {
             self.drop_from(key, peer, header, reason);
-            return Err(Refusal::Drop(reason));
+            return Err(AdmitError::Drop(reason));
         }
         Ok(Inbound {
             back: Path::Over { ni: key, peer: arrival.from, partition: self.partition },
@@ -126,7 +126,7 @@ impl Net {
         }
     }
 
-    fn may_answer(&self, peer: &Peer) -> bool {
+    fn may_answer(&self, peer: &PeerNi) -> bool {
         let crowded = self.messages.len() >= self.messages.limit() / CROWDED;
         let queues_answers = peer.answers > 0 && peer.waiting > 0;
         peer.answers < PEER_ANSWERS_MAX && !(crowded && queues_answers)

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use lnet_nid::Nid;
 
-use super::host::Host;
-use super::sending::{Awaits, Sending};
-use super::{HEADER_BYTES, Net, NetShared, NiShare};
-use crate::audit::{Audit, AuditError, Ends, check, equal, text, walk};
+use super::host::PeerHost;
+use super::sending::{Awaits, PendingSend};
+use super::{HEADER_BYTES, NetPartition, NetShared, NiShare};
+use crate::audit::{Audit, AuditError, ListEnds, check, equal, text, walk};
 use crate::names::unpack;
 use crate::slab::{Key, NONE};
 
@@ -19,7 +19,7 @@ struct Load {
     bytes: u64,
 }
 
-impl Net {
+impl NetPartition {
     /// Checks that its peers, credits, queues and NIs agree with its messages.
     pub(crate) fn audit(&self, shared: &NetShared) -> Audit {
         let (net, partition) = (self, self.partition);
@@ -113,7 +113,7 @@ impl Net {
         equal("a peer's answers are counted", location, peer.answers, load.answers)?;
         equal("a peer's bytes are those of its messages", location, peer.queued_bytes, load.bytes)?;
         let ends = (peer.queue.head(), peer.queue.tail());
-        let whose = |message: &Sending| message.awaits == Awaits::Peer && message.peer == index;
+        let whose = |message: &PendingSend| message.awaits == Awaits::Peer && message.peer == index;
         let length = audit_queue(net, partition, ends, queued, whose)?;
         equal("the messages that wait for a peer are counted", location, length, peer.waiting)?;
         let lacking = peer.credits.min(0).unsigned_abs() as usize;
@@ -128,11 +128,11 @@ impl Net {
 
 /// Checks the peers, credits and queue of a host; returns the number of messages in the queue.
 fn audit_host(
-    net: &Net,
+    net: &NetPartition,
     partition: usize,
     ni: Key,
     index: u32,
-    host: &Host,
+    host: &PeerHost,
     queued: &mut HashSet<u32>,
 ) -> Result<usize, AuditError> {
     let location = text!("host {index} of {ni:?} in partition {partition}");
@@ -141,14 +141,14 @@ fn audit_host(
         peer.ni == ni && peer.host == index
     });
     equal("a host's peers are counted", location, peers.count(), host.peers as usize)?;
-    let of_host = |message: &Sending| message.host == index && net.peers.slab[message.peer].ni == ni;
+    let of_host = |message: &PendingSend| message.host == index && net.peers.slab[message.peer].ni == ni;
     let held = net.messages.indices().filter(|&at| {
         let message = &net.messages[at];
         of_host(message) && (message.waiting == NONE || message.awaits != Awaits::Host)
     });
     equal("a host's credits are those of its messages", location, held.count() as i64, host.held)?;
     let ends = (host.queue.head(), host.queue.tail());
-    let whose = |message: &Sending| message.awaits == Awaits::Host && of_host(message);
+    let whose = |message: &PendingSend| message.awaits == Awaits::Host && of_host(message);
     let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for a host are counted", location, length, host.waiting)?;
     let moves = host.waiting == 0 || host.held > 0;
@@ -158,7 +158,7 @@ fn audit_host(
 }
 
 fn audit_share(
-    net: &Net,
+    net: &NetPartition,
     partition: usize,
     share: &NiShare,
     messages: i64,
@@ -175,7 +175,7 @@ fn audit_share(
     )?;
     let ends = (share.queue.head(), share.queue.tail());
     let whose =
-        |message: &Sending| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
+        |message: &PendingSend| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
     let length = audit_queue(net, partition, ends, queued, whose)?;
     equal("the messages that wait for an NI are counted", location, length, share.waiting)?;
     let lacking = share.credits.min(0).unsigned_abs() as usize;
@@ -185,11 +185,11 @@ fn audit_share(
 
 /// Checks a queue of messages for which `whose` holds, and that each of them is in no other queue.
 fn audit_queue(
-    net: &Net,
+    net: &NetPartition,
     partition: usize,
-    ends: Ends,
+    ends: ListEnds,
     queued: &mut HashSet<u32>,
-    whose: impl Fn(&Sending) -> bool,
+    whose: impl Fn(&PendingSend) -> bool,
 ) -> Result<usize, AuditError> {
     walk(
         format_args!("a queue of partition {partition}"),

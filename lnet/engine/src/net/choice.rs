@@ -2,9 +2,9 @@
 
 use lnet_nid::{Nid, ProcessId};
 
-use super::ni::{Ni, Phase};
-use super::{Net, NetShared};
-use crate::message::Request;
+use super::ni::{NiPhase, NiState};
+use super::{NetPartition, NetShared};
+use crate::message::NewOperation;
 use crate::slab::Key;
 
 impl NetShared {
@@ -14,7 +14,7 @@ impl NetShared {
     }
 }
 
-impl Net {
+impl NetPartition {
     /// Returns the NI for a message of an MD of this partition: the one that the request names, if
     /// any; otherwise one of the NIs on the target's network. `None` if there is none.
     ///
@@ -29,13 +29,13 @@ impl Net {
     pub(super) fn choose_ni<'a>(
         &mut self,
         shared: &'a NetShared,
-        request: &Request,
+        request: &NewOperation,
         partition: usize,
-    ) -> Option<(Key, &'a Ni)> {
+    ) -> Option<(Key, &'a NiState)> {
         let NetShared { nis, identities } = shared;
-        let &Request { via: source, target: ProcessId { nid: target, .. }, portal, .. } = request;
+        let &NewOperation { via: source, target: ProcessId { nid: target, .. }, portal, .. } = request;
         let leads = |nid: Nid| nid.net() == target.net() && source.is_none_or(|source| source == nid);
-        let all = || nis.iter().filter(|(_, ni)| ni.phase == Phase::Up && leads(ni.id.nid));
+        let all = || nis.iter().filter(|(_, ni)| ni.phase == NiPhase::Up && leads(ni.id.nid));
         let mut several = all();
         let only = several.next()?;
         if several.next().is_none() {

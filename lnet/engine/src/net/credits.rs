@@ -4,12 +4,12 @@
 use lnet_api::{Errno, NiLimits};
 
 use super::host::{self, RELEASES};
-use super::sending::{Awaits, Sending};
-use super::{Net, NetShared};
+use super::sending::{Awaits, PendingSend};
+use super::{NetPartition, NetShared};
 use crate::slab::{Key, NONE};
-use crate::work::Work;
+use crate::work::DeferredWork;
 
-impl Net {
+impl NetPartition {
     /// Takes a credit of the message's peer; `false` if the message is queued for one.
     pub(super) fn take_peer_credit(&mut self, message: u32) -> bool {
         let peer = self.peers.get_mut(self.messages[message].peer);
@@ -58,7 +58,7 @@ impl Net {
     }
 
     /// Returns all credits of a message, that of the NI first (lnet-semantics 13).
-    pub(super) fn give_back_credits(&mut self, peer: u32, host: u32, work: &mut Work) {
+    pub(super) fn give_back_credits(&mut self, peer: u32, host: u32, work: &mut DeferredWork) {
         let ni = self.peers[peer].ni;
         self.give_back_ni_credit(ni, work);
         self.give_back_host_credit(ni, host, work);
@@ -68,7 +68,7 @@ impl Net {
     /// Returns a host's credit of the NI. While messages wait for a host, the host holds credits.
     /// So each waiting message is checked again, at the latest when the last of these credits is
     /// returned.
-    pub(super) fn give_back_host_credit(&mut self, ni: Key, host: u32, work: &mut Work) {
+    pub(super) fn give_back_host_credit(&mut self, ni: Key, host: u32, work: &mut DeferredWork) {
         if host == NONE {
             return;
         }
@@ -105,7 +105,7 @@ impl Net {
         self.peers.forget_host_if_unused(ni, host);
     }
 
-    pub(super) fn give_back_ni_credit(&mut self, ni: Key, work: &mut Work) {
+    pub(super) fn give_back_ni_credit(&mut self, ni: Key, work: &mut DeferredWork) {
         loop {
             let Some(share) = self.shares[ni.index as usize].as_mut() else { return };
             share.credits += 1;
@@ -118,14 +118,14 @@ impl Net {
             if tx.deadline_ns > self.common.now_ns() {
                 return self.queue_send(message, ni, tx, work);
             }
-            let Sending { peer, host, .. } = self.messages[message];
+            let PendingSend { peer, host, .. } = self.messages[message];
             self.end(message, Errno::ETIMEDOUT, work);
             self.give_back_host_credit(ni, host, work);
             self.give_back_peer_credit(peer, work);
         }
     }
 
-    pub(super) fn give_back_peer_credit(&mut self, index: u32, work: &mut Work) {
+    pub(super) fn give_back_peer_credit(&mut self, index: u32, work: &mut DeferredWork) {
         loop {
             let peer = self.peers.get_mut(index);
             peer.credits += 1;
@@ -153,7 +153,7 @@ impl Net {
         ni: Key,
         from: &NiLimits,
         to: &NiLimits,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) {
         let more = i64::from(to.peer_credits.max(1)) - i64::from(from.peer_credits.max(1));
         for index in self.peers.of_ni(ni) {
@@ -187,14 +187,14 @@ impl Net {
     }
 
     /// Ends all messages that wait for credits of an NI or of its peers.
-    pub(super) fn flush_queues(&mut self, ni: Key, errno: Errno, work: &mut Work) {
+    pub(super) fn flush_queues(&mut self, ni: Key, errno: Errno, work: &mut DeferredWork) {
         while let Some(Some(share)) = self.shares.get_mut(ni.index as usize)
             && share.ni == ni
             && let Some(message) = share.queue.pop_front(&mut self.messages)
         {
             share.waiting -= 1;
             share.credits += 1;
-            let Sending { peer, host, .. } = self.messages[message];
+            let PendingSend { peer, host, .. } = self.messages[message];
             self.peers.get_mut(peer).credits += 1;
             self.peers.host_mut(ni, host).held -= 1;
             self.peers.forget_host_if_unused(ni, host);

@@ -1,16 +1,16 @@
 //! Functions that break the room on purpose, each with the rule of its audit that detects it.
 
-use super::Net;
+use super::NetPartition;
 use super::sending::Awaits;
 use crate::audit::Damage;
 use crate::slab::NONE;
 
 /// Returns the peer of which two messages are with the LND and one waits.
-fn first_peer(net: &Net) -> u32 {
+fn first_peer(net: &NetPartition) -> u32 {
     net.peers.slab.indices().find(|&index| net.peers[index].waiting > 0).unwrap()
 }
 
-pub(crate) const NET: &[Damage<Net>] = &[
+pub(crate) const NET: &[Damage<NetPartition>] = &[
     ("a message's peer exists", |net| {
         let message = net.messages.indices().next().unwrap();
         net.messages[message].peer = 1000;

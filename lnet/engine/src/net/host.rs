@@ -16,7 +16,7 @@ pub(super) const RELEASES: usize = 2;
 
 /// The peers of one address, over one NI, in one partition.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct PeerHost {
     /// Number of peers that belong to the host.
     pub(super) peers: u32,
     /// Messages that hold a credit of the NI, or wait for one in its queue.
@@ -27,9 +27,9 @@ pub(super) struct Host {
     pub(super) waiting: usize,
 }
 
-impl Host {
-    pub(super) fn new() -> Host {
-        Host { peers: 0, held: 0, queue: List::new(), waiting: 0 }
+impl PeerHost {
+    pub(super) fn new() -> PeerHost {
+        PeerHost { peers: 0, held: 0, queue: List::new(), waiting: 0 }
     }
 
     /// Returns whether the host has no peers, no credits and no waiting messages.

@@ -4,7 +4,7 @@ use lnet_nid::Nid;
 use smallvec::SmallVec;
 
 use super::nid_map::NidMap;
-use crate::list::{Links, List, linked};
+use crate::list::{List, ListLinks, linked};
 use crate::slab::{Slab, slab};
 
 /// Maximum number of remembered NIDs per node. A storage server has a handful; a longer list is cut
@@ -27,7 +27,7 @@ pub(super) struct Identities {
 struct KnownNode {
     /// The node's NIDs, the primary one first.
     nids: SmallVec<[Nid; 4]>,
-    age: Links,
+    age: ListLinks,
 }
 
 linked!(KnownNode: AGE => age);
@@ -130,7 +130,7 @@ impl Identities {
         {
             self.forget(oldest);
         }
-        let node = self.nodes.insert(KnownNode { nids, age: Links::NONE })?.index;
+        let node = self.nodes.insert(KnownNode { nids, age: ListLinks::NONE })?.index;
         self.ages.push_back(&mut self.nodes, node);
         for &nid in kept {
             if self.by_nid.insert(nid, node).is_none() {

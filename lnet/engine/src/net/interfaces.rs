@@ -8,13 +8,13 @@ use lnet_proto::ping::{Interface, NiStatus};
 use smallvec::SmallVec;
 
 use super::identity::Identities;
-use super::ni::{Cpts, Distances, NIS_MAX, Ni, Nis, Phase, STARTING_LIMITS};
-use super::{Net, NetShared, NiShare};
+use super::ni::{Cpts, NIS_MAX, NiDistances, NiPhase, NiState, Nis, STARTING_LIMITS};
+use super::{NetPartition, NetShared, NiShare};
 use crate::counters::Traffic;
 use crate::list::List;
 use crate::names::PARTITIONS_MAX;
 use crate::slab::Key;
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 /// The content of a push: the NIDs of the node behind it, the primary one first.
 pub(crate) struct PushedNids<I> {
@@ -56,15 +56,15 @@ impl NetShared {
     /// EEXIST if there is one with its NID, ENOMEM if there are too many.
     pub(crate) fn enter_ni<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a mut Net>,
+        parts: impl Iterator<Item = &'a mut NetPartition>,
         (id, lnd): (ProcessId, Arc<dyn Lnd>),
-        (cpts, distances): (Cpts, Distances),
+        (cpts, distances): (Cpts, NiDistances),
     ) -> Result<Key, LNetError> {
         let nid = id.nid;
         if self.nis.find(nid).is_some() {
             return Err(LndError { what: format!("NI {nid} already exists"), errno: Errno::EEXIST }.into());
         }
-        let ni = Ni::new(id, lnd.clone(), cpts.clone(), distances);
+        let ni = NiState::new(id, lnd.clone(), cpts.clone(), distances);
         let credits = ni.credits_per_partition(&STARTING_LIMITS);
         let key = self.nis.enter(ni).ok_or(LNetError::TooMany { objects: "NIs", limit: NIS_MAX })?;
         let parts = parts.filter(|part| cpts.contains(part.partition));
@@ -75,14 +75,14 @@ impl NetShared {
     /// Replaces the assumed limits of an NI by those of its LND, which has started it.
     pub(crate) fn ni_started<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a mut Net>,
+        parts: impl Iterator<Item = &'a mut NetPartition>,
         ni: Key,
         limits: NiLimits,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) {
         parts.for_each(|part| part.change_limits(self, ni, &STARTING_LIMITS, &limits, work));
         if let Some(ni) = self.nis.get_mut(ni) {
-            (ni.limits, ni.phase) = (limits, Phase::Up);
+            (ni.limits, ni.phase) = (limits, NiPhase::Up);
         }
     }
 
@@ -90,12 +90,12 @@ impl NetShared {
     /// credits end.
     pub(crate) fn ni_stopping<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a mut Net>,
+        parts: impl Iterator<Item = &'a mut NetPartition>,
         ni: Key,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) {
         if let Some(ni) = self.nis.get_mut(ni) {
-            ni.phase = Phase::Stopping;
+            ni.phase = NiPhase::Stopping;
         }
         parts.for_each(|part| part.flush_queues(ni, Errno::ESHUTDOWN, work));
     }
@@ -104,10 +104,10 @@ impl NetShared {
     /// without the lock; `None` if the NI is gone.
     pub(crate) fn ni_gone<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a mut Net>,
+        parts: impl Iterator<Item = &'a mut NetPartition>,
         ni: Key,
         reason: Errno,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<Arc<dyn Lnd>> {
         parts.for_each(|part| part.forget_ni(ni, reason, work));
         self.nis.remove(ni).map(|ni| ni.lnd)
@@ -124,10 +124,10 @@ impl NetShared {
     /// which this node has sent something.
     pub(crate) fn learn<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a mut Net>,
+        parts: impl Iterator<Item = &'a mut NetPartition>,
         pushed: &PushedNids<impl Iterator<Item = Nid> + Clone>,
     ) {
-        let parts: SmallVec<[&mut Net; PARTITIONS_MAX]> = parts.collect();
+        let parts: SmallVec<[&mut NetPartition; PARTITIONS_MAX]> = parts.collect();
         let NetShared { nis, identities } = self;
         let sent_to = |nid| parts.iter().any(|part| part.peers.knows(nid));
         if pushed.may_announce(identities, sent_to) {
@@ -158,7 +158,7 @@ impl NetShared {
 
     /// Returns whether messages may still arrive over an NI.
     pub(crate) fn is_open(&self, ni: Key) -> bool {
-        self.nis.get(ni).is_some_and(|ni| ni.phase != Phase::Stopping)
+        self.nis.get(ni).is_some_and(|ni| ni.phase != NiPhase::Stopping)
     }
 
     /// Returns whether an NI still exists.
@@ -173,7 +173,7 @@ impl NetShared {
 
     /// Returns the identities of the NIs that are up, in the order in which they were added.
     pub(crate) fn ids(&self) -> impl Iterator<Item = ProcessId> {
-        self.nis.iter().filter(|(_, ni)| ni.phase == Phase::Up).map(|(_, ni)| ni.id)
+        self.nis.iter().filter(|(_, ni)| ni.phase == NiPhase::Up).map(|(_, ni)| ni.id)
     }
 
     /// Returns the NIs that are announced to peers.
@@ -193,7 +193,7 @@ impl NetShared {
             return Ok(Distance { hops: here, order: 0, source: nid });
         }
         // `0@lo` is the first NI of every node.
-        let up = || self.nis.iter().zip(1..).filter(|((_, ni), _)| ni.phase == Phase::Up);
+        let up = || self.nis.iter().zip(1..).filter(|((_, ni), _)| ni.phase == NiPhase::Up);
         let local = up().find(|((_, ni), _)| ni.id.nid == nid);
         if let Some((_, order)) = local {
             return Ok(Distance { hops: here, order, source: nid });
@@ -218,7 +218,7 @@ impl NetShared {
     }
 }
 
-impl Net {
+impl NetPartition {
     /// Returns whether a push may contain changes, going by the peers of this partition alone.
     /// Usually it contains none.
     pub(crate) fn is_news(
@@ -255,7 +255,7 @@ impl Net {
     }
 
     /// Removes an NI: ends its messages, wherever they are, and forgets its peers.
-    fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut Work) {
+    fn forget_ni(&mut self, ni: Key, errno: Errno, work: &mut DeferredWork) {
         self.flush_queues(ni, errno, work);
         let over_ni = |&index: &u32| self.peers[self.messages[index].peer].ni == ni;
         let left: Vec<u32> = self.messages.indices().filter(over_ni).collect();

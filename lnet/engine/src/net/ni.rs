@@ -25,7 +25,7 @@ const BUSY_PEERS: u32 = 8;
 
 /// Phase in the life of an NI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum NiPhase {
     /// The LND is starting the NI: messages arrive and are answered, nothing else is sent.
     Starting,
     Up,
@@ -65,30 +65,30 @@ impl Cpts {
 }
 
 /// NUMA distances from the CPUs of each partition.
-pub(crate) type Distances = SmallVec<[u32; 8]>;
+pub(crate) type NiDistances = SmallVec<[u32; 8]>;
 
 /// A network interface.
-pub(super) struct Ni {
+pub(super) struct NiState {
     pub(super) id: ProcessId,
     pub(super) lnd: Arc<dyn Lnd>,
     pub(super) limits: NiLimits,
-    pub(super) phase: Phase,
+    pub(super) phase: NiPhase,
     /// The link is not reported as down by its LND (LNet's fatal flag is clear).
     pub(super) link: bool,
     pub(super) cpts: Cpts,
     /// Distance of its device from each partition; distances up to `numa_range` count as equal.
-    pub(super) distances: Distances,
+    pub(super) distances: NiDistances,
 }
 
-impl Ni {
-    pub(super) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts, distances: Distances) -> Ni {
-        Ni { id, lnd, limits: STARTING_LIMITS, phase: Phase::Starting, link: true, cpts, distances }
+impl NiState {
+    pub(super) fn new(id: ProcessId, lnd: Arc<dyn Lnd>, cpts: Cpts, distances: NiDistances) -> NiState {
+        NiState { id, lnd, limits: STARTING_LIMITS, phase: NiPhase::Starting, link: true, cpts, distances }
     }
 
     /// Returns whether the NI is announced to peers. It is from before it can be pinged until it
     /// stops.
     pub(super) fn is_published(&self) -> bool {
-        self.phase != Phase::Stopping
+        self.phase != NiPhase::Stopping
     }
 
     /// Returns the deadline of a message that is sent now. There are no resends, so it covers one
@@ -110,7 +110,7 @@ impl Ni {
 
 /// All NIs, in the order in which they were added.
 pub(super) struct Nis {
-    slab: Slab<Ni>,
+    slab: Slab<NiState>,
     order: Vec<u32>,
 }
 
@@ -120,24 +120,24 @@ impl Nis {
     }
 
     /// Adds an NI; `None` if there are too many.
-    pub(super) fn enter(&mut self, ni: Ni) -> Option<Key> {
+    pub(super) fn enter(&mut self, ni: NiState) -> Option<Key> {
         let key = self.slab.insert(ni)?;
         self.order.push(key.index);
         Some(key)
     }
 
-    pub(super) fn remove(&mut self, ni: Key) -> Option<Ni> {
+    pub(super) fn remove(&mut self, ni: Key) -> Option<NiState> {
         let gone = self.slab.remove(ni)?;
         self.order.retain(|&known| known != ni.index);
         Some(gone)
     }
 
     /// Returns the NI with this NID, in any phase.
-    pub(super) fn find(&self, nid: Nid) -> Option<(Key, &Ni)> {
+    pub(super) fn find(&self, nid: Nid) -> Option<(Key, &NiState)> {
         self.iter().find(|(_, ni)| ni.id.nid == nid)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Ni)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &NiState)> {
         self.order.iter().map(|&index| (self.slab.key(index), &self.slab[index]))
     }
 
@@ -147,12 +147,12 @@ impl Nis {
     }
 
     /// Returns the NI, if it still exists.
-    pub(super) fn get(&self, ni: Key) -> Option<&Ni> {
+    pub(super) fn get(&self, ni: Key) -> Option<&NiState> {
         self.slab.get(ni)
     }
 
     /// Returns the NI of [`Nis::get`], for changes.
-    pub(super) fn get_mut(&mut self, ni: Key) -> Option<&mut Ni> {
+    pub(super) fn get_mut(&mut self, ni: Key) -> Option<&mut NiState> {
         self.slab.get_mut(ni)
     }
 }

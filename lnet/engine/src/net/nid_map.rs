@@ -5,7 +5,7 @@ use nlx_sync::Room;
 
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::keys::Hasher;
-use crate::list::{Linked, Links};
+use crate::list::{Linked, ListLinks};
 use crate::slab::{Slab, slab, some};
 
 /// A map from NIDs to values. Entries do not move, so an entry's index stays valid. No insert waits
@@ -22,15 +22,15 @@ struct NidEntry<V> {
     nid: Nid,
     value: V,
     hash: u32,
-    chain: Links,
+    chain: ListLinks,
 }
 
 impl<V> Linked<CHAIN> for NidEntry<V> {
-    fn links(&self) -> Links {
+    fn links(&self) -> ListLinks {
         self.chain
     }
 
-    fn links_mut(&mut self) -> &mut Links {
+    fn links_mut(&mut self) -> &mut ListLinks {
         &mut self.chain
     }
 }
@@ -75,7 +75,7 @@ impl<V> NidMap<V> {
 
     /// Adds a NID that is not in the map; `None` if there is no room.
     pub(super) fn insert(&mut self, nid: Nid, value: V) -> Option<u32> {
-        let entry = NidEntry { nid, value, hash: self.hash(nid), chain: Links::NONE };
+        let entry = NidEntry { nid, value, hash: self.hash(nid), chain: ListLinks::NONE };
         let at = self.slab.insert(entry)?.index;
         if !self.index.insert(&mut self.slab, at) {
             self.slab.take(at);

@@ -3,13 +3,13 @@
 use lnet_nid::{Nid, ProcessId};
 use nlx_sync::Room;
 
-use super::host::Host;
+use super::host::PeerHost;
 use super::nid_map::NidMap;
 use super::sending::QUEUE;
 use crate::buckets::{Buckets, CHAIN, Hashed};
 use crate::counters::Traffic;
 use crate::keys::Hasher;
-use crate::list::{Links, List, linked};
+use crate::list::{List, ListLinks, linked};
 use crate::message::{PeerName, peer_id};
 use crate::slab::{Key, NONE, Slab, slab};
 
@@ -19,12 +19,12 @@ const EVICTION_STEPS: u32 = 64;
 
 /// A remote process to which messages are handed over one NI.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct PeerNi {
     pub(super) id: ProcessId,
     pub(super) ni: Key,
     hash: u32,
-    chain: Links,
-    /// Index of the peer's NID in [`Peers::nids`].
+    chain: ListLinks,
+    /// Index of the peer's NID in [`PeerNis::nids`].
     counted: u32,
     /// Index of the peer's host among the hosts of the NI.
     pub(super) host: u32,
@@ -45,15 +45,15 @@ pub(super) struct Peer {
     pub(super) traffic: Traffic,
 }
 
-linked!(Peer: CHAIN => chain);
+linked!(PeerNi: CHAIN => chain);
 
-impl Hashed for Peer {
+impl Hashed for PeerNi {
     fn hash(&self) -> u32 {
         self.hash
     }
 }
 
-impl Peer {
+impl PeerNi {
     fn is_idle(&self) -> bool {
         self.credits == self.max_credits && !self.pushing
     }
@@ -61,13 +61,13 @@ impl Peer {
 
 /// The peers of one partition.
 #[derive(Debug)]
-pub(super) struct Peers {
-    pub(super) slab: Slab<Peer>,
+pub(super) struct PeerNis {
+    pub(super) slab: Slab<PeerNi>,
     index: Buckets,
     /// The number of peers with each NID.
     pub(super) nids: NidMap<u32>,
     /// Hosts by their address as a NID, for each NI by its index.
-    hosts: Vec<NidMap<Host>>,
+    hosts: Vec<NidMap<PeerHost>>,
     /// Maximum number of hosts of one NI: one per peer, and one per message to a peer that has
     /// changed its host.
     hosts_limit: usize,
@@ -79,13 +79,13 @@ pub(super) struct Peers {
     room: Room,
 }
 
-impl Peers {
+impl PeerNis {
     /// Creates a table for `limit` peers, and `messages` messages to them.
-    pub(super) fn new(limit: usize, messages: usize, room: &Room) -> Peers {
+    pub(super) fn new(limit: usize, messages: usize, room: &Room) -> PeerNis {
         let (slab, nids, index) =
             (slab(limit).within(room), NidMap::within(limit, room), Buckets::within(room));
         let (hosts, hosts_limit) = (Vec::new(), limit.saturating_add(messages));
-        Peers { slab, index, nids, hosts, hosts_limit, hand: 0, recent: NONE, room: room.clone() }
+        PeerNis { slab, index, nids, hosts, hosts_limit, hand: 0, recent: NONE, room: room.clone() }
     }
 
     /// Creates the table of an NI's hosts, without hosts.
@@ -98,12 +98,12 @@ impl Peers {
     }
 
     /// Returns a host of an NI, which must exist.
-    pub(super) fn host_mut(&mut self, ni: Key, host: u32) -> &mut Host {
+    pub(super) fn host_mut(&mut self, ni: Key, host: u32) -> &mut PeerHost {
         self.hosts[ni.index as usize].at_mut(host)
     }
 
     /// Returns the hosts of an NI.
-    pub(super) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &Host)> {
+    pub(super) fn hosts(&self, ni: Key) -> impl Iterator<Item = (u32, &PeerHost)> {
         self.hosts.get(ni.index as usize).into_iter().flat_map(NidMap::iter)
     }
 
@@ -117,14 +117,14 @@ impl Peers {
 
     /// Returns the address of a peer's host, as a NID.
     pub(super) fn address(&self, index: u32) -> Nid {
-        let Peer { ni, host, .. } = self.slab[index];
+        let PeerNi { ni, host, .. } = self.slab[index];
         self.hosts[ni.index as usize].nid_at(host)
     }
 
     /// Counts a peer of a host; returns the host, or `None` if there is no memory.
     fn enter_host(&mut self, ni: Key, address: Nid) -> Option<u32> {
         let hosts = self.hosts.get_mut(ni.index as usize)?;
-        let host = hosts.find(address).or_else(|| hosts.insert(address, Host::new()))?;
+        let host = hosts.find(address).or_else(|| hosts.insert(address, PeerHost::new()))?;
         hosts.at_mut(host).peers += 1;
         Some(host)
     }
@@ -138,7 +138,7 @@ impl Peers {
     /// the peer are in flight the host does not change, as they count for the host with which they
     /// started.
     pub(super) fn assign_host(&mut self, index: u32, address: Nid) {
-        let Peer { ni, host, credits, max_credits, .. } = self.slab[index];
+        let PeerNi { ni, host, credits, max_credits, .. } = self.slab[index];
         if credits != max_credits || self.hosts[ni.index as usize].nid_at(host) == address {
             return;
         }
@@ -166,7 +166,7 @@ impl Peers {
     }
 
     /// Returns the peer of the last search, if it is this one.
-    fn recent_if(&self, ni: Key, id: ProcessId) -> Option<&Peer> {
+    fn recent_if(&self, ni: Key, id: ProcessId) -> Option<&PeerNi> {
         self.slab.at(self.recent).filter(|known| known.ni == ni && known.id == id)
     }
 
@@ -193,11 +193,11 @@ impl Peers {
             return None;
         };
         let max_credits = i64::from(credits.max(1));
-        let key = self.slab.insert(Peer {
+        let key = self.slab.insert(PeerNi {
             id: name.id,
             ni,
             hash: name.hash,
-            chain: Links::NONE,
+            chain: ListLinks::NONE,
             counted,
             host,
             credits: max_credits,
@@ -227,7 +227,7 @@ impl Peers {
         Some(counted)
     }
 
-    /// Counts one peer less with the NID at this index of [`Peers::nids`].
+    /// Counts one peer less with the NID at this index of [`PeerNis::nids`].
     fn discount(&mut self, counted: u32) {
         let peers = self.nids.at_mut(counted);
         *peers -= 1;
@@ -259,7 +259,7 @@ impl Peers {
 
     /// Removes an idle peer.
     pub(super) fn forget_if_idle(&mut self, index: u32) -> bool {
-        let idle = self.slab.at(index).is_some_and(Peer::is_idle);
+        let idle = self.slab.at(index).is_some_and(PeerNi::is_idle);
         if idle {
             self.forget(index);
         }
@@ -268,7 +268,7 @@ impl Peers {
 
     /// Removes a peer, whether it is idle or not; its messages have ended.
     pub(super) fn forget(&mut self, index: u32) {
-        let Some(&Peer { counted, ni, host, .. }) = self.slab.at(index) else { return };
+        let Some(&PeerNi { counted, ni, host, .. }) = self.slab.at(index) else { return };
         self.index.remove(&mut self.slab, index);
         self.slab.take(index);
         self.discount(counted);
@@ -282,12 +282,12 @@ impl Peers {
     }
 
     /// Returns the peer at this index, which must exist.
-    pub(super) fn get_mut(&mut self, index: u32) -> &mut Peer {
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut PeerNi {
         &mut self.slab[index]
     }
 
     /// Returns all peers, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Peer> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PeerNi> {
         self.slab.indices().map(|index| &self.slab[index])
     }
 
@@ -297,10 +297,10 @@ impl Peers {
     }
 }
 
-impl std::ops::Index<u32> for Peers {
-    type Output = Peer;
+impl std::ops::Index<u32> for PeerNis {
+    type Output = PeerNi;
 
-    fn index(&self, index: u32) -> &Peer {
+    fn index(&self, index: u32) -> &PeerNi {
         &self.slab[index]
     }
 }

@@ -1,7 +1,7 @@
 //! An outgoing message in its table.
 
-use crate::list::{Links, linked};
-use crate::message::Message;
+use crate::list::{ListLinks, linked};
+use crate::message::OutgoingMessage;
 use crate::slab::NONE;
 
 /// The list number of messages that wait for credits: of their peer, in their host's share, or of
@@ -21,8 +21,8 @@ pub(super) enum Awaits {
 
 /// A message that waits for credits, or is with its LND.
 #[derive(Debug)]
-pub(super) struct Sending {
-    pub(super) message: Message,
+pub(super) struct PendingSend {
+    pub(super) message: OutgoingMessage,
     /// The index of the peer that is the next hop.
     pub(super) peer: u32,
     /// Index of the LND's part of the message in a separate table while the message waits for
@@ -33,13 +33,13 @@ pub(super) struct Sending {
     /// The host whose credit the message holds or waits for, as an index among the hosts of its NI;
     /// [`NONE`] while the message waits for a credit of its peer.
     pub(super) host: u32,
-    queue: Links,
+    queue: ListLinks,
 }
 
-impl Sending {
-    pub(super) fn new(message: Message, peer: u32) -> Sending {
-        Sending { message, peer, waiting: NONE, awaits: Awaits::Peer, host: NONE, queue: Links::NONE }
+impl PendingSend {
+    pub(super) fn new(message: OutgoingMessage, peer: u32) -> PendingSend {
+        PendingSend { message, peer, waiting: NONE, awaits: Awaits::Peer, host: NONE, queue: ListLinks::NONE }
     }
 }
 
-linked!(Sending: QUEUE => queue);
+linked!(PendingSend: QUEUE => queue);

@@ -26,10 +26,10 @@ struct Posted {
 }
 
 impl Posted {
-    fn placement(&self, partitions: usize) -> Placement {
+    fn placement(&self, partitions: usize) -> EntryPlacement {
         match self.local {
-            true => Placement::Local,
-            false => Placement::of(PORTAL, self.bits, self.partition, partitions),
+            true => EntryPlacement::Local,
+            false => EntryPlacement::of(PORTAL, self.bits, self.partition, partitions),
         }
     }
 }

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use lnet_api::TxToken;
 
 use super::entry::{MatchEntry, PortalKind};
-use super::md::{BY_MD, Descriptor};
+use super::md::{BY_MD, MdState};
 use super::response::{BY_DEADLINE, Response};
 use super::{Bound, MdTable, Posted};
-use crate::audit::{Audit, AuditError, Ends, chained, check, equal, text, walk};
+use crate::audit::{Audit, AuditError, ListEnds, chained, check, equal, text, walk};
 use crate::buckets::Hashed;
 use crate::groups::{GROUP, Grouped};
 use crate::names::{MdLocation, MdName};
-use crate::placement::{EntryCounts, Placement};
+use crate::placement::{EntryCounts, EntryPlacement};
 use crate::sequence::SEQUENCE;
 use crate::slab::{Key, NONE, some};
 
@@ -56,7 +56,7 @@ impl MdTable {
         &self,
         uses: &Uses,
         sent: impl Fn(TxToken) -> Option<Option<MdName>>,
-        mut waits: impl FnMut(u32, &Descriptor) -> Result<usize, AuditError>,
+        mut waits: impl FnMut(u32, &MdState) -> Result<usize, AuditError>,
     ) -> Audit {
         let mut users: HashMap<u32, usize> = HashMap::new();
         let (mut entries, mut mds) = (0, 0);
@@ -232,15 +232,15 @@ impl Posted {
     }
 
     /// Returns the placement of an entry, computed from the entry itself.
-    fn placement_of(&self, entry: &MatchEntry, kind: PortalKind) -> Placement {
+    fn placement_of(&self, entry: &MatchEntry, kind: PortalKind) -> EntryPlacement {
         let (partition, partitions) = (self.mds.location.partition, self.mds.common.partitions());
         let bits = (!entry.is_masked()).then_some(entry.match_bits);
         match (kind, entry.placement) {
-            (PortalKind::Wildcard, Placement::Local) if partitions > 1 => Placement::Local,
+            (PortalKind::Wildcard, EntryPlacement::Local) if partitions > 1 => EntryPlacement::Local,
             (PortalKind::Wildcard, _) if partitions > 1 => {
-                Placement::of(entry.portal.index(), bits, partition, partitions)
+                EntryPlacement::of(entry.portal.index(), bits, partition, partitions)
             }
-            _ => Placement::Home,
+            _ => EntryPlacement::Home,
         }
     }
 
@@ -311,7 +311,7 @@ impl Posted {
     fn audit_group(
         &self,
         (portal, ordered): (usize, bool),
-        ends: Ends,
+        ends: ListEnds,
         belongs: impl Fn(&MatchEntry) -> bool,
     ) -> Result<usize, AuditError> {
         let (objects, location) = (&self.mds.objects, self.mds.location);

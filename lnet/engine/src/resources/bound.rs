@@ -14,10 +14,12 @@ use crate::counters::Counters;
 use crate::drops::DropReason;
 use crate::groups::{GROUP, Groups};
 use crate::list::{Linked, List};
-use crate::message::{Admitted, Launch, Message, MessageOp, Path, PeerName, Request, Route, peer_id};
+use crate::message::{
+    AdmittedMessage, Launch, MessageOp, NewOperation, OutgoingMessage, Path, PeerName, Route, peer_id,
+};
 use crate::names::{MdLocation, MdName};
 use crate::slab::{Key, NONE, Slab, slab, some};
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 /// Expired responses that one hold of a partition's lock ends.
 const EXPIRE_BATCH: usize = 1024;
@@ -83,7 +85,7 @@ impl Bound {
     }
 
     /// Frees an unused MD of [`Bound::make`], without an event.
-    pub(crate) fn unmake(&mut self, md: u32, work: &mut Work) {
+    pub(crate) fn unmake(&mut self, md: u32, work: &mut DeferredWork) {
         self.mds.free(md, work);
     }
 
@@ -98,8 +100,13 @@ impl Bound {
     /// # Errors
     /// EBUSY while its memory is being written, ENOMEM if its memory has too many leases or there
     /// are too many expected answers.
-    pub(crate) fn commit(&mut self, md: u32, request: &Request, route: &Route) -> Result<Launch, LNetError> {
-        let &Request { op, target, answer, .. } = request;
+    pub(crate) fn commit(
+        &mut self,
+        md: u32,
+        request: &NewOperation,
+        route: &Route,
+    ) -> Result<Launch, LNetError> {
+        let &NewOperation { op, target, answer, .. } = request;
         let descriptor = self.mds.objects.md(md);
         let length = descriptor.len() as u32;
         let name = MdName { location: self.mds.location, key: self.mds.objects.key(md) };
@@ -114,7 +121,7 @@ impl Bound {
         };
         self.mds.begin(md);
         let common = &self.mds.common;
-        let message = Message { op, md: Some(name), event: request.event(common, length), response };
+        let message = OutgoingMessage { op, md: Some(name), event: request.event(common, length), response };
         let header = Header {
             dest: target,
             src: ProcessId::new(route.source, common.config.pid),
@@ -126,7 +133,7 @@ impl Bound {
 
     /// Stores the token of a message that waits for credits, right after the commit of its MD; as
     /// [`MdTable::remember`].
-    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut Work) {
+    pub(crate) fn remember(&mut self, md: Key, token: TxToken, work: &mut DeferredWork) {
         self.mds.remember(md, token, work);
     }
 
@@ -193,7 +200,12 @@ impl Bound {
 
     /// Reports to the MD of a PUT or GET that it has left or failed. After a failure no answer
     /// arrives; it counts as arrived, so that an MD for this operation alone ends here.
-    pub(crate) fn request_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+    pub(crate) fn request_left(
+        &mut self,
+        message: &OutgoingMessage,
+        result: Result<(), Errno>,
+        work: &mut DeferredWork,
+    ) {
         let Some(MdName { key: Key { index: md, .. }, .. }) = message.md else { return };
         if let Some(response) = self.responses.get_mut(message.response) {
             match result {
@@ -227,7 +239,7 @@ impl Bound {
     }
 
     /// Delivers the event of [`Bound::claim_direct`].
-    pub(crate) fn end_direct(&mut self, md: Key, event: &Event, work: &mut Work) {
+    pub(crate) fn end_direct(&mut self, md: Key, event: &Event, work: &mut DeferredWork) {
         self.mds.counters.recv_count += 1;
         self.mds.counters.recv_length += u64::from(event.mlength);
         self.finish(md.index, event, Ok(()), work);
@@ -236,9 +248,9 @@ impl Bound {
     /// Processes the refusal of a PUT or GET; `None` if no answer to it is expected.
     pub(crate) fn take_refusal(
         &mut self,
-        message: Admitted<'_>,
+        message: AdmittedMessage<'_>,
         key: Key,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<Verdict> {
         let md = self.waiting_md(key)?;
         let response = [EventKind::Ack, EventKind::Reply]
@@ -255,10 +267,10 @@ impl Bound {
     /// The reason why it is dropped.
     pub(crate) fn take_answer(
         &mut self,
-        message: Admitted<'_>,
+        message: AdmittedMessage<'_>,
         key: Key,
         event: Event,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Result<Verdict, DropReason> {
         let unexpected = DropReason::Unexpected;
         let md = self.waiting_md(key).ok_or(unexpected)?;
@@ -300,8 +312,8 @@ impl Bound {
 
     /// Returns the expected response for an ACK or REPLY: one to a request that went to the
     /// sender's NID, otherwise one to a request that went to another NID of the same node.
-    fn answered(&self, md: u32, kind: EventKind, message: Admitted<'_>) -> Option<u32> {
-        let Admitted { inbound, header } = message;
+    fn answered(&self, md: u32, kind: EventKind, message: AdmittedMessage<'_>) -> Option<u32> {
+        let AdmittedMessage { inbound, header } = message;
         let sender = match inbound.back {
             Path::Here => None,
             Path::Over { ni, peer, .. } => Some((ni, peer_id(peer))),
@@ -346,7 +358,7 @@ impl Bound {
 
     /// Ends an expected response that will not arrive: delivers an event of its kind with the
     /// reason as status, as for one that has arrived. So an MD for this operation alone ends too.
-    fn fail_response(&mut self, index: u32, reason: Errno, work: &mut Work) {
+    fn fail_response(&mut self, index: u32, reason: Errno, work: &mut DeferredWork) {
         let response = &self.responses[index];
         let (md, event) = (response.md, response.event(&self.mds.common));
         self.remove_response(index);
@@ -355,7 +367,7 @@ impl Bound {
     }
 
     /// Ends responses whose deadline has passed, and sets the next deadline.
-    pub(crate) fn expire(&mut self, now_ns: u64, work: &mut Work) {
+    pub(crate) fn expire(&mut self, now_ns: u64, work: &mut DeferredWork) {
         let next_ns = self.end_late(now_ns, work);
         self.mds.common.set_deadline(self.mds.location.partition, next_ns);
     }
@@ -363,7 +375,7 @@ impl Bound {
     /// Ends late responses (lnet-semantics 12). The MD is unlinked. If it is idle, its last event
     /// has the kind of the missing response; otherwise the message in flight ends it. Returns the
     /// earliest deadline that is left.
-    fn end_late(&mut self, now_ns: u64, work: &mut Work) -> u64 {
+    fn end_late(&mut self, now_ns: u64, work: &mut DeferredWork) -> u64 {
         for _ in 0..EXPIRE_BATCH {
             if !work.has_room() {
                 break;
@@ -389,7 +401,7 @@ impl Bound {
         &mut self,
         debtor: &PeerName,
         (mut passed, reason): (Option<Key>, Errno),
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<Option<Key>> {
         for _ in 0..FAIL_BATCH {
             passed = passed.filter(|&key| self.responses.get(key).is_some());
@@ -416,7 +428,7 @@ impl Bound {
         &mut self,
         ni: Key,
         (next, reason): (u32, Errno),
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Option<u32> {
         let end = self.responses.used().min(next.saturating_add(FAIL_BATCH));
         for index in next..end {

@@ -6,7 +6,7 @@ use super::{Bound, Posted, Resources};
 use crate::audit::Damage;
 use crate::groups::{GROUP, Grouped, Groups};
 use crate::list::{Linked, List};
-use crate::placement::{PlacedEntries, Placement};
+use crate::placement::{EntryPlacement, PlacedEntries};
 use crate::sequence::Ranked;
 use crate::slab::NONE;
 
@@ -115,7 +115,7 @@ pub(crate) const PLACED: &[Damage<Posted>] = &[
     }),
     ("an entry is where messages look for it", |part| {
         let index = first_entry(part, PORTAL, false);
-        part.mds.objects[index].placement = Placement::Home;
+        part.mds.objects[index].placement = EntryPlacement::Home;
     }),
     ("turns do not descend", |part| {
         let index = first_entry(part, PORTAL, false);

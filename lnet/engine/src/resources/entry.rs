@@ -5,8 +5,8 @@ use lnet_nid::{MatchBits, Portal, ProcessId};
 
 use crate::buckets::{CHAIN, Hashed};
 use crate::groups::{GROUP, Grouped};
-use crate::list::{Links, linked};
-use crate::placement::Placement;
+use crate::list::{ListLinks, linked};
+use crate::placement::EntryPlacement;
 use crate::sequence::{Ranked, SEQUENCE};
 use crate::slab::NONE;
 
@@ -26,21 +26,21 @@ pub(super) struct MatchEntry {
     pub(super) md: u32,
     pub(super) match_bits: MatchBits,
     /// Links in the hash index; used by the first entry of a group only.
-    chain: Links,
+    chain: ListLinks,
     /// Links among the entries of the same key, or among those with ignore bits.
-    group: Links,
+    group: ListLinks,
     rank: u64,
     pub(super) match_id: ProcessId,
     pub(super) ignore_bits: MatchBits,
     /// Links among all entries of a wildcard portal.
-    sequence: Links,
+    sequence: ListLinks,
     /// Index of the last entry of the same key; stored in the first entry.
     last: u32,
     pub(super) portal: Portal,
     /// Order among entries of other partitions ([`crate::placement::PlacedEntries::turn`]); 0 on a
     /// unique portal, and on a node of one partition.
     pub(super) turn: i64,
-    pub(super) placement: Placement,
+    pub(super) placement: EntryPlacement,
     pub(super) auto_unlink: bool,
 }
 
@@ -89,12 +89,12 @@ impl MatchEntry {
             md: NONE,
             hash: 0,
             rank: 0,
-            chain: Links::NONE,
-            group: Links::NONE,
-            sequence: Links::NONE,
+            chain: ListLinks::NONE,
+            group: ListLinks::NONE,
+            sequence: ListLinks::NONE,
             last: NONE,
             turn: 0,
-            placement: Placement::Home,
+            placement: EntryPlacement::Home,
         }
     }
 

@@ -8,12 +8,12 @@ use lnet_proto::{Body, Header};
 use smallvec::SmallVec;
 
 use super::entry::{MatchEntry, PortalKind};
-use super::md::Descriptor;
+use super::md::MdState;
 use super::objects::Objects;
-use super::table::Table;
+use super::table::MatchTable;
 use crate::common::Common;
 use crate::config::MatchOrder;
-use crate::message::{Admitted, Inbound};
+use crate::message::{AdmittedMessage, Inbound};
 use crate::slab::NONE;
 
 /// The properties of a PUT or GET that matching compares.
@@ -69,7 +69,7 @@ pub(crate) struct ListPosition {
     turn: i64,
 }
 
-impl Table {
+impl MatchTable {
     /// Searches a wildcard portal: the first matching entry in list order decides. Entries without
     /// ignore bits are found by hash, so only the entries with ignore bits that come earlier are
     /// compared one by one.
@@ -157,7 +157,7 @@ pub(super) fn try_reserved(objects: &Objects, entry: &MatchEntry, wanted: &Match
     md.and_then(|md| try_md(entry, md, wanted)).unwrap_or(Found::Nothing)
 }
 
-fn try_md(entry: &MatchEntry, md: &Descriptor, wanted: &MatchRequest) -> Option<Found> {
+fn try_md(entry: &MatchEntry, md: &MdState, wanted: &MatchRequest) -> Option<Found> {
     let bits_differ = (entry.match_bits.0 ^ wanted.bits.0) & !entry.ignore_bits.0 != 0;
     if md.is_exhausted() || !md.options.contains(wanted.op) || bits_differ {
         return None;
@@ -219,7 +219,7 @@ impl MatchRequest {
 /// The search of a PUT or GET for a buffer, as the engine, the portals' queues and the rooms of MDs
 /// pass it to each other.
 pub(crate) struct Search<'a> {
-    pub(crate) message: Admitted<'a>,
+    pub(crate) message: AdmittedMessage<'a>,
     pub(crate) wanted: &'a MatchRequest,
 }
 

@@ -12,7 +12,7 @@ pub(super) const BY_MD: usize = 4;
 
 /// A memory descriptor in the engine's table.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(super) struct MdState {
     pub(super) memory: IoVec,
     threshold: Threshold,
     /// Largest single incoming message; `None` without MAX_SIZE.
@@ -45,10 +45,10 @@ pub(super) struct Descriptor {
     pub(super) responses: List<BY_MD>,
 }
 
-impl Descriptor {
+impl MdState {
     /// Creates a descriptor from the owner's description.
-    pub(super) fn new(md: Md, eq: u32, me: u32, unlink: Unlink) -> Descriptor {
-        Descriptor {
+    pub(super) fn new(md: Md, eq: u32, me: u32, unlink: Unlink) -> MdState {
+        MdState {
             max_size: md.options.contains(MdOptions::MAX_SIZE).then_some(md.max_size),
             memory: md.memory,
             threshold: md.threshold,

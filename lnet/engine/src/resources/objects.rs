@@ -6,7 +6,7 @@ use lnet_api::LNetError;
 use nlx_sync::Room;
 
 use super::entry::MatchEntry;
-use super::md::Descriptor;
+use super::md::MdState;
 use crate::slab::{Key, Slab, slab};
 
 /// A match entry, the first MD that was attached to it, or both; or an MD alone: a bound one, or a
@@ -16,7 +16,7 @@ use crate::slab::{Key, Slab, slab};
 #[repr(C)]
 struct Object {
     entry: Option<MatchEntry>,
-    md: Option<Descriptor>,
+    md: Option<MdState>,
     /// True if an MD is or was here. A second one never uses the slot, so the object's key names
     /// the MD permanently.
     had_md: bool,
@@ -98,7 +98,7 @@ impl Objects {
 
     /// Adds an MD, beside its entry if it has one that never had an MD; `None` if there are too
     /// many.
-    pub(super) fn insert_md(&mut self, entry: Option<u32>, md: Descriptor) -> Option<u32> {
+    pub(super) fn insert_md(&mut self, entry: Option<u32>, md: MdState) -> Option<u32> {
         if self.mds >= self.max_mds {
             return None;
         }
@@ -115,32 +115,32 @@ impl Objects {
     }
 
     /// Returns the MD of a handle's key, if it still exists.
-    pub(super) fn named_md(&self, key: Key) -> Option<&Descriptor> {
+    pub(super) fn named_md(&self, key: Key) -> Option<&MdState> {
         self.slab.get(key)?.md.as_ref()
     }
 
     /// Returns the MD of [`Objects::named_md`], for changes.
-    pub(super) fn named_md_mut(&mut self, key: Key) -> Option<&mut Descriptor> {
+    pub(super) fn named_md_mut(&mut self, key: Key) -> Option<&mut MdState> {
         self.slab.get_mut(key)?.md.as_mut()
     }
 
     /// Returns the MD at this index, if there is one.
-    pub(super) fn md_at(&self, index: u32) -> Option<&Descriptor> {
+    pub(super) fn md_at(&self, index: u32) -> Option<&MdState> {
         self.slab.at(index)?.md.as_ref()
     }
 
     /// Returns the MD at this index, which must exist.
-    pub(super) fn md(&self, index: u32) -> &Descriptor {
+    pub(super) fn md(&self, index: u32) -> &MdState {
         self.slab[index].md.as_ref().expect("links name descriptors that exist")
     }
 
     /// Returns the MD of [`Objects::md`], for changes.
-    pub(super) fn md_mut(&mut self, index: u32) -> &mut Descriptor {
+    pub(super) fn md_mut(&mut self, index: u32) -> &mut MdState {
         self.slab[index].md.as_mut().expect("links name descriptors that exist")
     }
 
     /// Removes and returns the MD at this index; its slot is freed if it has no entry.
-    pub(super) fn remove_md(&mut self, index: u32) -> Option<Descriptor> {
+    pub(super) fn remove_md(&mut self, index: u32) -> Option<MdState> {
         let md = self.slab[index].md.take()?;
         self.mds -= 1;
         self.free_if_empty(index);

@@ -10,16 +10,16 @@ use nlx_sync::End;
 
 use super::entry::{MatchEntry, PortalKind};
 use super::matching::{Found, ListPosition, Match, MatchRequest, Search, try_reserved};
-use super::table::Table;
+use super::table::MatchTable;
 use super::{Intake, MdTable, Receiving, Resources, deliver_payload};
 use crate::common::Common;
 use crate::drops::DropReason;
-use crate::message::{Launch, Message, MessageOp, ack_of, is_push};
+use crate::message::{Launch, MessageOp, OutgoingMessage, ack_of, is_push};
 use crate::names::{MdLocation, MdName};
-use crate::placement::{PLACED, Placement};
+use crate::placement::{EntryPlacement, PLACED};
 use crate::portal_state::PortalState;
 use crate::slab::{Key, NONE};
-use crate::work::Work;
+use crate::work::DeferredWork;
 
 /// One partition of the MEs, and of the MDs attached to them.
 pub(crate) struct Posted {
@@ -27,7 +27,7 @@ pub(crate) struct Posted {
     /// The state of the portals that all partitions share.
     pub(super) portals: Arc<[PortalState]>,
     /// The match entries, by portal.
-    pub(super) tables: Box<[Table]>,
+    pub(super) tables: Box<[MatchTable]>,
 }
 
 /// The MD that was attached, as the engine continues with it.
@@ -40,7 +40,7 @@ pub(crate) struct Attached {
 }
 
 /// Result of a PUT or GET in one partition.
-pub(crate) enum Attempt {
+pub(crate) enum MatchAttempt {
     /// The message is received, or its reception has started.
     Taken(Verdict),
     /// An entry here matches, but cannot take the message.
@@ -49,9 +49,9 @@ pub(crate) enum Attempt {
     Nothing,
 }
 
-impl Attempt {
+impl MatchAttempt {
     pub(crate) fn is_nothing(&self) -> bool {
-        matches!(self, Attempt::Nothing)
+        matches!(self, MatchAttempt::Nothing)
     }
 }
 
@@ -86,7 +86,7 @@ impl Posted {
         Posted {
             mds: MdTable::new(common, MdLocation { bound: false, partition }),
             portals: portals.clone(),
-            tables: (0..Portal::COUNT).map(|_| Table::new(&room)).collect(),
+            tables: (0..Portal::COUNT).map(|_| MatchTable::new(&room)).collect(),
         }
     }
 
@@ -118,8 +118,8 @@ impl Posted {
             let entry = &mut objects[index];
             entry.turn = table.placed.turn(state, spec.position);
             entry.placement = match spec.position {
-                Position::Local => Placement::Local,
-                _ => Placement::of(portal, exact_bits(spec), location.partition, partitions),
+                Position::Local => EntryPlacement::Local,
+                _ => EntryPlacement::of(portal, exact_bits(spec), location.partition, partitions),
             };
             table.placed.enter(state, entry.placement, entry.is_masked());
         }
@@ -152,7 +152,7 @@ impl Posted {
         if partitions > 1 {
             let entry = &mut objects[index];
             entry.turn = turn;
-            entry.placement = Placement::of(portal, exact_bits(spec), location.partition, partitions);
+            entry.placement = EntryPlacement::of(portal, exact_bits(spec), location.partition, partitions);
             table.placed.enter(state, entry.placement, entry.is_masked());
         }
         Ok(common.handles.me(location.partition, objects.key(index)))
@@ -168,7 +168,7 @@ impl Posted {
         &mut self,
         (me, key): (MeHandle, Key),
         idle: bool,
-        work: &mut Work,
+        work: &mut DeferredWork,
     ) -> Result<(), LNetError> {
         let md = self.mds.objects.entry(key).ok_or_else(|| no_entry(me))?.md;
         if md == NONE {
@@ -189,7 +189,7 @@ impl Posted {
         let MatchEntry { portal, placement, .. } = objects[me];
         let table = &mut self.tables[portal.index()];
         table.withdraw(objects, me);
-        if placement != Placement::Home {
+        if placement != EntryPlacement::Home {
             let state = &self.portals[portal.index()];
             table.placed.leave(state, placement, objects[me].is_masked());
             if !state.is_active(self.mds.location.partition) {
@@ -248,14 +248,19 @@ impl Posted {
         portal: usize,
         nid: Nid,
         search: &Search<'_>,
-        work: &mut Work,
-    ) -> Attempt {
+        work: &mut DeferredWork,
+    ) -> MatchAttempt {
         let found = self.tables[portal].find_unique(&self.mds.objects, &self.mds.common, nid, search.wanted);
         self.take(search, found, work)
     }
 
     /// Searches a wildcard portal.
-    pub(crate) fn search_wildcard(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    pub(crate) fn search_wildcard(
+        &mut self,
+        portal: usize,
+        search: &Search<'_>,
+        work: &mut DeferredWork,
+    ) -> MatchAttempt {
         let table = &self.tables[portal];
         let found = table.find_wildcard(&self.mds.objects, &self.mds.common, search.wanted);
         self.take(search, found, work)
@@ -263,7 +268,12 @@ impl Posted {
 
     /// Searches a wildcard portal whose partitions are searched one after the other. If it finds no
     /// buffer, later messages may skip this partition, or all but one.
-    pub(crate) fn search_in_turn(&mut self, portal: usize, search: &Search<'_>, work: &mut Work) -> Attempt {
+    pub(crate) fn search_in_turn(
+        &mut self,
+        portal: usize,
+        search: &Search<'_>,
+        work: &mut DeferredWork,
+    ) -> MatchAttempt {
         let attempt = self.search_wildcard(portal, search, work);
         if attempt.is_nothing() {
             let (state, partition) = (&self.portals[portal], self.mds.location.partition);
@@ -288,16 +298,21 @@ impl Posted {
     }
 
     /// Tries the buffer of an entry for a PUT that already waits; `None` if the entry is gone.
-    pub(crate) fn try_waiting(&mut self, me: Key, search: &Search<'_>, work: &mut Work) -> Option<Attempt> {
+    pub(crate) fn try_waiting(
+        &mut self,
+        me: Key,
+        search: &Search<'_>,
+        work: &mut DeferredWork,
+    ) -> Option<MatchAttempt> {
         let found = try_reserved(&self.mds.objects, self.mds.objects.entry(me)?, search.wanted);
         Some(self.take(search, found, work))
     }
 
     /// Delivers the message to the MD that was found.
-    fn take(&mut self, search: &Search<'_>, found: Found, work: &mut Work) -> Attempt {
+    fn take(&mut self, search: &Search<'_>, found: Found, work: &mut DeferredWork) -> MatchAttempt {
         let found = match found {
-            Found::Nothing => return Attempt::Nothing,
-            Found::TooLong => return Attempt::Refused(DropReason::TooLong),
+            Found::Nothing => return MatchAttempt::Nothing,
+            Found::TooLong => return MatchAttempt::Refused(DropReason::TooLong),
             Found::Match(found) => found,
         };
         if !search.wanted.is_put() {
@@ -308,11 +323,11 @@ impl Posted {
             0 => None,
             _ => match self.mds.objects.md(found.md).memory.incoming(found.range()) {
                 Ok(sink) => Some(sink),
-                Err(_) => return Attempt::Refused(DropReason::Busy),
+                Err(_) => return MatchAttempt::Refused(DropReason::Busy),
             },
         };
         if !self.mds.receiving.make_room() {
-            return Attempt::Refused(DropReason::NoRoom);
+            return MatchAttempt::Refused(DropReason::NoRoom);
         }
         self.consume(&found);
         let event = search.put_event(&self.mds.common, found.mlength, found.offset);
@@ -320,15 +335,15 @@ impl Posted {
         let wants_no_ack = self.mds.objects.md(found.md).options.contains(MdOptions::ACK_DISABLE);
         let ack = if wants_no_ack { WireHandle::NONE } else { ack_of(search.message.header) };
         let receiving = Receiving { kind, md: found.md, back: search.message.inbound.back, event, ack };
-        Attempt::Taken(deliver_payload(self, receiving, sink, work))
+        MatchAttempt::Taken(deliver_payload(self, receiving, sink, work))
     }
 
-    fn take_get(&mut self, search: &Search<'_>, found: &Match, work: &mut Work) -> Attempt {
+    fn take_get(&mut self, search: &Search<'_>, found: &Match, work: &mut DeferredWork) -> MatchAttempt {
         let Body::Get { return_wmd, match_bits, portal, .. } = search.message.header.body else {
-            return Attempt::Refused(DropReason::NoMatch);
+            return MatchAttempt::Refused(DropReason::NoMatch);
         };
         let Ok(payload) = self.mds.objects.md(found.md).memory.outgoing(found.range()) else {
-            return Attempt::Refused(DropReason::Busy);
+            return MatchAttempt::Refused(DropReason::Busy);
         };
         self.consume(found);
         self.mds.counters.recv_count += 1;
@@ -347,10 +362,10 @@ impl Posted {
         };
         let payload = (!payload.is_empty()).then_some(payload);
         let md = Some(MdName { location: self.mds.location, key: self.mds.objects.key(found.md) });
-        let message = Message { op: MessageOp::Reply, md, event, response: Key::NULL };
+        let message = OutgoingMessage { op: MessageOp::Reply, md, event, response: Key::NULL };
         let (path, reply_to) = (search.message.inbound.back, Some(search.message.inbound.rx));
         work.launches.push(Launch { path, message, header, payload, reply_to });
-        Attempt::Taken(Verdict::Done)
+        MatchAttempt::Taken(Verdict::Done)
     }
 
     /// Counts a match: the ME ends now if the MD is exhausted, the MD when its last message is done
@@ -365,7 +380,7 @@ impl Posted {
     }
 
     /// Receives a push for which there is no buffer.
-    pub(crate) fn receive_without_buffer(&mut self, search: &Search<'_>, work: &mut Work) -> Verdict {
+    pub(crate) fn receive_without_buffer(&mut self, search: &Search<'_>, work: &mut DeferredWork) -> Verdict {
         if !self.mds.receiving.make_room() {
             return Verdict::Discard;
         }
@@ -375,7 +390,12 @@ impl Posted {
     }
 
     /// Reports to the MD of a REPLY that it has left or failed.
-    pub(crate) fn reply_left(&mut self, message: &Message, result: Result<(), Errno>, work: &mut Work) {
+    pub(crate) fn reply_left(
+        &mut self,
+        message: &OutgoingMessage,
+        result: Result<(), Errno>,
+        work: &mut DeferredWork,
+    ) {
         if let Some(MdName { key, .. }) = message.md {
             self.finish(key.index, &message.event, result, work);
         }

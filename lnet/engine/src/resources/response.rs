@@ -7,7 +7,7 @@ use super::md::BY_MD;
 use crate::buckets::{CHAIN, Hashed};
 use crate::common::Common;
 use crate::groups::{GROUP, Grouped};
-use crate::list::{Links, linked};
+use crate::list::{ListLinks, linked};
 use crate::message::{PeerName, Route};
 use crate::slab::NONE;
 
@@ -32,10 +32,10 @@ pub(super) struct Response {
     pub(super) deadline_ns: Option<u64>,
     /// True once the request has left.
     pub(super) sent: bool,
-    by_deadline: Links,
-    by_md: Links,
-    chain: Links,
-    of_debtor: Links,
+    by_deadline: ListLinks,
+    by_md: ListLinks,
+    chain: ListLinks,
+    of_debtor: ListLinks,
     last: u32,
 }
 
@@ -51,10 +51,10 @@ impl Response {
             source: route.source,
             deadline_ns: None,
             sent: false,
-            by_deadline: Links::NONE,
-            by_md: Links::NONE,
-            chain: Links::NONE,
-            of_debtor: Links::NONE,
+            by_deadline: ListLinks::NONE,
+            by_md: ListLinks::NONE,
+            chain: ListLinks::NONE,
+            of_debtor: ListLinks::NONE,
             last: NONE,
         }
     }

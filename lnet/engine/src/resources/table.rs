@@ -19,7 +19,7 @@ const MASKED: usize = GROUP;
 
 /// The match entries of one portal in one partition.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct MatchTable {
     pub(super) exact: Groups,
     /// Entries with ignore bits.
     pub(super) masked: List<MASKED>,
@@ -33,10 +33,10 @@ pub(super) struct Table {
     pub(super) attached_at_ns: u64,
 }
 
-impl Table {
+impl MatchTable {
     /// Creates a table without entries.
-    pub(super) fn new(room: &Room) -> Table {
-        Table {
+    pub(super) fn new(room: &Room) -> MatchTable {
+        MatchTable {
             exact: Groups::within(room),
             masked: List::new(),
             sequence: Sequence::new(),
@@ -84,7 +84,7 @@ impl Table {
     /// Posts an entry of a wildcard portal right before or after another (S-104).
     ///
     /// # Errors
-    /// As for [`Table::post`].
+    /// As for [`MatchTable::post`].
     pub(super) fn insert(
         &mut self,
         entries: &mut Objects,
