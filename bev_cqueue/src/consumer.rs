@@ -9,7 +9,7 @@ use nlx_sync::point;
 use self::resize::Spare;
 use crate::error::{Corruption, Error, PopError};
 use crate::layout::{Event, MIN_SLOTS, Slot, Stamp};
-use crate::memory::{Memory, producer_word, take_consumer};
+use crate::memory::{QueueMemory, producer_word, take_consumer};
 use crate::rules::{GET, PUT};
 
 /// The half that pops events, and provisions room for them.
@@ -56,7 +56,7 @@ pub struct Consumer<T, M> {
     _events: PhantomData<Cell<T>>,
 }
 
-impl<T: Event, M: Memory> Consumer<T, M> {
+impl<T: Event, M: QueueMemory> Consumer<T, M> {
     /// Creates the consumer of the queue in `memory`.
     ///
     /// # Errors
@@ -310,12 +310,12 @@ fn stamp_of(slot: &Slot) -> Stamp {
 
 /// The iterator that [`Consumer::drain`] returns.
 #[derive(Debug)]
-pub struct Drain<'a, T: Event, M: Memory> {
+pub struct Drain<'a, T: Event, M: QueueMemory> {
     consumer: &'a mut Consumer<T, M>,
     left: usize,
 }
 
-impl<T: Event, M: Memory> Iterator for Drain<'_, T, M> {
+impl<T: Event, M: QueueMemory> Iterator for Drain<'_, T, M> {
     type Item = T;
 
     #[inline]
@@ -334,9 +334,9 @@ impl<T: Event, M: Memory> Iterator for Drain<'_, T, M> {
     }
 }
 
-impl<T: Event, M: Memory> FusedIterator for Drain<'_, T, M> {}
+impl<T: Event, M: QueueMemory> FusedIterator for Drain<'_, T, M> {}
 
-impl<T: Event, M: Memory> Drop for Drain<'_, T, M> {
+impl<T: Event, M: QueueMemory> Drop for Drain<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         self.consumer.publish();

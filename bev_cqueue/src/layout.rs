@@ -72,10 +72,10 @@ pub struct Header {
 }
 
 impl Header {
-    pub(crate) fn word(&self, line: Line) -> &SleepWord {
-        match line {
-            Line::Thread => &self.wake.sleeping,
-            Line::Loop => &self.loop_handle.sleeping,
+    pub(crate) fn word(&self, side: SleepSide) -> &SleepWord {
+        match side {
+            SleepSide::Thread => &self.wake.sleeping,
+            SleepSide::Loop => &self.loop_handle.sleeping,
         }
     }
 }
@@ -84,7 +84,7 @@ impl Header {
 /// or that of an event loop, which also waits for other descriptors. In a queue without an event
 /// loop, the producer may use the second one while it waits until the consumer has taken events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum SleepSide {
     Thread,
     Loop,
 }
@@ -141,7 +141,7 @@ pub(crate) struct WakeLine {
 #[cfg_attr(not(loom), derive(zerocopy::FromZeros))]
 #[derive(Debug)]
 #[repr(transparent)]
-pub struct Link(pub(crate) AtomicU32);
+pub struct SlotLink(pub(crate) AtomicU32);
 
 /// One element of the ring: an event and its stamp.
 ///
@@ -306,9 +306,9 @@ mod zeroed {
         }
     }
 
-    impl Link {
+    impl SlotLink {
         pub(crate) fn zeroed() -> Self {
-            Link(AtomicU32::new(0))
+            SlotLink(AtomicU32::new(0))
         }
     }
 
@@ -353,8 +353,8 @@ mod assertions {
     const_assert_eq!(size_of::<ProducerLine>(), 128);
     const_assert_eq!(offset_of!(ProducerLine, word), 0);
 
-    const_assert_eq!(size_of::<Link>(), 4);
-    const_assert_eq!(align_of::<Link>(), 4);
+    const_assert_eq!(size_of::<SlotLink>(), 4);
+    const_assert_eq!(align_of::<SlotLink>(), 4);
 
     const_assert_eq!(size_of::<Slot>(), 128);
     const_assert_eq!(align_of::<Slot>(), 128);

@@ -72,7 +72,7 @@
 //! When nothing is provisioned and no event waits, all slots but the divider are free, and the
 //! consumer may cut off the last of them ([`Consumer::shrink`]). They are chained through their
 //! links and are reused first when the ring grows again; their pages return to the system where the
-//! memory permits it ([`Memory::discard`]).
+//! memory permits it ([`QueueMemory::discard`]).
 //!
 //! ```text
 //!   before:   D --> front --> a --> b --> c --> D
@@ -171,8 +171,8 @@ mod tests;
 
 pub use consumer::{Consumer, Drain};
 pub use error::{Corruption, Error, PopError, PushError};
-pub use layout::{Event, Header, Link, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot};
-pub use memory::{Halves, Heap, Memory, QueueWord, heap, producer_word, raise_producer_word, taken};
+pub use layout::{Event, Header, MAX_SLOTS, MIN_SLOTS, PAYLOAD_BYTES, Slot, SlotLink};
+pub use memory::{Halves, Heap, QueueMemory, QueueWord, heap, producer_word, raise_producer_word, taken};
 #[cfg(all(feature = "std", not(loom)))]
 pub use memory::{SharedMemory, unmap_by};
 pub use producer::Producer;

@@ -1,6 +1,6 @@
 //! The memory of a queue.
 //!
-//! The two halves access it only through [`Memory`], so that the same algorithm runs on the heap,
+//! The two halves access it only through [`QueueMemory`], so that the same algorithm runs on the heap,
 //! in memory shared with another process, and under a model checker.
 
 use core::fmt::Debug;
@@ -11,7 +11,7 @@ use nlx_sync::SleepWord;
 
 use crate::consumer::Consumer;
 use crate::error::Error;
-use crate::layout::{Header, Line, Link, MAGIC, MAX_SLOTS, MIN_SLOTS, Slot, VERSION};
+use crate::layout::{Header, MAGIC, MAX_SLOTS, MIN_SLOTS, SleepSide, Slot, SlotLink, VERSION};
 use crate::producer::Producer;
 use crate::rules::GET;
 
@@ -33,12 +33,12 @@ pub use shared::SharedMemory;
 /// violates this gets a queue that loses events, reports corruption or panics, but no undefined
 /// behaviour: the lengths of the slices bound every index that the halves follow, and all words in
 /// them are atomic.
-pub trait Memory: Debug {
+pub trait QueueMemory: Debug {
     /// Returns the header.
     fn header(&self) -> &Header;
 
     /// Returns the link of each slot to its successor.
-    fn links(&self) -> &[Link];
+    fn links(&self) -> &[SlotLink];
 
     /// Returns the slots, including those outside of the ring.
     fn slots(&self) -> &[Slot];
@@ -54,20 +54,20 @@ pub trait Memory: Debug {
 /// start. For a thread that waits until an event ([`Producer::pushed`]) has been taken.
 /// [`Consumer::drain`] returns slots when its iterator is dropped. A thread that sees the number
 /// also sees what the consumer did before it returned the slots.
-pub fn taken(memory: &impl Memory) -> u64 {
+pub fn taken(memory: &impl QueueMemory) -> u64 {
     // SYNC bevq.get: with Consumer::publish.
     memory.header().consumer.consumed.load(GET.acquire())
 }
 
 /// Returns the number set by [`Producer::set_word`] or [`raise_producer_word`], 0 at first. Needs no
 /// half of the queue, so a thread that is not the consumer can read it without a lock.
-pub fn producer_word(memory: &impl Memory) -> u64 {
+pub fn producer_word(memory: &impl QueueMemory) -> u64 {
     memory.header().producer.word.load(Relaxed)
 }
 
 /// Sets a number for the consumer that only increases, as [`Producer::set_word`] does. For threads
 /// that do not have the producer; several may call this at a time. The greatest number set remains.
-pub fn raise_producer_word(memory: &impl Memory, word: u64) {
+pub fn raise_producer_word(memory: &impl QueueMemory, word: u64) {
     // No other data depends on the order of this word.
     memory.header().producer.word.fetch_max(word, Relaxed);
 }
@@ -101,37 +101,37 @@ pub fn raise_producer_word(memory: &impl Memory, word: u64) {
 #[derive(Clone, Debug)]
 pub struct QueueWord<M> {
     memory: M,
-    line: Line,
+    side: SleepSide,
 }
 
-impl<M: Memory> QueueWord<M> {
+impl<M: QueueMemory> QueueWord<M> {
     /// Creates the word of a thread that waits for events. The producer's side wakes the thread
     /// after [`push`](Producer::push).
     pub fn consumer(memory: M) -> Self {
-        QueueWord { memory, line: Line::Thread }
+        QueueWord { memory, side: SleepSide::Thread }
     }
 
     /// Creates a second word of the consumer, for an event loop that sleeps on a descriptor among
     /// others, while a thread may sleep by the first one.
     pub fn event_loop(memory: M) -> Self {
-        QueueWord { memory, line: Line::Loop }
+        QueueWord { memory, side: SleepSide::Loop }
     }
 
     /// Creates the word of the producer, which sleeps until the consumer has taken the events in
     /// the queue ([`taken`]). The consumer's side wakes it after it has returned slots. This word
     /// is also that of the event loop, so a queue can use it for only one of the two.
     pub fn producer(memory: M) -> Self {
-        QueueWord { memory, line: Line::Loop }
+        QueueWord { memory, side: SleepSide::Loop }
     }
 }
 
 #[cfg(feature = "std")]
-impl<M: Memory> nlx_sync::FutexWord for QueueWord<M> {}
+impl<M: QueueMemory> nlx_sync::FutexWord for QueueWord<M> {}
 
-impl<M: Memory> AsRef<SleepWord> for QueueWord<M> {
+impl<M: QueueMemory> AsRef<SleepWord> for QueueWord<M> {
     #[inline]
     fn as_ref(&self) -> &SleepWord {
-        self.memory.header().word(self.line)
+        self.memory.header().word(self.side)
     }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn check_slot_count(slots: u32) -> Result<usize, Error> {
 
 /// Creates an empty ring of [`MIN_SLOTS`] in zeroed memory that is not shared yet: slot 0 is the
 /// first to be filled, slot 1 is the divider (motr-transport 6.2, `init`).
-pub(crate) fn format(memory: &impl Memory) {
+pub(crate) fn format(memory: &impl QueueMemory) {
     let (header, links) = (memory.header(), memory.links());
     links[0].0.store(1, Relaxed);
     links[1].0.store(0, Relaxed);
@@ -161,7 +161,7 @@ pub(crate) fn format(memory: &impl Memory) {
 }
 
 /// Ensures that a queue gets at most one producer in its life.
-pub(crate) fn take_producer(memory: &impl Memory) -> Result<(), Error> {
+pub(crate) fn take_producer(memory: &impl QueueMemory) -> Result<(), Error> {
     match memory.header().identity.producer_taken.swap(1, AcqRel) {
         0 => Ok(()),
         _ => Err(Error::Taken { half: "producer" }),
@@ -169,7 +169,7 @@ pub(crate) fn take_producer(memory: &impl Memory) -> Result<(), Error> {
 }
 
 /// Ensures that a queue gets at most one consumer in its life.
-pub(crate) fn take_consumer(memory: &impl Memory) -> Result<(), Error> {
+pub(crate) fn take_consumer(memory: &impl QueueMemory) -> Result<(), Error> {
     match memory.header().identity.consumer_taken.swap(1, AcqRel) {
         0 => Ok(()),
         _ => Err(Error::Taken { half: "consumer" }),

@@ -10,7 +10,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::{Consumer, Error, MIN_SLOTS, Memory, PopError, Producer, PushError};
+use crate::{Consumer, Error, MIN_SLOTS, PopError, Producer, PushError, QueueMemory};
 
 #[cfg(not(loom))]
 mod hostile;
@@ -106,7 +106,7 @@ impl Oracle {
     }
 
     /// Applies `op` to the queue and to the oracle, and compares the results.
-    pub fn step<M: Memory>(
+    pub fn step<M: QueueMemory>(
         &mut self,
         op: OracleOp,
         producer: &mut Producer<Sample, M>,
@@ -150,7 +150,7 @@ impl Oracle {
         self.compare(producer, consumer);
     }
 
-    fn compare<M: Memory>(&self, producer: &mut Producer<Sample, M>, consumer: &Consumer<Sample, M>) {
+    fn compare<M: QueueMemory>(&self, producer: &mut Producer<Sample, M>, consumer: &Consumer<Sample, M>) {
         assert_eq!(consumer.is_empty(), self.waiting.is_empty());
         assert_eq!(consumer.ready() as usize, self.waiting.len());
         assert_eq!(consumer.slots(), self.slots);

@@ -6,7 +6,7 @@ use nlx_sync::point;
 
 use crate::error::{Corruption, Error, PushError};
 use crate::layout::{Event, MIN_SLOTS, Stamp};
-use crate::memory::{Memory, take_producer};
+use crate::memory::{QueueMemory, take_producer};
 use crate::rules::{GET, GROW, PUT};
 
 /// The half that pushes events.
@@ -46,7 +46,7 @@ pub struct Producer<T, M> {
     _events: PhantomData<Cell<T>>,
 }
 
-impl<T: Event, M: Memory> Producer<T, M> {
+impl<T: Event, M: QueueMemory> Producer<T, M> {
     /// Creates the producer of the queue in `memory`.
     ///
     /// # Errors
@@ -335,7 +335,7 @@ impl Position {
     /// stores in order and prefetch the lines of only a few, so a store to another line in between
     /// would delay the next slot.
     #[inline]
-    fn put<T: Event, M: Memory>(self, memory: &M, event: &T) -> Option<Position> {
+    fn put<T: Event, M: QueueMemory>(self, memory: &M, event: &T) -> Option<Position> {
         let index = self.fill as usize;
         let (slot, link) = (memory.slots().get(index)?, memory.links().get(index)?);
         // Relaxed, because the load that showed the slot to be free (bevq.get, bevq.grow) also

@@ -9,7 +9,7 @@ use lnet_node::{Choice, ChoiceReason, NetSpec, NodeConfig, Tunable, explain};
 use crate::args::NetShowArgs;
 use crate::failure::Failure;
 use crate::{output, setup};
-use ni::Ni;
+use ni::NiEntry;
 
 pub(crate) fn run(args: &NetShowArgs) -> Result<(), Failure> {
     let config = setup::config(NodeConfig::new(), &args.setup)?;
@@ -41,7 +41,7 @@ struct Shown {
 
 struct ShownNet {
     name: String,
-    nis: Vec<Ni>,
+    nis: Vec<NiEntry>,
     choices: Vec<Choice>,
 }
 
@@ -50,8 +50,10 @@ impl Shown {
         let (port, policy) = (config.tcp().accept_port, setup::policy_name(config.tcp().accept_policy()));
         let shown = |spec: &NetSpec| {
             let choices = explain(spec).map_err(|error| Failure::of_node(&error, port))?;
-            let nis =
-                choices.iter().filter_map(|choice| Ni::of(choice, &config, spec, port, policy)).collect();
+            let nis = choices
+                .iter()
+                .filter_map(|choice| NiEntry::of(choice, &config, spec, port, policy))
+                .collect();
             Ok(ShownNet { name: spec.net().to_string(), nis, choices })
         };
         let nets = config.nets().iter().map(shown).collect::<Result<Vec<_>, Failure>>()?;

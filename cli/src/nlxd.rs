@@ -17,7 +17,7 @@ use clap::FromArgMatches;
 use lnet_nid::NetType;
 use lnet_node::{Node, NodeConfig};
 use nlx_helper::accounts::AccountsConfig;
-use nlx_helper::service::Service;
+use nlx_helper::service::ServingThreads;
 use nlx_helper::{Host, HostConfig};
 
 use crate::failure::{Context, Failure};
@@ -27,8 +27,8 @@ use crate::{output, setup};
 use args::NlxdArgs;
 use capacity::HostLimits;
 use config::HelperConfig;
-use listener::Listener;
-use signals::{SignalRequest, Signals};
+use listener::NamedListener;
+use signals::{SignalReceiver, SignalRequest};
 use systemd::Notify;
 
 /// Drain time of the node once no client is served: for messages whose answers no client awaits.
@@ -84,14 +84,14 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let porter =
         porter::start().map_err(|errno| Failure::at("start the porter", errno, "cannot start a process"))?;
     // Before any thread starts: all of them leave the signals to this one.
-    let signals = Signals::take()?;
+    let signals = SignalReceiver::take()?;
     end_at_any_panic();
     lnet_region::guard::install().context("cannot guard shared memory")?;
     lnet_region::closer::install().context("cannot start the thread that closes memory")?;
     let notify = Notify::from_environment()?;
     // The socket comes before the node: its lock shows that no other nlxd runs, so the node may
     // claim the NIDs.
-    let listener = Listener::open(&config.socket)?;
+    let listener = NamedListener::open(&config.socket)?;
     listener.give_to(&porter)?;
     let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
     setup::offer_probes(&node);
@@ -100,7 +100,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let accounts = AccountsConfig { operator: Some(config::operator()), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;
-    let service = Service::start_with(host.clone(), socket, porter, config.service.clone())
+    let service = ServingThreads::start_with(host.clone(), socket, porter, config.service.clone())
         .context("cannot start the threads that serve clients")?;
     status::add_clients(&node, &host, &service, listener.path());
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();
@@ -128,7 +128,7 @@ fn end_at_any_panic() {
 }
 
 /// Runs until a signal requests the end.
-fn watch(service: &Service, signals: &Signals, notify: &Notify) {
+fn watch(service: &ServingThreads, signals: &SignalReceiver, notify: &Notify) {
     let mut asked = 0;
     loop {
         match signals
@@ -153,9 +153,9 @@ fn watch(service: &Service, signals: &Signals, notify: &Notify) {
 /// is lost.
 fn end(
     node: &Node,
-    service: Service,
-    listener: Listener,
-    signals: &Signals,
+    service: ServingThreads,
+    listener: NamedListener,
+    signals: &SignalReceiver,
     drain: Duration,
 ) -> Result<(), Failure> {
     let begun = Instant::now();

@@ -5,7 +5,7 @@ mod stats;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use lnet_node::{Connection, Connections, Node, PingAnswer, PingFailure, PingStep};
+use lnet_node::{ConnInfo, Connections, Node, PingAnswer, PingFailure, PingStep};
 use serde_json::{Value, json};
 
 use crate::args::PingArgs;
@@ -43,7 +43,7 @@ struct PathState {
     tries: bool,
     /// Time until it was acknowledged.
     probe: Option<Duration>,
-    connections: Vec<Connection>,
+    connections: Vec<ConnInfo>,
 }
 
 struct Pinger<'a> {
@@ -147,7 +147,7 @@ impl Pinger<'_> {
         })
     }
 
-    fn connections(&self, question: &Question) -> Vec<Connection> {
+    fn connections(&self, question: &Question) -> Vec<ConnInfo> {
         self.node.tcp().connections(|nid| nid == question.target)
     }
 
@@ -201,7 +201,7 @@ fn to_json(question: &Question, answer: &Answer, round: Option<u64>) -> Value {
     value
 }
 
-fn connection(Connection { conn_type, tcp, .. }: &Connection) -> Value {
+fn connection(ConnInfo { conn_type, tcp, .. }: &ConnInfo) -> Value {
     json!({
         "type": conn_type.to_string(),
         "mss": tcp.mss,
@@ -221,7 +221,7 @@ impl PathState {
 
 impl fmt::Display for PathState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let connections = self.connections.iter().map(|Connection { conn_type, tcp, .. }| {
+        let connections = self.connections.iter().map(|ConnInfo { conn_type, tcp, .. }| {
             format!(
                 "{conn_type}: segments of {} (path MTU {}), round trip {} ms, {}, {} unacknowledged",
                 counted(tcp.mss, "byte"),

@@ -62,7 +62,7 @@ impl Sequential {
 /// Unpredictable counters: 32 bits of the system's random generator above the slot of the operation
 /// in flight, which makes them unique without comparing them with others.
 #[derive(Debug)]
-pub struct Random {
+pub struct RandomCounters {
     batch: Mutex<Batch>,
 }
 
@@ -72,13 +72,13 @@ struct Batch {
     left: usize,
 }
 
-impl Random {
+impl RandomCounters {
     /// Fetches the first numbers at once, so that a system without a random generator fails here.
     ///
     /// # Errors
     /// An error of the system.
-    pub fn new() -> Result<Random, CoreError> {
-        Ok(Random { batch: Mutex::new(Batch { numbers: fetch()?, left: BATCH }) })
+    pub fn new() -> Result<RandomCounters, CoreError> {
+        Ok(RandomCounters { batch: Mutex::new(Batch { numbers: fetch()?, left: BATCH }) })
     }
 
     /// Returns an unpredictable number. One call in 64 makes a system call, and holds no lock
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn random_numbers_do_not_come_again() {
-        let random = Random::new().unwrap();
+        let random = RandomCounters::new().unwrap();
         let numbers: BTreeSet<u32> = (0..4 * BATCH).map(|_| random.number().unwrap().0.get()).collect();
         // One pair by chance in 130,000 runs, three of them never.
         assert!(numbers.len() > 4 * BATCH - 3);

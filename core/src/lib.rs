@@ -31,7 +31,7 @@
 //! | `event` | [`BufferEvent`], the 88 bytes in which a completion travels |
 //! | `address` | [`Address`], [`StartAddress`], [`TmId`] and their text |
 //! | `bits` | match bits and header data: a transfer machine id over 52 bits |
-//! | `counters` | [`Sequential`], [`Random`]: match bits for passive buffers |
+//! | `counters` | [`Sequential`], [`RandomCounters`]: match bits for passive buffers |
 //! | `descriptor` | [`Descriptor`], the 48 or 56 bytes by which a passive buffer is made known to its peer |
 //! | `fit` | the check of an operation's numbers; [`RemoteTarget`]: its target |
 //! | `room` | [`EventRoom`], [`submit_in_room`]: operations start once their events have room |
@@ -59,7 +59,7 @@ mod wake_up;
 
 pub use address::{ADDRESS_TEXT_MAX, Address, StartAddress, TmId};
 pub use bits::{HdrData, MatchCounter, match_bits, split_match_bits};
-pub use counters::{Random, RandomNumber, Sequential};
+pub use counters::{RandomCounters, RandomNumber, Sequential};
 pub use descriptor::{Descriptor, DescriptorForm, PassiveBuffer};
 pub use error::CoreError;
 pub use event::{BufferEvent, EventFlags};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{CoreError, DescriptorForm, Random};
+use crate::{CoreError, DescriptorForm, RandomCounters};
 
 /// Options for the start of a transfer machine.
 ///
@@ -56,11 +56,11 @@ impl MatchCounters {
     /// Returns the source of random numbers, if the match bits come from one.
     ///
     /// # Errors
-    /// Those of [`Random::new`].
-    pub fn random(self) -> Result<Option<Random>, CoreError> {
+    /// Those of [`RandomCounters::new`].
+    pub fn random(self) -> Result<Option<RandomCounters>, CoreError> {
         match self {
             MatchCounters::Sequential => Ok(None),
-            MatchCounters::Random => Random::new().map(Some),
+            MatchCounters::Random => RandomCounters::new().map(Some),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::layout::SegmentLayout;
 use crate::object::Object;
-use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, ProtoError};
+use crate::{ARENA_BYTES_MAX, BUFFERS_MAX, PacketError};
 
 /// A client's name for a buffer: an index in the tables of both sides, and a generation that
 /// distinguishes successive buffers at that index.
@@ -71,14 +71,14 @@ impl Segment {
 }
 
 impl Object {
-    pub(crate) fn buffer_name(self, value: u64) -> Result<(), ProtoError> {
+    pub(crate) fn buffer_name(self, value: u64) -> Result<(), PacketError> {
         match BufferName::of_value(value) {
             Some(_) => Ok(()),
             None => Err(self.field("the buffer", value, "an index below 2^20 and a generation")),
         }
     }
 
-    pub(crate) fn segment(self, segment: Segment) -> Result<Segment, ProtoError> {
+    pub(crate) fn segment(self, segment: Segment) -> Result<Segment, PacketError> {
         if segment.is_valid() {
             Ok(segment)
         } else if segment.length == 0 {

@@ -5,7 +5,7 @@ use zerocopy::IntoBytes;
 
 use crate::layout::AddressLayout;
 use crate::object::Object;
-use crate::{ProtoError, Segment, Submission};
+use crate::{PacketError, Segment, Submission};
 
 /// Kinds of entries: [`Submission::kind`].
 const OPERATE: u32 = 1;
@@ -54,7 +54,7 @@ impl Submission {
     /// Decodes the entry.
     ///
     /// # Errors
-    /// [`ProtoError::Kind`] (ENOTTY), and [`ProtoError::Field`] (EBADR): for an unknown queue, a
+    /// [`PacketError::Kind`] (ENOTTY), and [`PacketError::Field`] (EBADR): for an unknown queue, a
     /// target whose length does not fit the operation or that is not the address of an interface, a
     /// receive of no messages, a match counter in an operation that has none or a missing one, an
     /// invalid name or segment of a buffer to be registered, and a value other than 0 in a field
@@ -62,7 +62,7 @@ impl Submission {
     ///
     /// The helper checks later that the buffer exists and that the operation's numbers fit it, and
     /// reports a mistake by an event.
-    pub fn read(&self) -> Result<Entry, ProtoError> {
+    pub fn read(&self) -> Result<Entry, PacketError> {
         let entry = self.decode_fields()?;
         match self.first_difference(&entry.write()) {
             None => Ok(entry),
@@ -73,7 +73,7 @@ impl Submission {
     }
 
     /// Decodes the fields that this kind of entry uses.
-    fn decode_fields(&self) -> Result<Entry, ProtoError> {
+    fn decode_fields(&self) -> Result<Entry, PacketError> {
         let buffer = BufferHandle(self.buffer.get());
         let (tm, cookie) = (self.tm.get(), self.cookie.get());
         match self.kind.get() {
@@ -85,15 +85,16 @@ impl Submission {
             CANCEL => Ok(Entry::Cancel { tm, buffer, cookie }),
             REGISTER => {
                 ENTRY.buffer_name(buffer.0)?;
-                let (arena, offset, length) = (self.count.get(), self.place.get(), self.length.get());
+                let (arena, offset, length) =
+                    (self.count.get(), self.counter_or_offset.get(), self.length.get());
                 Ok(Entry::Register { buffer, segment: ENTRY.segment(Segment { arena, offset, length })? })
             }
             DEREGISTER => Ok(Entry::Deregister { buffer }),
-            kind => Err(ProtoError::Kind { object: ENTRY.0, kind }),
+            kind => Err(PacketError::Kind { object: ENTRY.0, kind }),
         }
     }
 
-    fn operation(&self) -> Result<OperationKind, ProtoError> {
+    fn operation(&self) -> Result<OperationKind, PacketError> {
         let length = self.length.get();
         let queue = self.queue.get();
         Ok(match Queue::from_value(queue) {
@@ -119,27 +120,27 @@ impl Submission {
         })
     }
 
-    fn counter(&self, queue: Queue) -> Result<MatchCounter, ProtoError> {
-        match MatchCounter::new(self.place.get()) {
+    fn counter(&self, queue: Queue) -> Result<MatchCounter, PacketError> {
+        match MatchCounter::new(self.counter_or_offset.get()) {
             Some(counter) if queue.is_passive() == (counter != MatchCounter::UNSOLICITED) => Ok(counter),
             _ => {
                 let rule = "1 to 2^52-1 for a passive operation, else 0";
-                Err(ENTRY.field("the match counter", self.place.get(), rule))
+                Err(ENTRY.field("the match counter", self.counter_or_offset.get(), rule))
             }
         }
     }
 
-    fn descriptor(&self) -> Result<Descriptor, ProtoError> {
+    fn descriptor(&self) -> Result<Descriptor, PacketError> {
         Descriptor::from_bytes(self.target()?)
             .map_err(|_| self.target_refused("that of a descriptor, 48 or 56"))
     }
 
-    fn target(&self) -> Result<&[u8], ProtoError> {
+    fn target(&self) -> Result<&[u8], PacketError> {
         let length = self.target_length.get() as usize;
         self.target.get(..length).ok_or_else(|| self.target_refused("at most 56"))
     }
 
-    fn target_refused(&self, rule: &'static str) -> ProtoError {
+    fn target_refused(&self, rule: &'static str) -> PacketError {
         ENTRY.field("the length of the target", self.target_length.get(), rule)
     }
 }
@@ -156,7 +157,7 @@ impl Entry {
                     tm: tm.into(),
                     buffer: operation.buffer.0.into(),
                     cookie: operation.cookie.into(),
-                    place: counter.get().into(),
+                    counter_or_offset: counter.get().into(),
                     ..Submission::ZERO
                 };
                 write_operation(&operation.kind, blank)
@@ -172,7 +173,7 @@ impl Entry {
                 kind: REGISTER.into(),
                 buffer: buffer.0.into(),
                 length: length.into(),
-                place: offset.into(),
+                counter_or_offset: offset.into(),
                 count: arena.into(),
                 ..Submission::ZERO
             },

@@ -5,7 +5,7 @@ use nlx_core::Errno;
 /// A reason for which a packet or an entry of the ring is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ProtoError {
+pub enum PacketError {
     /// The packet has a wrong length.
     #[error("{object} has {bytes} bytes instead of {expected}")]
     Length {
@@ -54,16 +54,16 @@ pub enum ProtoError {
     },
 }
 
-impl ProtoError {
+impl PacketError {
     /// Returns the errno, as Motr's driver gives it (motr-transport 7.3, 7.4): ENOTTY for a packet
     /// that is not a request, EBADR for an invalid field, EPROTONOSUPPORT for another version.
     #[must_use]
     pub const fn errno(&self) -> Errno {
         match self {
-            ProtoError::Kind { .. } | ProtoError::Length { .. } => Errno::ENOTTY,
-            ProtoError::Field { .. } => Errno::EBADR,
-            ProtoError::Version { .. } => Errno::EPROTONOSUPPORT,
-            ProtoError::NoMemory { .. } => Errno::ENOMEM,
+            PacketError::Kind { .. } | PacketError::Length { .. } => Errno::ENOTTY,
+            PacketError::Field { .. } => Errno::EBADR,
+            PacketError::Version { .. } => Errno::EPROTONOSUPPORT,
+            PacketError::NoMemory { .. } => Errno::ENOMEM,
         }
     }
 }

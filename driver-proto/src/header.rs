@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::layout::{OutcomeLayout, RegisterLayout, SegmentLayout};
 use crate::object::Object;
-use crate::{NIDS_MAX, PACKET_MAX, ProtoError, SEGMENTS_MAX};
+use crate::{NIDS_MAX, PACKET_MAX, PacketError, SEGMENTS_MAX};
 
 const PACKET: Object = Object("a packet");
 
@@ -111,9 +111,9 @@ impl Header {
     /// Splits a packet into its header and its body.
     ///
     /// # Errors
-    /// [`ProtoError::Length`] (ENOTTY) if the length in the header is wrong, [`ProtoError::Field`]
+    /// [`PacketError::Length`] (ENOTTY) if the length in the header is wrong, [`PacketError::Field`]
     /// (EBADR) for flags.
-    pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), ProtoError> {
+    pub fn read(packet: &[u8]) -> Result<(Header, &[u8]), PacketError> {
         let (header, body): (&Header, _) = PACKET.prefix(packet)?;
         let stated = header.length.get() as usize;
         if stated != packet.len() || stated > PACKET_MAX {

@@ -2,7 +2,7 @@
 
 use crate::layout::HelloLayout;
 use crate::object::Object;
-use crate::{NAME_MAX, ProtoError, VERSION};
+use crate::{NAME_MAX, PacketError, VERSION};
 
 bitflags::bitflags! {
     /// Capabilities beyond the first version of the protocol. Unknown bits are ignored; a feature
@@ -67,7 +67,7 @@ impl Hello {
         }
     }
 
-    pub(crate) fn read(body: &[u8]) -> Result<Hello, ProtoError> {
+    pub(crate) fn read(body: &[u8]) -> Result<Hello, PacketError> {
         let layout: &HelloLayout = HELLO.whole(body)?;
         if layout.magic != MAGIC {
             return Err(HELLO.field("the magic", u64::from_le_bytes(layout.magic), "\"nlx:nlxd\""));
@@ -75,7 +75,7 @@ impl Hello {
         let (min, max) = (layout.version_min.get(), layout.version_max.get());
         // Checked before fields that another version may have changed.
         if !(min..=max).contains(&VERSION) {
-            return Err(ProtoError::Version { min, max, own: VERSION });
+            return Err(PacketError::Version { min, max, own: VERSION });
         }
         HELLO.zero(layout.reserved.get())?;
         let mut behind_end = layout.name.iter().skip_while(|&&byte| byte != 0);

@@ -24,7 +24,7 @@
 //! | `submission`, `entry` | [`Submission`], [`Entry`]: entries of the ring, as bytes and as values |
 //! | `layout` | the bytes of every message |
 //! | `limits` | every limit of the protocol |
-//! | `error` | [`ProtoError`] |
+//! | `error` | [`PacketError`] |
 //!
 //! ```
 //! use nlx_driver_proto::{Header, ProtoError, Refusal, Reply, Request};
@@ -61,7 +61,7 @@ mod welcome;
 
 pub use buffer::{BufferName, Segment};
 pub use entry::Entry;
-pub use error::ProtoError;
+pub use error::PacketError;
 pub use header::{Header, Kind};
 pub use hello::{Features, Hello};
 pub use limits::{

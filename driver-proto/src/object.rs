@@ -3,7 +3,7 @@
 use nlx_core::{Address, Nid, Pid, StartAddress, TmId};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-use crate::ProtoError;
+use crate::PacketError;
 use crate::layout::AddressLayout;
 
 /// The name of what is being read, for errors.
@@ -11,16 +11,16 @@ use crate::layout::AddressLayout;
 pub(crate) struct Object(pub(crate) &'static str);
 
 impl Object {
-    pub(crate) fn field(self, field: &'static str, value: impl Into<u64>, rule: &'static str) -> ProtoError {
-        ProtoError::Field { object: self.0, field, value: value.into(), rule }
+    pub(crate) fn field(self, field: &'static str, value: impl Into<u64>, rule: &'static str) -> PacketError {
+        PacketError::Field { object: self.0, field, value: value.into(), rule }
     }
 
-    pub(crate) fn length(self, bytes: usize, expected: usize) -> ProtoError {
-        ProtoError::Length { object: self.0, bytes, expected }
+    pub(crate) fn length(self, bytes: usize, expected: usize) -> PacketError {
+        PacketError::Length { object: self.0, bytes, expected }
     }
 
     /// Returns all of the bytes as this layout.
-    pub(crate) fn whole<T>(self, bytes: &[u8]) -> Result<&T, ProtoError>
+    pub(crate) fn whole<T>(self, bytes: &[u8]) -> Result<&T, PacketError>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
@@ -28,7 +28,7 @@ impl Object {
     }
 
     /// Splits off the first bytes as this layout.
-    pub(crate) fn prefix<T>(self, bytes: &[u8]) -> Result<(&T, &[u8]), ProtoError>
+    pub(crate) fn prefix<T>(self, bytes: &[u8]) -> Result<(&T, &[u8]), PacketError>
     where
         T: FromBytes + KnownLayout + Immutable + Unaligned,
     {
@@ -36,11 +36,11 @@ impl Object {
     }
 
     /// Checks that there are no bytes.
-    pub(crate) fn empty(self, bytes: &[u8]) -> Result<(), ProtoError> {
+    pub(crate) fn empty(self, bytes: &[u8]) -> Result<(), PacketError> {
         if bytes.is_empty() { Ok(()) } else { Err(self.length(bytes.len(), 0)) }
     }
 
-    pub(crate) fn flag(self, field: &'static str, value: u32) -> Result<bool, ProtoError> {
+    pub(crate) fn flag(self, field: &'static str, value: u32) -> Result<bool, PacketError> {
         match value {
             0 => Ok(false),
             1 => Ok(true),
@@ -49,7 +49,7 @@ impl Object {
     }
 
     /// Checks a reserved field, to which a later version may give a meaning.
-    pub(crate) fn zero(self, value: impl Into<u64>) -> Result<(), ProtoError> {
+    pub(crate) fn zero(self, value: impl Into<u64>) -> Result<(), PacketError> {
         match value.into() {
             0 => Ok(()),
             value => Err(self.field("a reserved field", value, "0")),
@@ -57,7 +57,7 @@ impl Object {
     }
 
     /// Decodes the NID of an interface: no wildcard, and in its canonical encoding.
-    pub(crate) fn nid(self, bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, ProtoError> {
+    pub(crate) fn nid(self, bytes: &[u8; Nid::WIRE_LEN]) -> Result<Nid, PacketError> {
         match Nid::from_wire(bytes) {
             Ok(nid) if !nid.is_any() && nid.to_wire() == *bytes => Ok(nid),
             // Its size code and network identify it best.
@@ -69,7 +69,7 @@ impl Object {
         }
     }
 
-    pub(crate) fn address(self, layout: &AddressLayout) -> Result<Address, ProtoError> {
+    pub(crate) fn address(self, layout: &AddressLayout) -> Result<Address, PacketError> {
         let tmid = layout.tmid.get();
         Ok(Address {
             nid: self.nid(&layout.nid)?,
@@ -79,7 +79,7 @@ impl Object {
         })
     }
 
-    pub(crate) fn start_address(self, layout: &AddressLayout) -> Result<StartAddress, ProtoError> {
+    pub(crate) fn start_address(self, layout: &AddressLayout) -> Result<StartAddress, PacketError> {
         let tmid = match layout.tmid.get() {
             0 => None,
             value => {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use nlx_core::Errno;
 
-use crate::ProtoError;
+use crate::PacketError;
 use crate::layout::OutcomeLayout;
 
 /// A refusal of a request.
@@ -130,15 +130,15 @@ impl Refusal {
     }
 }
 
-impl From<&ProtoError> for Refusal {
+impl From<&PacketError> for Refusal {
     /// Returns the answer to a packet that cannot be read.
-    fn from(error: &ProtoError) -> Refusal {
+    fn from(error: &PacketError) -> Refusal {
         let (reason, value, limit) = match *error {
-            ProtoError::Length { bytes, expected, .. } => (Reason::Malformed, bytes as u64, expected as u64),
-            ProtoError::Kind { kind, .. } => (Reason::Malformed, kind.into(), 0),
-            ProtoError::Field { value, .. } => (Reason::Malformed, value, 0),
-            ProtoError::Version { max, own, .. } => (Reason::Version, max.into(), own.into()),
-            ProtoError::NoMemory { .. } => (Reason::System, 0, 0),
+            PacketError::Length { bytes, expected, .. } => (Reason::Malformed, bytes as u64, expected as u64),
+            PacketError::Kind { kind, .. } => (Reason::Malformed, kind.into(), 0),
+            PacketError::Field { value, .. } => (Reason::Malformed, value, 0),
+            PacketError::Version { max, own, .. } => (Reason::Version, max.into(), own.into()),
+            PacketError::NoMemory { .. } => (Reason::System, 0, 0),
         };
         Refusal::of(error.errno(), reason, value, limit)
     }

@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 use crate::header::{Header, Kind};
 use crate::layout::{AddressLayout, ArenaLayout, OutcomeLayout, StartedLayout};
 use crate::object::Object;
-use crate::{ARENA_BYTES_MAX, NIDS_MAX, ProtoError, Refusal, Welcome};
+use crate::{ARENA_BYTES_MAX, NIDS_MAX, PacketError, Refusal, Welcome};
 
 const REPLY: Object = Object("a reply");
 
@@ -86,12 +86,12 @@ impl Reply {
     /// Decodes a reply; returns it with the number of its request.
     ///
     /// # Errors
-    /// [`ProtoError`]. Encoding the result gives the same packet, except for features, limits,
+    /// [`PacketError`]. Encoding the result gives the same packet, except for features, limits,
     /// reasons and errnos that this side does not know.
-    pub fn read(packet: &[u8]) -> Result<(u64, Reply), ProtoError> {
+    pub fn read(packet: &[u8]) -> Result<(u64, Reply), PacketError> {
         let (header, body) = Header::read(packet)?;
         let (id, kind) = (header.id.get(), header.kind.get());
-        let unknown = ProtoError::Kind { object: "a reply", kind: kind.into() };
+        let unknown = PacketError::Kind { object: "a reply", kind: kind.into() };
         if kind & Header::REPLY == 0 {
             return Err(unknown);
         }
@@ -109,7 +109,7 @@ impl Reply {
     }
 }
 
-fn read_body(kind: Kind, body: &[u8]) -> Result<Reply, ProtoError> {
+fn read_body(kind: Kind, body: &[u8]) -> Result<Reply, PacketError> {
     match kind {
         Kind::Hello => Ok(Reply::Welcome(Welcome::read(body)?)),
         Kind::CreateArena => read_arena(body),
@@ -121,7 +121,7 @@ fn read_body(kind: Kind, body: &[u8]) -> Result<Reply, ProtoError> {
     }
 }
 
-fn read_arena(body: &[u8]) -> Result<Reply, ProtoError> {
+fn read_arena(body: &[u8]) -> Result<Reply, PacketError> {
     const ARENA: Object = Object("an arena");
     let layout: &ArenaLayout = ARENA.whole(body)?;
     let bytes = layout.bytes.get();
@@ -131,7 +131,7 @@ fn read_arena(body: &[u8]) -> Result<Reply, ProtoError> {
     Ok(Reply::Arena { arena: layout.arena.get(), bytes, huge: ARENA.flag("huge", layout.huge.get())? })
 }
 
-fn read_started(body: &[u8]) -> Result<Reply, ProtoError> {
+fn read_started(body: &[u8]) -> Result<Reply, PacketError> {
     const STARTED: Object = Object("a started transfer machine");
     let layout: &StartedLayout = STARTED.whole(body)?;
     STARTED.zero(layout.reserved.get())?;
@@ -139,7 +139,7 @@ fn read_started(body: &[u8]) -> Result<Reply, ProtoError> {
     Ok(Reply::Started { tm: layout.tm.get(), address, near: NonZeroU32::new(layout.near.get()) })
 }
 
-fn read_nids(body: &[u8]) -> Result<Reply, ProtoError> {
+fn read_nids(body: &[u8]) -> Result<Reply, PacketError> {
     const NIDS: Object = Object("a list of NIDs");
     let (nids, rest) = body.as_chunks::<{ Nid::WIRE_LEN }>();
     if !rest.is_empty() || nids.len() > NIDS_MAX {

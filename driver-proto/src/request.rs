@@ -12,7 +12,7 @@ use crate::layout::{
     TmLayout,
 };
 use crate::object::Object;
-use crate::{ARENA_BYTES_MAX, EVENTS_MAX, ProtoError, SEGMENTS_MAX, Segment};
+use crate::{ARENA_BYTES_MAX, EVENTS_MAX, PacketError, SEGMENTS_MAX, Segment};
 
 /// A request. The helper carries it out after all entries that were in the submission ring when it
 /// was sent; each gets one reply.
@@ -136,17 +136,17 @@ impl Request {
     /// Decodes a request; returns it with its number.
     ///
     /// # Errors
-    /// [`ProtoError`]. Encoding the result gives the same packet, except for features and versions
+    /// [`PacketError`]. Encoding the result gives the same packet, except for features and versions
     /// that this side does not know.
-    pub fn read(packet: &[u8]) -> Result<(u64, Request), ProtoError> {
+    pub fn read(packet: &[u8]) -> Result<(u64, Request), PacketError> {
         let (header, body) = Header::read(packet)?;
         let kind = header.kind.get();
-        let unknown = ProtoError::Kind { object: "a request", kind: kind.into() };
+        let unknown = PacketError::Kind { object: "a request", kind: kind.into() };
         let request = Request::read_body(Kind::from_value(kind).ok_or(unknown)?, body)?;
         Ok((header.id.get(), request))
     }
 
-    fn read_body(kind: Kind, body: &[u8]) -> Result<Request, ProtoError> {
+    fn read_body(kind: Kind, body: &[u8]) -> Result<Request, PacketError> {
         match kind {
             Kind::Hello => Ok(Request::Hello(Hello::read(body)?)),
             Kind::CreateArena => read_create(body),
@@ -172,7 +172,7 @@ impl StartTm {
         }
     }
 
-    fn read(body: &[u8]) -> Result<StartTm, ProtoError> {
+    fn read(body: &[u8]) -> Result<StartTm, PacketError> {
         const START: Object = Object("a start");
         let layout: &StartTmLayout = START.whole(body)?;
         let events_max = layout.events_max.get();
@@ -187,7 +187,7 @@ impl StartTm {
     }
 }
 
-fn read_create(body: &[u8]) -> Result<Request, ProtoError> {
+fn read_create(body: &[u8]) -> Result<Request, PacketError> {
     const CREATE: Object = Object("a request for an arena");
     let layout: &CreateArenaLayout = CREATE.whole(body)?;
     let bytes = layout.bytes.get();
@@ -198,14 +198,14 @@ fn read_create(body: &[u8]) -> Result<Request, ProtoError> {
     Ok(Request::CreateArena { bytes, huge, near: NonZeroU32::new(layout.near.get()) })
 }
 
-fn read_release(body: &[u8]) -> Result<Request, ProtoError> {
+fn read_release(body: &[u8]) -> Result<Request, PacketError> {
     const RELEASE: Object = Object("an arena to release");
     let layout: &ReleaseArenaLayout = RELEASE.whole(body)?;
     RELEASE.zero(layout.reserved.get())?;
     Ok(Request::ReleaseArena { arena: layout.arena.get() })
 }
 
-fn read_tm(object: Object, body: &[u8]) -> Result<u64, ProtoError> {
+fn read_tm(object: Object, body: &[u8]) -> Result<u64, PacketError> {
     let layout: &TmLayout = object.whole(body)?;
     Ok(layout.tm.get())
 }
@@ -220,7 +220,7 @@ fn write_register(buffer: u64, segments: &[Segment], packet: &mut Vec<u8>) {
     }
 }
 
-fn read_register(body: &[u8]) -> Result<Request, ProtoError> {
+fn read_register(body: &[u8]) -> Result<Request, PacketError> {
     const REGISTER: Object = Object("a registration");
     let (layout, rest): (&RegisterLayout, _) = REGISTER.prefix(body)?;
     REGISTER.zero(layout.reserved.get())?;
@@ -235,14 +235,14 @@ fn read_register(body: &[u8]) -> Result<Request, ProtoError> {
     }
     // The allocation can fail: a client must not end the helper with a long list.
     let mut segments = Vec::new();
-    segments.try_reserve_exact(count).map_err(|_| ProtoError::NoMemory { object: REGISTER.0 })?;
+    segments.try_reserve_exact(count).map_err(|_| PacketError::NoMemory { object: REGISTER.0 })?;
     for bytes in rest.chunks_exact(size_of::<SegmentLayout>()) {
         segments.push(read_segment(bytes)?);
     }
     Ok(Request::Register { buffer: layout.buffer.get(), segments })
 }
 
-fn read_segment(bytes: &[u8]) -> Result<Segment, ProtoError> {
+fn read_segment(bytes: &[u8]) -> Result<Segment, PacketError> {
     const SEGMENT: Object = Object("a segment");
     let layout: &SegmentLayout = SEGMENT.whole(bytes)?;
     SEGMENT.zero(layout.reserved.get())?;

@@ -26,7 +26,7 @@ pub struct Submission {
     /// Send, passive send, active send, register: length in bytes. Receive: the least room.
     pub length: U64,
     /// Passive operations: the lower 52 bits of the match bits. Register: the offset in the arena.
-    pub place: U64,
+    pub counter_or_offset: U64,
     /// Receive: the largest number of messages. Register: the arena.
     pub count: U32,
     /// Bytes of `target` in use: 32 for an address, else the length of a descriptor.
@@ -44,7 +44,7 @@ const_assert_eq!(offset_of!(Submission, tm), 8);
 const_assert_eq!(offset_of!(Submission, buffer), 16);
 const_assert_eq!(offset_of!(Submission, cookie), 24);
 const_assert_eq!(offset_of!(Submission, length), 32);
-const_assert_eq!(offset_of!(Submission, place), 40);
+const_assert_eq!(offset_of!(Submission, counter_or_offset), 40);
 const_assert_eq!(offset_of!(Submission, count), 48);
 const_assert_eq!(offset_of!(Submission, target_length), 52);
 const_assert_eq!(offset_of!(Submission, target), 56);
@@ -59,7 +59,7 @@ impl Submission {
         buffer: U64::ZERO,
         cookie: U64::ZERO,
         length: U64::ZERO,
-        place: U64::ZERO,
+        counter_or_offset: U64::ZERO,
         count: U32::ZERO,
         target_length: U32::ZERO,
         target: [0; Descriptor::MAX_LEN],
@@ -83,7 +83,7 @@ impl Submission {
             ("the transfer machine", self.tm.get(), other.tm.get()),
             ("the cookie", self.cookie.get(), other.cookie.get()),
             ("the length", self.length.get(), other.length.get()),
-            ("the place", self.place.get(), other.place.get()),
+            ("the counter or offset", self.counter_or_offset.get(), other.counter_or_offset.get()),
             ("the count", self.count.get().into(), other.count.get().into()),
             ("the length of the target", self.target_length.get().into(), other.target_length.get().into()),
             ("a reserved field", self.reserved.get(), other.reserved.get()),

@@ -4,7 +4,7 @@ use nlx_core::Limits;
 
 use crate::layout::WelcomeLayout;
 use crate::object::Object;
-use crate::{Features, ProtoError, VERSION};
+use crate::{Features, PacketError, VERSION};
 
 const WELCOME: Object = Object("a welcome");
 
@@ -63,11 +63,11 @@ impl Welcome {
         }
     }
 
-    pub(crate) fn read(body: &[u8]) -> Result<Welcome, ProtoError> {
+    pub(crate) fn read(body: &[u8]) -> Result<Welcome, PacketError> {
         let layout: &WelcomeLayout = WELCOME.whole(body)?;
         let version = layout.version.get();
         if version != VERSION {
-            return Err(ProtoError::Version { min: version, max: version, own: VERSION });
+            return Err(PacketError::Version { min: version, max: version, own: VERSION });
         }
         layout.reserved.into_iter().try_for_each(|part| WELCOME.zero(part.get()))?;
         Ok(Welcome {

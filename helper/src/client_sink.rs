@@ -9,7 +9,7 @@ use std::sync::atomic::{
 use nlx_bev_cqueue::{QueueWord, SharedMemory};
 use nlx_core::RegionError;
 use nlx_fallible::TryArc;
-use nlx_kcore::{EventSink, FaultCounters, LossSink, News};
+use nlx_kcore::{AnomalyCounters, EventSink, LossSink, News};
 use nlx_sync::{Bell, Waker};
 use parking_lot::Mutex;
 
@@ -95,7 +95,7 @@ impl ClientSink {
     /// process. A signal fails only without memory, and is sent later then. It waits neither for
     /// the client to read its end nor for the memory in which the client receives; a client that
     /// has closed its end is no error. The futex wakes one thread. The signal wakes every watcher
-    /// of the socket, which can take long ([`Signals`](super::signals::Signals)).
+    /// of the socket, which can take long ([`ClientSignals`](super::signals::ClientSignals)).
     pub(super) fn wake(&self) {
         // The call has a full fence between the event and the following check for a loop handle. An
         // event loop that is being set up checks the queue after it has announced its sleep, and
@@ -176,7 +176,7 @@ impl EventSink for ClientSink {
 
     /// Records that the queue is broken. The client is at fault: it must provision the queue.
     #[cold]
-    fn overrun(&self, _: &FaultCounters) {
+    fn overrun(&self, _: &AnomalyCounters) {
         self.broken.store(true, Relaxed);
         self.counters.broken.store(true, Relaxed);
     }

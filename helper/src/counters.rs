@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::Totals;
-use super::signals::Signals;
+use super::signals::ClientSignals;
 
 /// The counters of a client. Written by its session and, for operations and events, by LNet's
 /// threads; read by any thread for the status.
@@ -22,7 +22,7 @@ pub(super) struct ClientCounters {
     pub(super) refused_by_policy: Count,
     pub(super) refused_by_quota: Count,
     pub(super) refused: Count,
-    pub(super) signals: Signals,
+    pub(super) signals: ClientSignals,
     /// Set once an event queue of the client was full or corrupt.
     pub(super) broken: AtomicBool,
 }

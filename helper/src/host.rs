@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use lnet_api::{Drive, LNet};
 use nlx_core::Address;
 use nlx_fallible::{NoMemory, TryArc};
-use nlx_kcore::Network;
+use nlx_kcore::SharedNetwork;
 use parking_lot::Mutex;
 
 use super::accounts::{Accounts, AccountsConfig, Payer};
@@ -39,7 +39,7 @@ pub struct HostConfig {
 
 /// The state that all clients share: LNet, the policy, and the leftovers of departed clients.
 pub struct Host {
-    pub(super) network: Arc<Network>,
+    pub(super) network: Arc<SharedNetwork>,
     pub(super) config: HostConfig,
     pub(super) accounts: Arc<Accounts>,
     pub(super) portal_shares: Arc<PortalShares>,
@@ -76,7 +76,7 @@ impl Host {
         let accounts = Accounts::new(accounts);
         session::prepare_process();
         let portal_shares = Arc::default();
-        let network = Network::new(lnet, drive);
+        let network = SharedNetwork::new(lnet, drive);
         Arc::new(Host { network, config, accounts, portal_shares, clients: Mutex::default() })
     }
 

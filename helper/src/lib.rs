@@ -88,7 +88,7 @@
 //! | `seal` | whether a client has sealed its memory |
 //! | `shared_fds` | descriptors that a client has as well |
 //! | `departed` | leftovers of departed clients |
-//! | `slots` | handles of one client |
+//! | `handle_table` | handles of one client |
 //! | `counters` | counters of a client |
 //! | `policy` | [`Policy`], [`Rights`]: the users that may connect, and the rights of each |
 //! | `porter` | the process that keeps and closes descriptors that `nlxd` must not have |
@@ -108,6 +108,7 @@ mod client_sink;
 pub mod costs;
 mod counters;
 mod departed;
+mod handle_table;
 mod host;
 pub mod owners;
 #[allow(unsafe_code, reason = "the system gives descriptors as numbers")]
@@ -121,7 +122,6 @@ pub mod service;
 mod session;
 mod shared_fds;
 mod signals;
-mod slots;
 mod status;
 mod violation;
 mod wakeups;
@@ -129,8 +129,8 @@ mod watched;
 
 pub use departed::Departure;
 pub use host::{Host, HostConfig};
-pub use policy::{Credentials, Nids, Policy, Portals, Rights};
+pub use policy::{Credentials, Nids, Policy, PortalSet, Rights};
 pub use quotas::ClientQuotas;
-pub use session::{Answer, Attachment, BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE, Session};
+pub use session::{Attachment, BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, ReplyPacket, SLICE, Session};
 pub use status::{ClientStatus, HostStatus, Leftovers, TmStatus, Totals, USERS_MAX};
 pub use violation::Violation;

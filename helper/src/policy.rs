@@ -23,27 +23,27 @@ pub struct Credentials {
 
 /// A set of portals that transfer machines may have, 1 to 63.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Portals(u64);
+pub struct PortalSet(u64);
 
-impl Portals {
+impl PortalSet {
     /// No portal.
-    pub const NONE: Portals = Portals(0);
+    pub const NONE: PortalSet = PortalSet(0);
     /// All portals but LNet's portal 0.
-    pub const ALL: Portals = Portals(!1);
+    pub const ALL: PortalSet = PortalSet(!1);
     /// The portals above all that Lustre uses: 35 to 63.
-    pub const FREE: Portals = Portals(!0 << 35);
+    pub const FREE: PortalSet = PortalSet(!0 << 35);
 
     /// Returns the portals from one to another, both included, without portal 0.
     #[must_use]
-    pub fn range(first: u32, last: u32) -> Portals {
+    pub fn range(first: u32, last: u32) -> PortalSet {
         let bits = (first..=last.min(Portal::COUNT as u32 - 1)).fold(0, |bits, portal| bits | 1 << portal);
-        Portals(bits & Portals::ALL.0)
+        PortalSet(bits & PortalSet::ALL.0)
     }
 
     /// Returns the union of both sets.
     #[must_use]
-    pub const fn and(self, others: Portals) -> Portals {
-        Portals(self.0 | others.0)
+    pub const fn and(self, others: PortalSet) -> PortalSet {
+        PortalSet(self.0 | others.0)
     }
 
     /// Returns whether the set contains a portal.
@@ -81,11 +81,11 @@ impl Nids {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     /// Portals on which the client may start transfer machines.
-    pub own_portals: Portals,
+    pub own_portals: PortalSet,
     /// NIDs on which the client may start transfer machines.
     pub own_nids: Nids,
     /// Portals of peers that the client may send to, write to and read from.
-    pub portals: Portals,
+    pub portals: PortalSet,
     /// NIDs of peers that the client may send to, write to and read from.
     pub nids: Nids,
     /// Set if the client may make a portal lazy ([`nlx_core::TmOptions::lazy`]). Messages that wait
@@ -103,9 +103,9 @@ impl Rights {
     #[must_use]
     pub fn all() -> Rights {
         Rights {
-            own_portals: Portals::ALL,
+            own_portals: PortalSet::ALL,
             own_nids: Nids::All,
-            portals: Portals::ALL,
+            portals: PortalSet::ALL,
             nids: Nids::All,
             lazy: true,
             quotas: None,
@@ -117,7 +117,7 @@ impl Rights {
     /// machines and for peers, none of which may be lazy.
     #[must_use]
     pub fn ordinary() -> Rights {
-        Rights { own_portals: Portals::FREE, portals: Portals::FREE, lazy: false, ..Rights::all() }
+        Rights { own_portals: PortalSet::FREE, portals: PortalSet::FREE, lazy: false, ..Rights::all() }
     }
 }
 
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn ranges_of_portals_hold_what_they_say_and_never_portal_0() {
-        let some = Portals::range(0, 3).and(Portals::range(60, 1000));
+        let some = PortalSet::range(0, 3).and(PortalSet::range(60, 1000));
         let held: Vec<_> = (0..70).filter(|&portal| some.contains(portal)).collect();
         assert_eq!(held, [1, 2, 3, 60, 61, 62, 63]);
-        assert_eq!(Portals::range(1, 63), Portals::ALL);
-        assert_eq!(Portals::range(35, 63), Portals::FREE);
-        assert_eq!(Portals::range(9, 8), Portals::NONE);
+        assert_eq!(PortalSet::range(1, 63), PortalSet::ALL);
+        assert_eq!(PortalSet::range(35, 63), PortalSet::FREE);
+        assert_eq!(PortalSet::range(9, 8), PortalSet::NONE);
     }
 
     #[test]

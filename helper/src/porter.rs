@@ -29,7 +29,7 @@
 //! abandoned if that does not end it. It counts for its user until its process has ended: a user
 //! has [`CARRIERS_PER_USER`] at most, and never more than are free. A descriptor for which no
 //! carrier is free waits in the porter, and the client keeps its place among the clients until
-//! `Message::Gone`.
+//! `PorterMessage::Gone`.
 //!
 //! # Ends
 //!
@@ -68,10 +68,10 @@ mod channel;
 mod keeper;
 mod link;
 
-pub(crate) use channel::Message;
+pub(crate) use channel::PorterMessage;
 #[cfg(test)]
 pub(crate) use channel::{receive_one, send};
-pub(crate) use link::Link;
+pub(crate) use link::PorterLink;
 
 /// Carriers that one user's descriptors may occupy. More than one, so that a slow close does not
 /// delay the user's next request; each costs a process.
@@ -139,7 +139,7 @@ impl PorterState {
     /// client.
     fn send_listener(&mut self) -> Result<(), Errno> {
         let Some((listener, own)) = self.listener.as_ref().filter(|_| !self.listening) else { return Ok(()) };
-        let message = Message::Listener { own: *own };
+        let message = PorterMessage::Listener { own: *own };
         channel::send(self.main.as_fd(), message, &[listener.as_fd()], MsgFlags::empty())?;
         self.listening = true;
         Ok(())
@@ -193,7 +193,7 @@ impl Porter {
     /// EPIPE if the porter is gone; errors of the system.
     pub fn listen(&self, listener: BorrowedFd<'_>, own: bool) -> Result<(), Errno> {
         let mut state = self.state.lock();
-        channel::send(state.main.as_fd(), Message::Listener { own }, &[listener], MsgFlags::empty())?;
+        channel::send(state.main.as_fd(), PorterMessage::Listener { own }, &[listener], MsgFlags::empty())?;
         state.listener = Some((listener.try_clone_to_owned().map_err(errno_of)?, own));
         state.listening = true;
         Ok(())
@@ -204,20 +204,20 @@ impl Porter {
     ///
     /// # Errors
     /// EAGAIN if the last porter was started a moment ago; errors of the system.
-    pub(crate) fn link(&self) -> Result<Link, Errno> {
+    pub(crate) fn link(&self) -> Result<PorterLink, Errno> {
         let (ours, theirs) = pair()?;
         let mut state = self.state.lock();
         let add = |state: &mut PorterState| {
             state.send_listener()?;
-            channel::send(state.main.as_fd(), Message::Channel, &[theirs.as_fd()], MsgFlags::empty())
+            channel::send(state.main.as_fd(), PorterMessage::Channel, &[theirs.as_fd()], MsgFlags::empty())
         };
         match add(&mut state) {
             Err(Errno::EPIPE | Errno::ECONNRESET) => {}
-            sent => return sent.map(|()| Link::new(ours, state.generation)),
+            sent => return sent.map(|()| PorterLink::new(ours, state.generation)),
         }
         self.start_next(&mut state)?;
         add(&mut state)?;
-        Ok(Link::new(ours, state.generation))
+        Ok(PorterLink::new(ours, state.generation))
     }
 
     /// Replaces the porter of this generation, which does not answer, unless that has been done
@@ -323,7 +323,7 @@ mod tests {
                 let received = channel::receive_one(end.as_fd(), MsgFlags::MSG_DONTWAIT).unwrap();
                 received.map(|(message, fd)| (message, fd.is_some())).unwrap()
             };
-            let listener = (Message::Listener { own: true }, true);
+            let listener = (PorterMessage::Listener { own: true }, true);
             if replaces {
                 porter.replace(1).unwrap();
                 assert_eq!(next_message(), listener);
@@ -332,9 +332,9 @@ mod tests {
             if !replaces {
                 assert_eq!(next_message(), listener);
             }
-            assert_eq!(next_message(), (Message::Channel, true));
+            assert_eq!(next_message(), (PorterMessage::Channel, true));
             drop(porter.link().unwrap());
-            assert_eq!(next_message(), (Message::Channel, true), "it has the listener already");
+            assert_eq!(next_message(), (PorterMessage::Channel, true), "it has the listener already");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sockets, threads and timers around the sessions: the part of the helper that runs.
 //!
-//! A [`Service`] has one or more threads. Each sleeps in one `epoll` on all descriptors that can
+//! A [`ServingThreads`] has one or more threads. Each sleeps in one `epoll` on all descriptors that can
 //! give it work:
 //!
 //! | descriptor | reported | means |
@@ -79,11 +79,11 @@
 //! | `keeping` | the porter's work for the thread's clients |
 //! | `departing` | the end of clients and of the service, and the sweep over all clients |
 //! | `turn_meter` | detection of users that hold a thread up |
-//! | `timers` | deadlines, ordered by time |
+//! | `deadlines` | deadlines, ordered by time |
 //! | `schedule` | the order of turns |
 //! | `user` | a thread's state of each user |
 //! | `client` | a client as its thread sees it |
-//! | `network` | driving the network's shards |
+//! | `thread_shards` | driving the network's shards |
 //! | `socket` | packets with descriptors |
 //! | `rate` | requests per second, of a connection and of a user |
 
@@ -108,12 +108,12 @@ use worker::Worker;
 
 mod answers;
 mod client;
+mod deadlines;
 mod departing;
 mod descriptors;
 mod due;
 mod entrance;
 mod keeping;
-mod network;
 mod rate;
 mod requests;
 mod schedule;
@@ -121,7 +121,7 @@ mod schedule;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod timers;
+mod thread_shards;
 mod turn_meter;
 mod turns;
 mod user;
@@ -207,7 +207,7 @@ pub const REST_MAX: Duration = Duration::from_secs(10);
 /// Each measurement takes system calls.
 pub const WARY: Duration = Duration::from_secs(10);
 
-/// The configuration of a [`Service`].
+/// The configuration of a [`ServingThreads`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
     /// Threads; 0 for one per shard of the network.
@@ -269,7 +269,7 @@ pub struct AdmissionStatus {
 }
 
 /// The threads that serve clients. Dropping it stops them.
-pub struct Service {
+pub struct ServingThreads {
     shared: Arc<ServiceShared>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -348,16 +348,16 @@ enum Phase {
     Stopping,
 }
 
-impl Service {
+impl ServingThreads {
     /// Serves the clients that connect to this listening socket of type `SOCK_SEQPACKET` ([`bind`]
     /// creates one), with a [porter in this process](Porter::in_process): for trusted clients.
     ///
     /// # Errors
     /// Errors of the system for a further thread or descriptor.
-    pub fn start(host: Arc<Host>, listener: OwnedFd, config: ServiceConfig) -> Result<Service, Errno> {
+    pub fn start(host: Arc<Host>, listener: OwnedFd, config: ServiceConfig) -> Result<ServingThreads, Errno> {
         let porter = Porter::in_process()?;
         porter.listen(listener.as_fd(), true)?;
-        Service::start_with(host, listener, porter, config)
+        ServingThreads::start_with(host, listener, porter, config)
     }
 
     /// Like [`start`](Service::start), with a porter that [listens](Porter::listen) on the socket
@@ -370,7 +370,7 @@ impl Service {
         listener: OwnedFd,
         porter: Porter,
         config: ServiceConfig,
-    ) -> Result<Service, Errno> {
+    ) -> Result<ServingThreads, Errno> {
         socket::let_descriptors_pass(&listener, config.let_descriptors_pass);
         // If the process has a closer thread ([`lnet_region::closer`]), queues are unmapped there,
         // too.
@@ -379,7 +379,7 @@ impl Service {
         let count = wanted.clamp(1, MAX_SHARDS);
         let worker_handles = (0..count).map(|_| WorkerHandle::new()).collect::<Result<_, _>>()?;
         let shared = Arc::new(ServiceShared::new(host, worker_handles, porter, config));
-        let mut service = Service { shared, threads: Vec::with_capacity(count) };
+        let mut service = ServingThreads { shared, threads: Vec::with_capacity(count) };
         let mut listener = Some(listener);
         for number in 0..count {
             let worker = Worker::new(service.shared.clone(), number, listener.take())?;
@@ -467,15 +467,15 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for ServingThreads {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for ServingThreads {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("admission", &self.admission_status()).finish_non_exhaustive()
+        f.debug_struct("ServingThreads").field("admission", &self.admission_status()).finish_non_exhaustive()
     }
 }
 

@@ -22,11 +22,11 @@ use nlx_driver_proto::{PACKET_MAX, Reason, Refusal};
 use nlx_fallible::{NoMemory, TryArc};
 
 use self::arenas::Arenas;
-use self::buffers::Buffers;
+use self::buffers::BufferTable;
 use self::refusing::starved;
-use self::ring::Ring;
+use self::ring::SubmissionRing;
 pub use self::ring::{BULK_BYTES_PER_UNIT, BULK_UNITS_MAX, Drained, SLICE};
-use self::teardown::Closing;
+use self::teardown::CloseProgress;
 use self::tms::Tms;
 use super::accounts::{CHUNK, Payer, Resource};
 use super::costs::{HEAP_CHUNK_BYTES, QueueCharges, SessionCharges};
@@ -38,7 +38,7 @@ use super::{ClientQuotas, Credentials, Departure, Host, Rights, Violation};
 
 /// The answer to a request: one packet, and the descriptors that go with it. It can be reused.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ReplyPacket {
     /// The bytes of the reply.
     pub packet: Vec<u8>,
     /// The descriptors, to be sent with the packet and then closed.
@@ -86,15 +86,15 @@ impl std::fmt::Debug for Attachment {
 pub(super) fn prepare_process() {
     let refusal = Refusal::new(Errno::ENOMEM, Reason::System);
     // Without memory or descriptors the first client does it.
-    let _ = Ring::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_, _| Err(refusal));
+    let _ = SubmissionRing::new(nlx_bev_cqueue::MIN_SLOTS, |_| Err(refusal), |_, _| Err(refusal));
 }
 
-impl Answer {
+impl ReplyPacket {
     /// Creates an empty answer, with room for the longest packet.
-    pub(super) fn try_new() -> Result<Answer, NoMemory> {
+    pub(super) fn try_new() -> Result<ReplyPacket, NoMemory> {
         let mut packet = Vec::new();
         packet.try_reserve_exact(PACKET_MAX).map_err(|_| NoMemory)?;
-        Ok(Answer { packet, fds: Vec::new() })
+        Ok(ReplyPacket { packet, fds: Vec::new() })
     }
 
     /// Takes the descriptors as the client gets them: duplicates of the same files.
@@ -125,14 +125,14 @@ pub struct Session {
     /// The account that is charged for what the client holds.
     payer: Payer,
     /// Set by the hello.
-    ring: Option<Ring>,
+    ring: Option<SubmissionRing>,
     // Dropped in this order: operations in flight first.
     tms: Tms,
-    buffers: Buffers,
+    buffers: BufferTable,
     arenas: Arenas,
     /// Set by the hello.
     charges: Option<SessionCharges>,
-    closing: Closing,
+    closing: CloseProgress,
     /// Descriptors that this process shares with the client.
     shared_fds: SharedFds,
     /// Set while there may be event queues that the client has not sealed.
@@ -171,10 +171,10 @@ impl Session {
             payer: host.payer_of(&client),
             ring: None,
             tms: Tms::new(&quotas),
-            buffers: Buffers::new(&quotas),
+            buffers: BufferTable::new(&quotas),
             arenas: Arenas::new(&quotas),
             charges: None,
-            closing: Closing::new(teardown),
+            closing: CloseProgress::new(teardown),
             shared_fds,
             awaits_seals: false,
             youngest_tm: 0,
@@ -207,7 +207,7 @@ impl Session {
     /// # Errors
     /// [`Violation`]: the client is to be cut off. A refusal is not an error: the answer reports
     /// it.
-    pub fn request(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
+    pub fn request(&mut self, packet: &[u8], answer: &mut ReplyPacket) -> Result<(), Violation> {
         self.drain_all()?;
         self.request_alone(packet, answer)
     }
@@ -217,7 +217,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Violation`], as above.
-    pub fn request_alone(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
+    pub fn request_alone(&mut self, packet: &[u8], answer: &mut ReplyPacket) -> Result<(), Violation> {
         let carried_out = self.carry_out(packet, answer);
         self.note(carried_out)
     }
@@ -246,7 +246,7 @@ impl Session {
     /// Returns false, without an announcement, if the ring has entries. Before the hello there is
     /// no ring and nothing to announce: returns true. No system call.
     pub fn prepare_sleep(&mut self) -> bool {
-        self.ring.as_mut().is_none_or(Ring::prepare_sleep)
+        self.ring.as_mut().is_none_or(SubmissionRing::prepare_sleep)
     }
 
     /// Withdraws the announcement.
@@ -291,7 +291,7 @@ impl Session {
         &self,
         fd: OwnedFd,
         queue: (SharedMemory, QueueCharges),
-        answer: &mut Answer,
+        answer: &mut ReplyPacket,
     ) -> Result<Seal, Refusal> {
         answer.reserve_fds(1)?;
         let charge = self.host.accounts.charge(self.payer, Resource::Descriptors, 1)?;

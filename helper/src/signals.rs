@@ -40,7 +40,7 @@ pub(super) fn take_excused_ns() -> u64 {
 
 /// The signals of one client.
 #[derive(Debug, Default)]
-pub(super) struct Signals {
+pub(super) struct ClientSignals {
     /// Set while signals are deferred to the sweep over all clients.
     deferred: AtomicBool,
     /// Set while some transfer machine has a deferred signal.
@@ -73,11 +73,11 @@ fn read(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64)
 }
 
-impl Signals {
+impl ClientSignals {
     /// Sends a signal by `send`, which returns whether there was one to send, or defers it. Returns
     /// whether it is deferred. A caller that records a deferred signal before
-    /// [`Signals::note_pending`] has its record seen by the thread that
-    /// [takes](Signals::take_pending) the note.
+    /// [`ClientSignals::note_pending`] has its record seen by the thread that
+    /// [takes](ClientSignals::take_pending) the note.
     pub(super) fn send(&self, send: impl FnOnce() -> bool) -> bool {
         self.send_by(&System, &WARY_UNTIL_NS, send)
     }
@@ -194,13 +194,13 @@ mod tests {
     struct World {
         clocks: Still,
         wary_until_ns: AtomicU64,
-        signals: Signals,
+        signals: ClientSignals,
     }
 
     impl World {
         /// Sends a signal. Returns whether it is deferred, and the time that the turn is excused
         /// for.
-        fn send(&self, signals: &Signals, took_ms: u64, worked_ms: u64) -> (bool, u64) {
+        fn send(&self, signals: &ClientSignals, took_ms: u64, worked_ms: u64) -> (bool, u64) {
             let deferred =
                 signals.send_by(&self.clocks, &self.wary_until_ns, || self.clocks.pass(took_ms, worked_ms));
             (deferred, take_excused_ns() / MS)
@@ -213,7 +213,7 @@ mod tests {
         let (signals, clocks) = (&world.signals, &world.clocks);
         take_excused_ns();
         // The first long signal of any client starts the exact measurement.
-        assert_eq!(world.send(&Signals::default(), 500, 500), (false, 500));
+        assert_eq!(world.send(&ClientSignals::default(), 500, 500), (false, 500));
         assert_eq!(world.send(signals, 9, 9), (false, 0));
         // Another thread had the processor.
         assert_eq!(world.send(signals, 500, 9), (false, 9));
@@ -224,7 +224,7 @@ mod tests {
         // From now on they are not sent here.
         assert!(signals.send_by(clocks, &world.wary_until_ns, || unreachable!("it is left")));
         // Other clients' signals are.
-        assert_eq!(world.send(&Signals::default(), 1, 1), (false, 0));
+        assert_eq!(world.send(&ClientSignals::default(), 1, 1), (false, 0));
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         assert!(!world.send(&world.signals, 50, 50).0);
         assert!(world.signals.deferred.load(Ordering::Relaxed));
         // A check that finds no sleeper costs nothing.
-        let other = Signals::default();
+        let other = ClientSignals::default();
         other.send_by(&world.clocks, &world.wary_until_ns, || !world.clocks.pass(50, 50));
         assert!(!other.deferred.load(Ordering::Relaxed));
     }

@@ -3,7 +3,7 @@
 use nlx_core::Address;
 
 use super::accounts::UserStatus;
-use nlx_kcore::Faults;
+use nlx_kcore::Anomalies;
 
 /// Users that are listed: with all amounts of each they fit into the status of a node.
 pub const USERS_MAX: usize = 64;
@@ -23,7 +23,7 @@ pub struct HostStatus {
     /// Totals since the start over all clients, including connected ones.
     pub totals: Totals,
     /// Faults between LNet and the helper, which should never happen.
-    pub faults: Faults,
+    pub faults: Anomalies,
 }
 
 /// The state of a client.

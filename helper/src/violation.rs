@@ -3,7 +3,7 @@
 use lnet_api::Errno;
 use nlx_bev_cqueue::Corruption;
 use nlx_core::Address;
-use nlx_driver_proto::ProtoError;
+use nlx_driver_proto::PacketError;
 
 /// A fault for which a client is cut off. A client that keeps to the protocol never causes one,
 /// whatever limits and races it meets; faults that a correct client can cause are refused instead.
@@ -24,7 +24,7 @@ pub enum Violation {
     Ring(Corruption),
     /// An entry of the submission ring is invalid.
     #[error("an invalid entry in the submission ring: {0}")]
-    Entry(ProtoError),
+    Entry(PacketError),
     /// There was no room for an event, or the words of the queue contradict each other: the client
     /// has not provisioned it as it must, or has corrupted it.
     #[error("the event queue of {address} is full or corrupt")]

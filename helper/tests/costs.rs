@@ -19,7 +19,7 @@ use nlx_helper::costs::{
     ARENA_HEAP_BYTES, BUFFER_HEAP_BYTES, CLIENT_HEAP_BYTES, OPERATION_HEAP_BYTES, PLACE_HEAP_BYTES,
     SEGMENT_HEAP_BYTES, TM_HEAP_BYTES,
 };
-use nlx_helper::{Answer, Credentials, Host, HostConfig, Session};
+use nlx_helper::{Credentials, Host, HostConfig, ReplyPacket, Session};
 use nlx_testkit::heap::WatchedHeap;
 
 /// Bytes in use, as an allocator counts them: in units of 16, with a word before each block.
@@ -61,7 +61,7 @@ fn within(kind: &str, count: u64, bytes: u64, each: u64) {
 
 struct Client {
     session: Session,
-    answer: Answer,
+    answer: ReplyPacket,
     packet: Vec<u8>,
     ring: Option<Producer<Submission, SharedMemory>>,
 }
@@ -69,7 +69,7 @@ struct Client {
 impl Client {
     fn new(host: &Arc<Host>) -> Client {
         let session = Session::new(host, Credentials { pid: 1, uid: 1000, gid: 1000 }).unwrap();
-        let mut client = Client { session, answer: Answer::default(), packet: Vec::new(), ring: None };
+        let mut client = Client { session, answer: ReplyPacket::default(), packet: Vec::new(), ring: None };
         client.ask(&Request::Hello(Hello::new("measured")));
         let ring = SharedMemory::attach(client.answer.take_fds().unwrap().remove(0)).unwrap();
         client.ring = Some(Producer::new(ring).unwrap());

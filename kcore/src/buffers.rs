@@ -6,7 +6,7 @@ use nlx_fallible::TryArc;
 use nlx_sync::{AtomicU64, Mutex, Ordering, SlotKey, Slots};
 
 use crate::agreed::ASSOCIATION;
-use crate::flight::OpKey;
+use crate::flight::FlightKey;
 use crate::network::no_memory;
 
 /// Association of a buffer without an operation.
@@ -16,7 +16,7 @@ const IDLE: u64 = 0;
 const GONE: u64 = u64::MAX;
 
 /// A registered buffer.
-pub struct Buffer {
+pub struct RegisteredBuffer {
     handle: BufferHandle,
     /// Taken out at deregistration, so that a stale association does not keep the memory allocated.
     memory: Mutex<Option<IoVec>>,
@@ -24,11 +24,11 @@ pub struct Buffer {
     association: AtomicU64,
 }
 
-impl Buffer {
+impl RegisteredBuffer {
     /// Creates a buffer with this handle and memory, without an operation.
     #[must_use]
-    pub fn new(handle: BufferHandle, memory: IoVec) -> Buffer {
-        Buffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
+    pub fn new(handle: BufferHandle, memory: IoVec) -> RegisteredBuffer {
+        RegisteredBuffer { handle, memory: Mutex::new(Some(memory)), association: AtomicU64::new(IDLE) }
     }
 
     /// Returns the buffer's handle.
@@ -62,7 +62,7 @@ impl Buffer {
     }
 
     /// Associates the buffer with an operation.
-    pub(crate) fn associate(&self, key: OpKey) -> Result<(), CoreError> {
+    pub(crate) fn associate(&self, key: FlightKey) -> Result<(), CoreError> {
         self.take(key.value())
     }
 
@@ -72,10 +72,10 @@ impl Buffer {
     }
 
     /// Returns the operation that the buffer is associated with.
-    pub(crate) fn operation(&self) -> Option<OpKey> {
+    pub(crate) fn operation(&self) -> Option<FlightKey> {
         match self.association.load(Ordering::Acquire) {
             IDLE | GONE => None,
-            value => Some(OpKey::from_value(value)),
+            value => Some(FlightKey::from_value(value)),
         }
     }
 
@@ -101,19 +101,19 @@ impl Buffer {
 
 /// All registered buffers of a domain. A handle has the slot's index in its low bits and the
 /// generation above.
-pub(crate) struct Buffers {
-    table: Mutex<Slots<TryArc<Buffer>>>,
+pub(crate) struct BufferTable {
+    table: Mutex<Slots<TryArc<RegisteredBuffer>>>,
 }
 
 const INDEX_BITS: u32 = 32;
 
-impl Default for Buffers {
-    fn default() -> Buffers {
-        Buffers { table: Mutex::new(Slots::new(usize::MAX)) }
+impl Default for BufferTable {
+    fn default() -> BufferTable {
+        BufferTable { table: Mutex::new(Slots::new(usize::MAX)) }
     }
 }
 
-impl Buffers {
+impl BufferTable {
     /// Registers memory: checks its shape and returns its handle.
     pub(crate) fn register(&self, memory: &IoVec, limits: &Limits) -> Result<BufferHandle, CoreError> {
         limits.check(memory)?;
@@ -124,12 +124,12 @@ impl Buffers {
         }
         table.reserve(1).map_err(no_memory)?;
         let handle = BufferHandle(table.next_key().to_bits(INDEX_BITS));
-        let buffer = TryArc::new(Buffer::new(handle, memory.clone()));
+        let buffer = TryArc::new(RegisteredBuffer::new(handle, memory.clone()));
         table.insert(buffer).map(|_| handle).ok_or(too_many)
     }
 
     /// Returns the buffer with this handle.
-    pub(crate) fn find(&self, handle: BufferHandle) -> Result<TryArc<Buffer>, CoreError> {
+    pub(crate) fn find(&self, handle: BufferHandle) -> Result<TryArc<RegisteredBuffer>, CoreError> {
         let table = self.table.lock();
         table.get(key_of(handle)).cloned().ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
@@ -163,7 +163,7 @@ mod tests {
     // Covers: S-401, MT-4, MT-5, MT-228
     #[test]
     fn the_largest_buffer_of_most_segments_is_registered_at_any_alignment() {
-        let buffers = Buffers::default();
+        let buffers = BufferTable::default();
         let limits = Limits::LNET;
         for gap in [0, 1] {
             let bytes = limits.buffer_bytes_max / limits.segments_max;
@@ -178,7 +178,7 @@ mod tests {
     // Covers: MT-228
     #[test]
     fn a_buffer_of_no_bytes_or_too_many_is_refused() {
-        let buffers = Buffers::default();
+        let buffers = BufferTable::default();
         let long = IoVec::whole(Region::heap(Limits::LNET.buffer_bytes_max + 1).unwrap());
         assert_eq!(buffers.register(&long, &Limits::LNET).unwrap_err().errno(), Errno::EFBIG);
         let empty = long.trimmed(0).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     // Covers: MT-6
     #[test]
     fn a_handle_of_old_does_not_name_the_next_buffer() {
-        let buffers = Buffers::default();
+        let buffers = BufferTable::default();
         let memory = IoVec::whole(Region::heap(1).unwrap());
         let old = buffers.register(&memory, &Limits::LNET).unwrap();
         buffers.deregister(old).unwrap();
@@ -206,11 +206,11 @@ mod tests {
     // Covers: MT-6, MT-111, MT-235
     #[test]
     fn a_buffer_in_flight_is_neither_given_away_twice_nor_deregistered() {
-        let buffers = Buffers::default();
+        let buffers = BufferTable::default();
         let memory = IoVec::whole(Region::heap(1).unwrap());
         let handle = buffers.register(&memory, &Limits::LNET).unwrap();
         let buffer = buffers.find(handle).unwrap();
-        let key = OpKey::from_value(1 << 32);
+        let key = FlightKey::from_value(1 << 32);
         buffer.associate(key).unwrap();
         assert_eq!(buffer.operation(), Some(key));
         assert_eq!(buffer.associate(key), Err(CoreError::BufferBusy { buffer: handle }));
@@ -224,7 +224,7 @@ mod tests {
     // Covers: S-401
     #[test]
     fn no_more_buffers_than_the_limit_are_registered() {
-        let buffers = Buffers::default();
+        let buffers = BufferTable::default();
         let memory = IoVec::whole(Region::heap(1).unwrap());
         let mut limits = Limits::LNET;
         limits.buffers_max = 2;

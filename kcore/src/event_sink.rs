@@ -1,11 +1,11 @@
 //! The destination of a transfer machine's events: a thread of this process, or a client of the
 //! helper.
 
-use nlx_bev_cqueue::Memory;
+use nlx_bev_cqueue::QueueMemory;
 use nlx_core::Queue;
 use nlx_fallible::TryArc;
 
-use crate::network::FaultCounters;
+use crate::network::AnomalyCounters;
 
 /// The urgency of a wake-up. If several kinds of news are pending, the greatest counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ impl News {
 /// event queue keeps a reference to it while LNet can call the event callback.
 pub trait EventSink: LossSink {
     /// The memory of the event queue.
-    type Memory: Memory + Send;
+    type Memory: QueueMemory + Send;
 
     /// Wakes the waiters that sleep, at once or after a short delay ([`News`]). Called without a
     /// lock.
@@ -68,7 +68,7 @@ pub trait EventSink: LossSink {
 
     /// Called when the queue had no room for an event, which is lost. The sink decides which side
     /// is at fault.
-    fn overrun(&self, faults: &FaultCounters);
+    fn overrun(&self, faults: &AnomalyCounters);
 }
 
 /// Receiver of notifications about messages that were lost for want of a receive buffer.

@@ -6,26 +6,26 @@ use lnet_api::MdHandle;
 use nlx_core::{BufferHandle, CoreError, MatchCounter, Queue};
 use nlx_fallible::TryArc;
 
-use crate::buffers::Buffer;
+use crate::buffers::RegisteredBuffer;
 use crate::network::no_memory;
-use crate::rules::Outcome;
+use crate::rules::OpOutcome;
 
 /// Identifies an operation in flight: a slot's index in the low bits, and the slot's generation
 /// above it. It is the `user_ptr` of the operation's MD. Never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OpKey(u64);
+pub(crate) struct FlightKey(u64);
 
-impl OpKey {
-    pub(crate) fn from_value(value: u64) -> OpKey {
-        OpKey(value)
+impl FlightKey {
+    pub(crate) fn from_value(value: u64) -> FlightKey {
+        FlightKey(value)
     }
 
     pub(crate) fn value(self) -> u64 {
         self.0
     }
 
-    fn new(generation: u32, index: u32) -> OpKey {
-        OpKey(u64::from(generation) << 32 | u64::from(index))
+    fn new(generation: u32, index: u32) -> FlightKey {
+        FlightKey(u64::from(generation) << 32 | u64::from(index))
     }
 
     fn index(self) -> usize {
@@ -42,12 +42,12 @@ impl OpKey {
 /// finding one costs a single access to memory.
 #[repr(align(128))]
 pub(crate) struct OpRecord {
-    pub(crate) key: OpKey,
+    pub(crate) key: FlightKey,
     /// Cleared when the operation is over. The other fields stay until the slot is reused: the
     /// event callback frees no memory.
     pub(crate) live: bool,
     pub(crate) queue: Queue,
-    pub(crate) buffer: TryArc<Buffer>,
+    pub(crate) buffer: TryArc<RegisteredBuffer>,
     /// The buffer's handle, copied so that the event callback does not read the buffer, which would
     /// be another access to memory.
     pub(crate) handle: BufferHandle,
@@ -63,7 +63,7 @@ pub(crate) struct OpRecord {
     /// that started it.
     pub(crate) md: Option<MdHandle>,
     /// The outcome from an event that was not the last one.
-    pub(crate) remembered: Option<Outcome>,
+    pub(crate) remembered: Option<OpOutcome>,
     /// Set by [`nlx_core::CoreTm::cancel`].
     pub(crate) cancelled: bool,
     /// Its MD is to be unlinked as soon as LNet may be called.
@@ -89,12 +89,12 @@ impl Flight {
     /// Those of `make`, and ENOMEM.
     pub(crate) fn enter(
         &mut self,
-        make: impl FnOnce(OpKey) -> Result<OpRecord, CoreError>,
-    ) -> Result<OpKey, CoreError> {
+        make: impl FnOnce(FlightKey) -> Result<OpRecord, CoreError>,
+    ) -> Result<FlightKey, CoreError> {
         if let Some(&index) = self.free.last() {
             let slot = &mut self.slots[index as usize];
             // Generation 0 is skipped, so that no key is 0.
-            let key = OpKey::new(slot.key.generation().checked_add(1).unwrap_or(1), index);
+            let key = FlightKey::new(slot.key.generation().checked_add(1).unwrap_or(1), index);
             *slot = make(key)?;
             self.free.pop();
             return Ok(key);
@@ -103,20 +103,20 @@ impl Flight {
         // One free-list entry for each slot, because `leave` must not allocate. No slot is free
         // now.
         self.free.try_reserve(self.slots.len() + 1).map_err(no_memory)?;
-        let key = OpKey::new(1, self.slots.len() as u32);
+        let key = FlightKey::new(1, self.slots.len() as u32);
         self.slots.push(make(key)?);
         Ok(key)
     }
 
     /// Returns the operation with this key, if it is in flight.
-    pub(crate) fn find(&mut self, key: OpKey) -> Option<&mut OpRecord> {
+    pub(crate) fn find(&mut self, key: FlightKey) -> Option<&mut OpRecord> {
         let slot = self.slots.get_mut(key.index())?;
         (slot.live && slot.key == key).then_some(slot)
     }
 
     /// Ends an operation and releases its buffer. Returns the number of events that it had
     /// reserved, or `None` if it was over already.
-    pub(crate) fn leave(&mut self, key: OpKey) -> Option<u32> {
+    pub(crate) fn leave(&mut self, key: FlightKey) -> Option<u32> {
         let op = self.find(key)?;
         op.buffer.dissociate();
         let events = op.events;

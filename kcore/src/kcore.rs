@@ -14,34 +14,35 @@ use nlx_core::{
 };
 use nlx_fallible::TryArc;
 
-use crate::buffers::Buffers;
+use crate::buffers::BufferTable;
 use crate::lnet_tm::LnetTm;
 use crate::local_sink::LocalSink;
-use crate::machine::Machine;
-use crate::network::{Faults, Network};
+use crate::machine::KcoreTm;
+use crate::network::{Anomalies, SharedNetwork};
 
 /// The Core interface of an LNet node: a domain. A node can have several domains, each with its
 /// buffers and transfer machines; ids of transfer machines are unique across all of them (S-404).
 pub struct Kcore {
-    domain: Arc<Domain>,
+    domain: Arc<DomainState>,
 }
 
 /// The state that the transfer machines of a domain share.
-pub(crate) struct Domain {
-    pub(crate) network: Arc<Network>,
-    pub(crate) buffers: Buffers,
+pub(crate) struct DomainState {
+    pub(crate) network: Arc<SharedNetwork>,
+    pub(crate) buffers: BufferTable,
 }
 
 impl Kcore {
     /// Serves the Core interface from this LNet. Threads that wait for events drive the network
     /// through `drive`, whose clock is the clock of all deadlines.
     pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Kcore> {
-        let domain = Domain { network: Network::new(lnet, drive), buffers: Buffers::default() };
+        let domain =
+            DomainState { network: SharedNetwork::new(lnet, drive), buffers: BufferTable::default() };
         Arc::new(Kcore { domain: Arc::new(domain) })
     }
 
     /// Returns the counters of faults between LNet and this crate.
-    pub fn faults(&self) -> Faults {
+    pub fn faults(&self) -> Anomalies {
         self.domain.network.faults()
     }
 
@@ -49,8 +50,8 @@ impl Kcore {
         &self,
         wanted: &StartAddress,
         options: &TmOptions,
-    ) -> Result<Machine, CoreError> {
-        let Domain { network, .. } = &*self.domain;
+    ) -> Result<KcoreTm, CoreError> {
+        let DomainState { network, .. } = &*self.domain;
         usable_portal(wanted.portal)?;
         network.check_local(wanted)?;
         // One slot more than events: the ring's divider holds no event.
@@ -66,7 +67,7 @@ impl Kcore {
         })?;
         let consumer = consuming.unwrap_or_else(|| unreachable!("a machine has started with its queue"));
         tracing::debug!(address = %lnet_tm.address(), ?spin, "a transfer machine has started");
-        Ok(Machine::new(self.domain.clone(), lnet_tm, consumer, options.descriptors))
+        Ok(KcoreTm::new(self.domain.clone(), lnet_tm, consumer, options.descriptors))
     }
 }
 
@@ -100,7 +101,7 @@ impl Core for Kcore {
 /// lies near the partition of its transfer machine, in which its events are produced (S-305).
 #[cfg(not(loom))]
 fn event_queue(
-    network: &Network,
+    network: &SharedNetwork,
     address: &Address,
     slots: u32,
 ) -> Result<Halves<BufferEvent, Heap>, CoreError> {
@@ -117,7 +118,7 @@ fn event_queue(
 }
 
 #[cfg(loom)]
-fn event_queue(_: &Network, _: &Address, slots: u32) -> Result<Halves<BufferEvent, Heap>, CoreError> {
+fn event_queue(_: &SharedNetwork, _: &Address, slots: u32) -> Result<Halves<BufferEvent, Heap>, CoreError> {
     nlx_bev_cqueue::heap(slots).map_err(no_queue)
 }
 

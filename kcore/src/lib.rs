@@ -45,7 +45,7 @@
 //! | K1: a callback wakes waiters of a transfer machine that may be gone | the event queue of LNet holds a reference to all that a callback touches, the waker included, and releases it when it is freed |
 //! | K2: id 0 can be given | [`TmId`](nlx_core::TmId) is 1 to 4095 |
 //! | K3: bulk PUTs name their sender | their header data is 0; header data from other implementations is ignored |
-//! | K4: an unexpected event is an assertion | it is counted ([`Faults`]); the operation ends with an error if it was its last event, and goes on if not |
+//! | K4: an unexpected event is an assertion | it is counted ([`Anomalies`]); the operation ends with an error if it was its last event, and goes on if not |
 //! | K5: match bits may be those of a live buffer | after the wrap, counters in use are skipped; random ones are unique by their slot ([`MatchCounters`](nlx_core::MatchCounters)) |
 //! | K6: segments must be aligned to pages | any alignment and length; registration refuses what exceeds the limits |
 //! | K7: cutting a buffer to 0 bytes underflows | every number of an operation is checked against its buffer first |
@@ -117,8 +117,8 @@ mod model;
 #[cfg(not(loom))]
 mod tests;
 
-pub use buffers::Buffer;
+pub use buffers::RegisteredBuffer;
 pub use event_sink::{EventSink, LossSink, News};
 pub use kcore::Kcore;
 pub use lnet_tm::{LnetTm, Naming, TmLeftover};
-pub use network::{FaultCounters, Faults, Network};
+pub use network::{Anomalies, AnomalyCounters, SharedNetwork};

@@ -6,15 +6,15 @@ use lnet_api::{EqHandle, EventHandler, Handler};
 use lnet_region::{ForkGuard, IoVec};
 use nlx_bev_cqueue::Producer;
 use nlx_core::{
-    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal, Random,
-    RemoteTarget, StartAddress, usable_portal,
+    Address, BufferEvent, CoreError, Descriptor, DescriptorForm, MatchCounter, Operation, Portal,
+    RandomCounters, RemoteTarget, StartAddress, usable_portal,
 };
 use nlx_fallible::{TryArc, WeakArc, unsize};
 use nlx_sync::Mutex;
 
-use crate::buffers::Buffer;
+use crate::buffers::RegisteredBuffer;
 use crate::event_sink::{EventSink, LossSink};
-use crate::network::{Network, no_memory, transport_error};
+use crate::network::{SharedNetwork, no_memory, transport_error};
 use crate::pending_teardown::PendingTeardown;
 use crate::shared::TmShared;
 
@@ -30,7 +30,7 @@ const FREED_PER_UNIT: usize = 4;
 /// because a message for them may be on its way.
 pub struct LnetTm<T: EventSink> {
     pub(crate) shared: TryArc<TmShared<T>>,
-    pub(crate) network: Arc<Network>,
+    pub(crate) network: Arc<SharedNetwork>,
     pub(crate) eq: EqHandle,
     /// The portal of this transfer machine, if the machine makes it lazy.
     lazy: Option<Portal>,
@@ -67,10 +67,10 @@ impl<T: EventSink> LnetTm<T> {
     /// # Errors
     /// EADDRINUSE or EADDRNOTAVAIL for the address, ENOMEM, and those of `make_queue`.
     pub fn start(
-        network: &Arc<Network>,
+        network: &Arc<SharedNetwork>,
         wanted: &StartAddress,
         lazy: bool,
-        random: Option<Random>,
+        random: Option<RandomCounters>,
         make_queue: impl FnOnce(&Address) -> Result<(Producer<BufferEvent, T::Memory>, TryArc<T>), CoreError>,
     ) -> Result<LnetTm<T>, CoreError> {
         let portal = usable_portal(wanted.portal)?;
@@ -122,7 +122,7 @@ impl<T: EventSink> LnetTm<T> {
         self.fork_guard.in_owner_process()
     }
 
-    /// Starts an operation that [fits](Buffer::fit) its buffer and whose events have room. Returns
+    /// Starts an operation that [fits](RegisteredBuffer::fit) its buffer and whose events have room. Returns
     /// the descriptor of a passive buffer whose match bits are chosen here.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl<T: EventSink> LnetTm<T> {
     pub fn begin(
         &self,
         operation: &Operation,
-        buffer: TryArc<Buffer>,
+        buffer: TryArc<RegisteredBuffer>,
         (memory, remote): (IoVec, Option<RemoteTarget>),
         naming: Naming,
         started_ns: u64,
@@ -156,7 +156,7 @@ impl<T: EventSink> LnetTm<T> {
     ///
     /// # Errors
     /// ENOENT if there is no such operation (any more).
-    pub fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<(), CoreError> {
+    pub fn cancel(&self, buffer: &TryArc<RegisteredBuffer>, cookie: u64) -> Result<(), CoreError> {
         if let Some(md) = self.shared.cancel(buffer, cookie)? {
             // ENOENT means that the operation has ended first: its last event is on the way.
             let _ = self.shared.lnet.md_unlink(md);
@@ -228,7 +228,7 @@ impl<T: EventSink> LnetTm<T> {
 
     /// Ends notifications about lost messages, and no longer keeps the machine's portal lazy.
     fn leave(&self) {
-        let Network { node, lnet, .. } = &*self.network;
+        let SharedNetwork { node, lnet, .. } = &*self.network;
         node.leave(&self.shared.address);
         if let Some(portal) = self.lazy {
             node.unwant_lazy(&**lnet, portal);

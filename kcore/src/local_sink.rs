@@ -7,11 +7,11 @@ use std::time::Duration;
 use lnet_api::{Drive, Errno, Sleeper};
 use nlx_bev_cqueue::Heap;
 use nlx_fallible::TryArc;
-use nlx_sync::{AtomicBool, AtomicU64, End, OnceLock, Ordering};
+use nlx_sync::{AtomicBool, AtomicU64, OnceLock, Ordering, RuleEnd};
 
 use crate::agreed::{BELL, LOSS};
 use crate::event_sink::{EventSink, LossSink, News};
-use crate::network::FaultCounters;
+use crate::network::AnomalyCounters;
 
 /// Poll interval of a waiter that could not get a descriptor to sleep on; long enough to leave the
 /// processor to other threads.
@@ -54,7 +54,7 @@ impl Waiters {
         let thread = self.thread.get().or_else(|| {
             // SYNC kcore.bell: with the fence in `Sleeper::prepare`. Either the sleeper that is
             // being made is seen here, or its owner's check after `prepare` sees the news.
-            BELL.fence(End::Load);
+            BELL.fence(RuleEnd::Load);
             self.thread.get()
         });
         if let Some(thread) = thread {
@@ -87,7 +87,7 @@ impl EventSink for LocalSink {
     }
 
     #[cold]
-    fn overrun(&self, faults: &FaultCounters) {
+    fn overrun(&self, faults: &AnomalyCounters) {
         faults.overruns.fetch_add(1, Ordering::Relaxed);
         // Cannot happen while every operation reserves its events first.
         debug_assert!(false, "no room for an event");

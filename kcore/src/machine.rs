@@ -13,17 +13,17 @@ use nlx_core::{
 use nlx_sync::{Mutex, uncounted};
 
 use crate::agreed::STOP;
-use crate::kcore::Domain;
+use crate::kcore::DomainState;
 use crate::lnet_tm::{LnetTm, Naming};
 use crate::local_sink::{LocalSink, wait_without_sleeper};
-use crate::ring::Ring;
+use crate::ring::TmRing;
 use crate::shared::TmShared;
 
 /// A started transfer machine.
-pub(crate) struct Machine {
+pub(crate) struct KcoreTm {
     lnet_tm: LnetTm<LocalSink>,
-    domain: Arc<Domain>,
-    ring: Mutex<Ring>,
+    domain: Arc<DomainState>,
+    ring: Mutex<TmRing>,
     /// The form of the descriptors of its passive buffers.
     descriptors: DescriptorForm,
     /// [`CoreTm::wake`] was called, and no wait has consumed it yet.
@@ -35,17 +35,17 @@ pub(crate) struct Machine {
     loop_handle: OnceLock<EventLoopHandle>,
 }
 
-impl Machine {
+impl KcoreTm {
     pub(crate) fn new(
-        domain: Arc<Domain>,
+        domain: Arc<DomainState>,
         lnet_tm: LnetTm<LocalSink>,
         consumer: Consumer<BufferEvent, Heap>,
         descriptors: DescriptorForm,
-    ) -> Machine {
-        Machine {
+    ) -> KcoreTm {
+        KcoreTm {
             lnet_tm,
             domain,
-            ring: Mutex::new(Ring::new(consumer)),
+            ring: Mutex::new(TmRing::new(consumer)),
             descriptors,
             woken: WakeUp::default(),
             corrupt: OnceLock::new(),
@@ -63,7 +63,7 @@ impl Machine {
 
     #[cfg(test)]
     #[cfg(not(loom))]
-    pub(crate) fn domain(&self) -> &Domain {
+    pub(crate) fn domain(&self) -> &DomainState {
         &self.domain
     }
 
@@ -71,7 +71,7 @@ impl Machine {
     #[cfg(test)]
     #[cfg(not(loom))]
     pub(crate) fn slots_address(&self) -> usize {
-        use nlx_bev_cqueue::Memory;
+        use nlx_bev_cqueue::QueueMemory;
         self.ring.lock().consumer.memory().slots().as_ptr().addr()
     }
 
@@ -84,7 +84,7 @@ impl Machine {
 
     /// Starts an operation whose events have room.
     fn begin(&self, operation: &Operation, started_ns: u64) -> Result<Submitted, CoreError> {
-        let Domain { network, buffers } = &*self.domain;
+        let DomainState { network, buffers } = &*self.domain;
         let buffer = buffers.find(operation.buffer)?;
         let fitted = buffer.fit(&operation.kind, &network.limits)?;
         let naming = Naming::Here(self.descriptors);
@@ -138,7 +138,7 @@ impl Machine {
 
     /// Releases room of events that will not come, or that have been taken. A number that exceeds
     /// the room in use comes from an event that this process has overwritten.
-    fn release_in(&self, ring: &mut Ring, events: u32) {
+    fn release_in(&self, ring: &mut TmRing, events: u32) {
         match ring.release(events) {
             Ok(Some(slots)) => self.shared().shrink(&mut ring.consumer, slots),
             Ok(None) => {}
@@ -172,7 +172,7 @@ impl Machine {
     }
 }
 
-impl EventRoom for Machine {
+impl EventRoom for KcoreTm {
     fn provision(&self, events: u32) -> bool {
         self.ring.lock().provision(events).is_ok()
     }
@@ -190,7 +190,7 @@ impl EventRoom for Machine {
     }
 }
 
-impl CoreTm for Machine {
+impl CoreTm for KcoreTm {
     fn address(&self) -> Address {
         self.shared().address
     }
@@ -292,7 +292,7 @@ impl CoreTm for Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for KcoreTm {
     fn drop(&mut self) {
         if !self.lnet_tm.in_owner_process() {
             // In a forked child the domain belongs to the parent.

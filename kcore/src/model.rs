@@ -23,8 +23,8 @@ use nlx_core::{
     MatchCounter, Operation, OperationKind, Queue, StartAddress, Submitted, TmOptions,
 };
 
-use crate::machine::Machine;
-use crate::{Faults, Kcore};
+use crate::machine::KcoreTm;
+use crate::{Anomalies, Kcore};
 use lnet::ScriptedLnet;
 use nlx_sync::{Rule, broken};
 
@@ -85,7 +85,7 @@ impl Drive for Still {
 struct Rig {
     lnet: Arc<ScriptedLnet>,
     core: Arc<Kcore>,
-    tm: Machine,
+    tm: KcoreTm,
 }
 
 /// A registered buffer.
@@ -145,7 +145,7 @@ impl Rig {
         }
         self.tm.stop().expect("nothing is in flight");
         self.lnet.assert_empty();
-        assert_eq!(self.core.faults(), Faults::default());
+        assert_eq!(self.core.faults(), Anomalies::default());
     }
 }
 
@@ -179,7 +179,7 @@ impl Buffer {
     }
 }
 
-fn start_machine(core: &Kcore, address: &str) -> Result<Machine, CoreError> {
+fn start_machine(core: &Kcore, address: &str) -> Result<KcoreTm, CoreError> {
     let address: StartAddress = address.parse().expect("an address");
     let mut options = TmOptions::default();
     // loom keeps a history of each slot.
@@ -187,7 +187,7 @@ fn start_machine(core: &Kcore, address: &str) -> Result<Machine, CoreError> {
     core.start_machine(&address, &options)
 }
 
-fn events(tm: &Machine) -> Vec<BufferEvent> {
+fn events(tm: &KcoreTm) -> Vec<BufferEvent> {
     let (mut all, mut together) = (Vec::new(), [BufferEvent::ZERO; 2]);
     while let count @ 1.. = tm.events_get(&mut together).unwrap() {
         all.extend_from_slice(&together[..count]);

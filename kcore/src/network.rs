@@ -11,20 +11,20 @@ use nlx_core::{
 use nlx_fallible::{NoMemory, text_of, try_push};
 use nlx_sync::{AtomicU64, Ordering};
 
-use crate::node::{self, Node};
+use crate::node::{self, DomainsShared};
 
 /// LNet, and the state that all transfer machines over it share.
-pub struct Network {
+pub struct SharedNetwork {
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) limits: Limits,
-    pub(crate) node: Arc<Node>,
-    pub(crate) faults: Arc<FaultCounters>,
+    pub(crate) node: Arc<DomainsShared>,
+    pub(crate) faults: Arc<AnomalyCounters>,
 }
 
 /// Counters of events that should never happen, since the start. None of them is fatal (MT-229).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Faults {
+pub struct Anomalies {
     /// Events of a kind that their operation cannot have.
     pub unexpected: u64,
     /// Events of operations that were over.
@@ -33,19 +33,19 @@ pub struct Faults {
     pub overruns: u64,
 }
 
-/// The counters behind [`Faults`].
+/// The counters behind [`Anomalies`].
 #[derive(Default)]
-pub struct FaultCounters {
+pub struct AnomalyCounters {
     pub(crate) unexpected: AtomicU64,
     pub(crate) stale: AtomicU64,
     pub(crate) overruns: AtomicU64,
 }
 
-impl Network {
+impl SharedNetwork {
     /// Creates the network state over this LNet, which `drive` polls.
-    pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<Network> {
+    pub fn new(lnet: Arc<dyn LNet>, drive: Arc<dyn Drive>) -> Arc<SharedNetwork> {
         let node = node::of(&lnet);
-        Arc::new(Network { node, lnet, drive, limits: Limits::LNET, faults: Arc::default() })
+        Arc::new(SharedNetwork { node, lnet, drive, limits: Limits::LNET, faults: Arc::default() })
     }
 
     /// Returns the LNet that the transfer machines use.
@@ -64,9 +64,9 @@ impl Network {
     }
 
     /// Returns the counters of faults between LNet and this crate.
-    pub fn faults(&self) -> Faults {
-        let FaultCounters { unexpected, stale, overruns } = &*self.faults;
-        Faults { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
+    pub fn faults(&self) -> Anomalies {
+        let AnomalyCounters { unexpected, stale, overruns } = &*self.faults;
+        Anomalies { unexpected: read(unexpected), stale: read(stale), overruns: read(overruns) }
     }
 
     /// Returns the node's NIDs, with `0@lo` last.

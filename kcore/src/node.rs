@@ -21,7 +21,7 @@ use crate::registry::Registry;
 
 /// The state that the domains of one node share.
 #[derive(Default)]
-pub(crate) struct Node {
+pub(crate) struct DomainsShared {
     pub(crate) registry: Mutex<Registry>,
     machines: RwLock<HashMap<Address, TryArc<dyn LossSink>, foldhash::fast::RandomState>>,
     /// For each portal the number of transfer machines that make it lazy. The lock is held while
@@ -40,7 +40,7 @@ impl Default for LazyPortals {
 
 /// Returns the state shared by this node's domains; the same object for every call while the node
 /// lives.
-pub(crate) fn of(lnet: &Arc<dyn LNet>) -> Arc<Node> {
+pub(crate) fn of(lnet: &Arc<dyn LNet>) -> Arc<DomainsShared> {
     static NODES: Mutex<Nodes> = Mutex::new(Nodes(Vec::new()));
     NODES.lock().find(lnet)
 }
@@ -53,17 +53,17 @@ struct KnownNode {
     lnet: Weak<dyn LNet>,
     /// Kept while the node lives, even without domains: LNet may still hold leftovers of a transfer
     /// machine.
-    node: Arc<Node>,
+    node: Arc<DomainsShared>,
 }
 
 impl Nodes {
-    fn find(&mut self, lnet: &Arc<dyn LNet>) -> Arc<Node> {
+    fn find(&mut self, lnet: &Arc<dyn LNet>) -> Arc<DomainsShared> {
         self.0.retain(|known| known.lnet.strong_count() > 0);
         let known = self.0.iter().find(|known| std::ptr::addr_eq(known.lnet.as_ptr(), Arc::as_ptr(lnet)));
         match known {
             Some(known) => known.node.clone(),
             None => {
-                let node = Arc::<Node>::default();
+                let node = Arc::<DomainsShared>::default();
                 if let Err(error) = lnet.watch_drops(node.clone()) {
                     tracing::warn!(%error, "messages without a receive buffer will not be counted");
                 }
@@ -74,7 +74,7 @@ impl Nodes {
     }
 }
 
-impl Node {
+impl DomainsShared {
     /// Registers a transfer machine for notifications about lost messages.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Node {
     }
 }
 
-impl DropWatcher for Node {
+impl DropWatcher for DomainsShared {
     /// Counts messages for a queue of receive buffers. A bulk transfer that came too late is not
     /// counted: the owner of its buffer has got the event that ended the operation.
     fn dropped(&self, message: &Dropped) {

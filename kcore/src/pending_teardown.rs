@@ -5,18 +5,18 @@ use std::sync::Arc;
 use lnet_api::{EqHandle, LNetError};
 use nlx_core::Address;
 
-use crate::network::Network;
+use crate::network::SharedNetwork;
 
 /// An event queue and its address. The address must not be assigned again while the queue exists: a
 /// message for it may be on its way.
 pub(crate) struct PendingTeardown {
-    network: Arc<Network>,
+    network: Arc<SharedNetwork>,
     eq: EqHandle,
     address: Address,
 }
 
 impl PendingTeardown {
-    pub(crate) fn new(network: Arc<Network>, eq: EqHandle, address: Address) -> PendingTeardown {
+    pub(crate) fn new(network: Arc<SharedNetwork>, eq: EqHandle, address: Address) -> PendingTeardown {
         PendingTeardown { network, eq, address }
     }
 

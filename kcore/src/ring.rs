@@ -19,7 +19,7 @@ const ROOMY: u32 = 4;
 const FORGOTTEN: u32 = 8;
 
 /// The consumer's half of the queue, and the load that determines its size.
-pub(crate) struct Ring {
+pub(crate) struct TmRing {
     pub(crate) consumer: Consumer<BufferEvent, Heap>,
     /// Recent peak of provisioned events; never less than the current number.
     peak: u32,
@@ -27,9 +27,9 @@ pub(crate) struct Ring {
     released: u32,
 }
 
-impl Ring {
-    pub(crate) fn new(consumer: Consumer<BufferEvent, Heap>) -> Ring {
-        Ring { consumer, peak: 0, released: 0 }
+impl TmRing {
+    pub(crate) fn new(consumer: Consumer<BufferEvent, Heap>) -> TmRing {
+        TmRing { consumer, peak: 0, released: 0 }
     }
 
     /// Makes room for further `events` events.
@@ -69,12 +69,12 @@ mod tests {
 
     use super::*;
 
-    fn ring() -> Ring {
+    fn ring() -> TmRing {
         let (_, consumer) = heap(MAX_SLOTS).unwrap();
-        Ring::new(consumer)
+        TmRing::new(consumer)
     }
 
-    fn burst(ring: &mut Ring, events: u32) -> Option<u32> {
+    fn burst(ring: &mut TmRing, events: u32) -> Option<u32> {
         ring.provision(events).unwrap();
         ring.release(events).unwrap()
     }
@@ -126,7 +126,7 @@ mod tests {
             posted in 0..500u32,
         ) {
             let (mut producer, consumer) = heap(4096).unwrap();
-            let mut ring = Ring::new(consumer);
+            let mut ring = TmRing::new(consumer);
             ring.provision(posted).unwrap();
             for events in bursts {
                 if let Some(slots) = burst(&mut ring, events) {

@@ -5,19 +5,19 @@ use nlx_core::Queue;
 
 /// The outcome of an operation, or of one message of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct OpOutcome {
     pub(crate) status: Result<(), Errno>,
     pub(crate) length: u64,
     pub(crate) offset: u64,
 }
 
-impl Outcome {
-    fn of(event: &Event) -> Outcome {
-        Outcome { status: event.status, length: event.mlength.into(), offset: event.offset }
+impl OpOutcome {
+    fn of(event: &Event) -> OpOutcome {
+        OpOutcome { status: event.status, length: event.mlength.into(), offset: event.offset }
     }
 
-    fn failed(errno: Errno) -> Outcome {
-        Outcome { status: Err(errno), length: 0, offset: 0 }
+    fn failed(errno: Errno) -> OpOutcome {
+        OpOutcome { status: Err(errno), length: 0, offset: 0 }
     }
 }
 
@@ -27,20 +27,20 @@ pub(crate) enum EventAction {
     /// Do nothing: a later event has the outcome.
     Ignore,
     /// Remember the outcome: the event that ends the operation is yet to come.
-    Remember(Outcome),
+    Remember(OpOutcome),
     /// Remember the outcome, and unlink the MD, as LNet will send no further event until then.
-    Unlink(Outcome),
+    Unlink(OpOutcome),
     /// Deliver an event to the client.
-    Deliver(Outcome),
+    Deliver(OpOutcome),
     /// LNet should not have sent the event. Count it; deliver an event only if there is an outcome.
-    Unexpected(Option<Outcome>),
+    Unexpected(Option<OpOutcome>),
 }
 
 /// Returns the reaction to an event of an operation on this queue; `remembered` is the outcome of
 /// an earlier event. An ACK matters only to an active send, the only kind that asks for one.
-pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -> EventAction {
+pub(crate) fn decide(queue: Queue, remembered: Option<OpOutcome>, event: &Event) -> EventAction {
     use EventKind::{Ack, Get, Put, Reply, Send, Unlink};
-    let outcome = Outcome::of(event);
+    let outcome = OpOutcome::of(event);
     match (queue, event.kind, event.unlinked) {
         (_, Unlink, true) => EventAction::Deliver(unlinked(remembered, event)),
         (Queue::MessageReceive, Put, _) => EventAction::Deliver(outcome),
@@ -80,38 +80,38 @@ pub(crate) fn decide(queue: Queue, remembered: Option<Outcome>, event: &Event) -
 /// answer (REPLY or ACK) came before the SEND and is remembered, or the MD was unlinked before an
 /// answer came: then the operation is cancelled.
 fn last_send(
-    remembered: Option<Outcome>,
-    send: Outcome,
-    answered: impl FnOnce(Outcome) -> Outcome,
-) -> Outcome {
+    remembered: Option<OpOutcome>,
+    send: OpOutcome,
+    answered: impl FnOnce(OpOutcome) -> OpOutcome,
+) -> OpOutcome {
     match (send.status, remembered) {
         (Err(_), _) => send,
         (Ok(()), Some(answer)) => answered(answer),
-        (Ok(()), None) => Outcome::failed(Errno::ECANCELED),
+        (Ok(()), None) => OpOutcome::failed(Errno::ECANCELED),
     }
 }
 
 /// Returns the outcome of a PUT from its SEND and its ACK.
-fn acknowledged(send: Outcome, ack: Outcome) -> Outcome {
+fn acknowledged(send: OpOutcome, ack: OpOutcome) -> OpOutcome {
     match ack.status {
         Ok(()) => send,
-        Err(errno) => Outcome::failed(errno),
+        Err(errno) => OpOutcome::failed(errno),
     }
 }
 
 /// Returns the outcome of an explicit unlink: cancelled, unless an earlier event reported a
 /// failure.
-fn unlinked(remembered: Option<Outcome>, event: &Event) -> Outcome {
+fn unlinked(remembered: Option<OpOutcome>, event: &Event) -> OpOutcome {
     match (remembered, event.status) {
-        (Some(Outcome { status: Err(errno), .. }), _) | (_, Err(errno)) => Outcome::failed(errno),
-        _ => Outcome::failed(Errno::ECANCELED),
+        (Some(OpOutcome { status: Err(errno), .. }), _) | (_, Err(errno)) => OpOutcome::failed(errno),
+        _ => OpOutcome::failed(Errno::ECANCELED),
     }
 }
 
 /// Returns the outcome of an operation whose last event is of an unexpected kind: the operation
 /// must end, but with an error.
-fn impossible(outcome: Outcome) -> Outcome {
-    Outcome::failed(outcome.status.err().unwrap_or(Errno::EIO))
+fn impossible(outcome: OpOutcome) -> OpOutcome {
+    OpOutcome::failed(outcome.status.err().unwrap_or(Errno::EIO))
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn out_of_order_the_send_of_a_get_ends_it_as_the_reply_said() {
         for result in [OK, EIO] {
-            let reply = Outcome { status: result, length: 4096, offset: 0 };
+            let reply = OpOutcome { status: result, length: 4096, offset: 0 };
             let mut early = event(EventKind::Reply, false, result);
             (early.mlength, early.offset) = (4096, 0);
             assert_eq!(decide(Queue::ActiveBulkReceive, None, &early), EventAction::Remember(reply));
@@ -198,13 +198,14 @@ mod tests {
 
     #[test]
     fn an_active_send_ends_with_send_and_ack_in_any_order() {
-        let send = Outcome { status: OK, length: 100, offset: 8 };
+        let send = OpOutcome { status: OK, length: 100, offset: 8 };
         for result in [OK, Err(Errno::ENODATA)] {
             let outcome = |action| match action {
                 EventAction::Deliver(outcome) => outcome,
                 other => panic!("it is not delivered: {other:?}"),
             };
-            let expected = if result == OK { send } else { Outcome { status: result, length: 0, offset: 0 } };
+            let expected =
+                if result == OK { send } else { OpOutcome { status: result, length: 0, offset: 0 } };
             let left = decide(Queue::ActiveBulkSend, None, &event(EventKind::Send, false, OK));
             assert_eq!(left, EventAction::Remember(send));
             let mut ack = event(EventKind::Ack, true, result);
@@ -253,7 +254,7 @@ mod tests {
                         matches!(
                             last,
                             EventAction::Deliver(_)
-                                | EventAction::Unexpected(Some(Outcome { status: Err(_), .. }))
+                                | EventAction::Unexpected(Some(OpOutcome { status: Err(_), .. }))
                         ),
                         "{queue} {kind:?} {last:?}"
                     );

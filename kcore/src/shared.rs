@@ -6,20 +6,20 @@ use std::sync::Arc;
 use lnet_api::{Drive, Errno, Event, EventHandler, EventKind, LNet, LNetError, MdHandle};
 use nlx_bev_cqueue::{Consumer, Error, Producer};
 use nlx_core::{
-    Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Operation, Queue, Random, Sequential,
-    TmId,
+    Address, BufferEvent, CoreError, EventFlags, HdrData, MatchCounter, Operation, Queue, RandomCounters,
+    Sequential, TmId,
 };
 use nlx_fallible::TryArc;
 use nlx_sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, OnceLock, Ordering, rule};
 
 use crate::agreed::{LEAVE, NEWS, NOTE, TEARDOWN, UNLINK_DUE, UNNAMED};
-use crate::buffers::Buffer;
+use crate::buffers::RegisteredBuffer;
 use crate::event_sink::{EventSink, News};
-use crate::flight::{Flight, OpKey, OpRecord};
+use crate::flight::{Flight, FlightKey, OpRecord};
 use crate::lnet_tm::Naming;
-use crate::network::{FaultCounters, Network};
+use crate::network::{AnomalyCounters, SharedNetwork};
 use crate::pending_teardown::PendingTeardown;
-use crate::rules::{EventAction, Outcome, decide};
+use crate::rules::{EventAction, OpOutcome, decide};
 
 /// A transfer machine as its event queue sees it. The event queue holds a reference, so everything
 /// that a callback touches lives while LNet can call it (S-415).
@@ -28,7 +28,7 @@ pub(crate) struct TmShared<T: EventSink> {
     pub(crate) lnet: Arc<dyn LNet>,
     pub(crate) drive: Arc<dyn Drive>,
     pub(crate) sink: TryArc<T>,
-    faults: Arc<FaultCounters>,
+    faults: Arc<AnomalyCounters>,
     /// The producer lock: it serialises the many threads from which LNet calls.
     producer_state: Mutex<ProducerState<T>>,
     /// Set while some operation may have [`OpRecord::unlink_due`] set.
@@ -39,7 +39,7 @@ pub(crate) struct TmShared<T: EventSink> {
     /// Set once the transfer machine has been dropped.
     teardown: OnceLock<PendingTeardown>,
     /// The source of match bits of passive buffers, if not [`ProducerState::counters`].
-    random: Option<Random>,
+    random: Option<RandomCounters>,
 }
 
 struct ProducerState<T: EventSink> {
@@ -69,10 +69,10 @@ impl<T: EventSink> DerefMut for HeldProducer<'_, T> {
 impl<T: EventSink> TmShared<T> {
     pub(crate) fn new(
         address: Address,
-        network: &Network,
+        network: &SharedNetwork,
         producer: Producer<BufferEvent, T::Memory>,
         sink: TryArc<T>,
-        random: Option<Random>,
+        random: Option<RandomCounters>,
     ) -> TmShared<T> {
         let state = ProducerState {
             producer,
@@ -100,13 +100,14 @@ impl<T: EventSink> TmShared<T> {
     pub(crate) fn enter(
         &self,
         operation: &Operation,
-        buffer: TryArc<Buffer>,
+        buffer: TryArc<RegisteredBuffer>,
         naming: Naming,
         started_ns: u64,
-    ) -> Result<(OpKey, MatchCounter), CoreError> {
+    ) -> Result<(FlightKey, MatchCounter), CoreError> {
         let (queue, events) = (operation.kind.queue(), operation.kind.events_max());
         let is_named_here = queue.is_passive() && matches!(naming, Naming::Here(_));
-        let random = self.random.as_ref().filter(|_| is_named_here).map(Random::number).transpose()?;
+        let random =
+            self.random.as_ref().filter(|_| is_named_here).map(RandomCounters::number).transpose()?;
         let mut state = self.producer_state.lock();
         if state.stopped {
             return Err(CoreError::Stopped { address: self.address });
@@ -143,7 +144,7 @@ impl<T: EventSink> TmShared<T> {
 
     /// Stores the MD of an operation, unless the operation is over. Returns whether the MD is to be
     /// unlinked: the operation was cancelled or failed before its MD was known.
-    pub(crate) fn set_md(&self, key: OpKey, md: MdHandle) -> bool {
+    pub(crate) fn set_md(&self, key: FlightKey, md: MdHandle) -> bool {
         let mut state = self.producer_state.lock();
         let is_unwanted = |op: &mut OpRecord| op.cancelled || std::mem::take(&mut op.unlink_due);
         let unwanted = state.flight.find(key).is_some_and(is_unwanted);
@@ -157,7 +158,7 @@ impl<T: EventSink> TmShared<T> {
 
     /// Removes an operation that LNet refused and that has no MD. Returns false if an event has
     /// ended it already.
-    pub(crate) fn withdraw(&self, key: OpKey) -> bool {
+    pub(crate) fn withdraw(&self, key: FlightKey) -> bool {
         let mut state = self.producer_state.lock();
         let live = state.flight.find(key).is_some();
         self.leave(&mut state.flight, key);
@@ -165,7 +166,11 @@ impl<T: EventSink> TmShared<T> {
     }
 
     /// Marks an operation as cancelled. Returns its MD, if LNet has returned one yet.
-    pub(crate) fn cancel(&self, buffer: &TryArc<Buffer>, cookie: u64) -> Result<Option<MdHandle>, CoreError> {
+    pub(crate) fn cancel(
+        &self,
+        buffer: &TryArc<RegisteredBuffer>,
+        cookie: u64,
+    ) -> Result<Option<MdHandle>, CoreError> {
         let gone = CoreError::NoSuchOperation { buffer: buffer.handle(), cookie };
         let mut state = self.producer_state.lock();
         let op = buffer.operation().and_then(|key| state.flight.find(key));
@@ -179,7 +184,7 @@ impl<T: EventSink> TmShared<T> {
     }
 
     /// Ends an operation: releases its buffer, and notifies the sink.
-    fn leave(&self, flight: &mut Flight, key: OpKey) {
+    fn leave(&self, flight: &mut Flight, key: FlightKey) {
         if let Some(events) = flight.leave(key) {
             self.sink.left(events);
         }
@@ -232,7 +237,7 @@ impl<T: EventSink> TmShared<T> {
 
     /// Handles an event of LNet: decides what it means, and produces the client's event.
     fn produce(&self, event: &Event, now_ns: u64) {
-        let key = OpKey::from_value(event.user_ptr);
+        let key = FlightKey::from_value(event.user_ptr);
         let mut state = self.producer_state.lock();
         let ProducerState { producer, flight, .. } = &mut *state;
         let Some(op) = flight.find(key) else {
@@ -368,7 +373,7 @@ impl<T: EventSink> EventHandler for TmShared<T> {
 }
 
 #[inline(always)]
-fn buffer_event(op: &OpRecord, event: &Event, outcome: Outcome, now_ns: u64) -> BufferEvent {
+fn buffer_event(op: &OpRecord, event: &Event, outcome: OpOutcome, now_ns: u64) -> BufferEvent {
     let mut made = BufferEvent {
         buffer: op.handle.0,
         cookie: op.cookie,

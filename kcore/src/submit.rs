@@ -8,7 +8,7 @@ use lnet_region::IoVec;
 use nlx_core::{CoreError, HdrData, MatchCounter, OperationKind, RemoteTarget, match_bits, usable_portal};
 
 use crate::event_sink::EventSink;
-use crate::flight::OpKey;
+use crate::flight::FlightKey;
 use crate::lnet_tm::LnetTm;
 use crate::network::transport_error;
 
@@ -20,7 +20,7 @@ impl<T: EventSink> LnetTm<T> {
         kind: &OperationKind,
         remote: Option<RemoteTarget>,
         memory: IoVec,
-        (key, counter): (OpKey, MatchCounter),
+        (key, counter): (FlightKey, MatchCounter),
     ) -> Result<(), CoreError> {
         let md = |threshold, options| Md {
             memory,
@@ -66,7 +66,7 @@ impl<T: EventSink> LnetTm<T> {
 
     fn put(
         &self,
-        key: OpKey,
+        key: FlightKey,
         remote: &RemoteTarget,
         md: Md,
         (ack, hdr_data): (AckRequest, u64),
@@ -84,7 +84,7 @@ impl<T: EventSink> LnetTm<T> {
         self.note_sent(key, "put", self.shared.lnet.bind_put(put))
     }
 
-    fn get(&self, key: OpKey, remote: &RemoteTarget, md: Md) -> Result<(), CoreError> {
+    fn get(&self, key: FlightKey, remote: &RemoteTarget, md: Md) -> Result<(), CoreError> {
         let get = Get {
             source: Some(self.shared.address.nid),
             md,
@@ -96,7 +96,7 @@ impl<T: EventSink> LnetTm<T> {
         self.note_sent(key, "get", self.shared.lnet.bind_get(get))
     }
 
-    fn attach(&self, key: OpKey, counter: MatchCounter, md: Md) -> Result<(), CoreError> {
+    fn attach(&self, key: FlightKey, counter: MatchCounter, md: Md) -> Result<(), CoreError> {
         let lnet = &self.shared.lnet;
         let me = MeSpec {
             // The portal was checked when the transfer machine was started.
@@ -133,7 +133,7 @@ impl<T: EventSink> LnetTm<T> {
     /// An operation that has ended already has left the table.
     fn note_sent(
         &self,
-        key: OpKey,
+        key: FlightKey,
         action: &'static str,
         sent: Result<Option<MdHandle>, LNetError>,
     ) -> Result<(), CoreError> {
@@ -152,7 +152,7 @@ impl<T: EventSink> LnetTm<T> {
 
     /// Stores the MD, and unlinks it if the operation was cancelled or failed before the MD was
     /// known.
-    fn note_md(&self, key: OpKey, md: MdHandle) {
+    fn note_md(&self, key: FlightKey, md: MdHandle) {
         if self.shared.set_md(key, md) {
             // ENOENT means that its last event is on the way.
             let _ = self.shared.lnet.md_unlink(md);

@@ -11,7 +11,7 @@ use nlx_core::{
 };
 
 use crate::Kcore;
-use crate::machine::Machine;
+use crate::machine::KcoreTm;
 
 mod cancelling;
 mod counter;
@@ -29,7 +29,7 @@ struct Rig {
     lnet: Arc<FakeLnet>,
     drive: Arc<FakeDrive>,
     core: Arc<Kcore>,
-    tm: Machine,
+    tm: KcoreTm,
     memory: IoVec,
     buffer: BufferHandle,
 }

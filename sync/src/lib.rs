@@ -44,7 +44,7 @@ pub use model::*;
 pub use plain::*;
 #[cfg(feature = "points")]
 pub use points::{meet, set_points};
-pub use rule::{End, Rule};
+pub use rule::{Rule, RuleEnd};
 #[cfg(loom)]
 pub use rule::{broken, weakened};
 pub use slots::{PlaceMemory, Room, SlotKey, Slots};

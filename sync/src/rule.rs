@@ -12,7 +12,7 @@ pub struct Rule(&'static str);
 
 /// One end of a rule about memory orderings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum RuleEnd {
     /// The side that publishes.
     Store,
     /// The side that observes.
@@ -30,14 +30,14 @@ impl Rule {
     #[inline]
     #[must_use]
     pub fn release(self) -> Ordering {
-        if self.holds_at(End::Store) { Ordering::Release } else { Ordering::Relaxed }
+        if self.holds_at(RuleEnd::Store) { Ordering::Release } else { Ordering::Relaxed }
     }
 
     /// Returns the ordering of the load that observes.
     #[inline]
     #[must_use]
     pub fn acquire(self) -> Ordering {
-        if self.holds_at(End::Load) { Ordering::Acquire } else { Ordering::Relaxed }
+        if self.holds_at(RuleEnd::Load) { Ordering::Acquire } else { Ordering::Relaxed }
     }
 
     /// Returns the ordering of a read-modify-write that both observes and publishes: each such
@@ -52,7 +52,7 @@ impl Rule {
     /// `SeqCst`, because each side stores one word and then loads the other's (Dekker's pattern),
     /// which acquire and release do not order.
     #[inline]
-    pub fn fence(self, end: End) {
+    pub fn fence(self, end: RuleEnd) {
         if self.holds_at(end) {
             fence(Ordering::SeqCst);
         }
@@ -83,7 +83,7 @@ impl Rule {
 
     #[cfg(not(loom))]
     #[inline]
-    const fn holds_at(self, _: End) -> bool {
+    const fn holds_at(self, _: RuleEnd) -> bool {
         self.holds()
     }
 }
@@ -151,11 +151,11 @@ pub use modelled::{broken, weakened};
 mod modelled {
     use std::cell::Cell;
 
-    use super::{End, Rule};
+    use super::{Rule, RuleEnd};
 
     std::thread_local! {
         /// The rule that is broken, at one end or (`None`) at both.
-        static BROKEN: Cell<Option<(Rule, Option<End>)>> = const { Cell::new(None) };
+        static BROKEN: Cell<Option<(Rule, Option<RuleEnd>)>> = const { Cell::new(None) };
     }
 
     impl Rule {
@@ -164,7 +164,7 @@ mod modelled {
             BROKEN.get() != Some((self, None))
         }
 
-        pub(super) fn holds_at(self, end: End) -> bool {
+        pub(super) fn holds_at(self, end: RuleEnd) -> bool {
             self.holds() && BROKEN.get() != Some((self, Some(end)))
         }
     }
@@ -176,11 +176,11 @@ mod modelled {
     }
 
     /// Runs a model with one end of a rule broken.
-    pub fn weakened<R>(rule: Rule, end: End, model: impl FnOnce() -> R) -> R {
+    pub fn weakened<R>(rule: Rule, end: RuleEnd, model: impl FnOnce() -> R) -> R {
         run((rule, Some(end)), model)
     }
 
-    fn run<R>(broken: (Rule, Option<End>), model: impl FnOnce() -> R) -> R {
+    fn run<R>(broken: (Rule, Option<RuleEnd>), model: impl FnOnce() -> R) -> R {
         struct Restore;
         impl Drop for Restore {
             fn drop(&mut self) {

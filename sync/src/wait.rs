@@ -84,7 +84,7 @@
 //! that no wake-up is lost with either kind of signal, and that one is lost if either fence is
 //! missing.
 
-use crate::{AtomicU32, End, Ordering, Rule};
+use crate::{AtomicU32, Ordering, Rule, RuleEnd};
 
 #[cfg(all(feature = "wait", not(loom)))]
 mod bell;
@@ -155,7 +155,7 @@ impl SleepWord {
     pub fn announce(&self) {
         self.sleeping.store(SLEEPING, Ordering::Relaxed);
         // SYNC sync.sleep: with SleepWord::claim.
-        SLEEP.fence(End::Store);
+        SLEEP.fence(RuleEnd::Store);
     }
 
     /// Takes the announcement back: the sleeper is awake. Returns whether a waker has claimed the
@@ -174,7 +174,7 @@ impl SleepWord {
     #[inline]
     pub fn claim(&self) -> bool {
         // SYNC sync.sleep: with SleepWord::announce.
-        SLEEP.fence(End::Load);
+        SLEEP.fence(RuleEnd::Load);
         let seen = self.sleeping.load(Ordering::Relaxed);
         let take = || self.sleeping.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         seen != 0 && take()

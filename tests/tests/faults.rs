@@ -13,8 +13,8 @@ use support::{accept, descriptor, free_port, join, lnet_message, nid4, put, read
 
 const PORTAL: u32 = 31;
 const BULK: usize = 1 << 20;
-/// Far longer than any operation here takes; an operation that reaches it has hung.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+/// Time limit of each wait: far longer than any operation here takes; an operation that reaches it has hung.
+const TIME_LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// A node with one transfer machine of id 1.
 struct Side {
@@ -33,7 +33,7 @@ impl Side {
     }
 
     fn event(&self, queue: Queue) -> Event {
-        let event = self.machine.wait(PATIENCE).unwrap().expect("an event");
+        let event = self.machine.wait(TIME_LIMIT).unwrap().expect("an event");
         assert_eq!(event.queue, queue, "{event:?}");
         event
     }
@@ -41,11 +41,11 @@ impl Side {
     /// Sends a message to another node and back: the network still works.
     fn exchange(&self, with: &Side) {
         for (from, to) in [(self, with), (with, self)] {
-            to.machine.start(Op::receive(to.domain.allocate(64).unwrap()).timeout(PATIENCE)).unwrap();
+            to.machine.start(Op::receive(to.domain.allocate(64).unwrap()).timeout(TIME_LIMIT)).unwrap();
             let mut letter = from.domain.allocate(64).unwrap();
             letter.write().unwrap()[..5].copy_from_slice(b"alive");
             let end_point = from.machine.end_point(&name(to.address)).unwrap();
-            from.machine.start(Op::send(letter, &end_point).length(5).timeout(PATIENCE)).unwrap();
+            from.machine.start(Op::send(letter, &end_point).length(5).timeout(TIME_LIMIT)).unwrap();
             assert_eq!(from.event(Queue::MessageSend).status, Ok(()));
             let event = to.event(Queue::MessageReceive);
             assert_eq!(&event.message.unwrap()[..], b"alive");
@@ -81,7 +81,7 @@ fn a_hang_up_in_the_middle_of_a_bulk_read_ends_it_with_an_error() {
     let offer = descriptor(peer, PORTAL, 1, 99, 3, BULK as u64);
     let buffer = side.domain.allocate(BULK).unwrap();
     let offer = Descriptor::from_bytes(&offer).unwrap();
-    side.machine.start(Op::active_receive(buffer, offer).timeout(PATIENCE)).unwrap();
+    side.machine.start(Op::active_receive(buffer, offer).timeout(TIME_LIMIT)).unwrap();
     let event = side.event(Queue::ActiveBulkReceive);
     judge.join().unwrap();
     assert!(
@@ -101,7 +101,7 @@ fn a_hang_up_in_the_middle_of_a_write_into_our_memory_ends_it_with_an_error() {
     let port = free_port(ours);
     let (side, witness) = (Side::new(ours, port), Side::new(other, port));
     let buffer = side.domain.allocate(BULK).unwrap();
-    let offer = side.machine.start(Op::passive_receive(buffer).timeout(PATIENCE)).unwrap().offer;
+    let offer = side.machine.start(Op::passive_receive(buffer).timeout(TIME_LIMIT)).unwrap().offer;
     let match_bits = u64::from_le_bytes(offer.as_bytes()[..8].try_into().unwrap());
     let mut stranger = join(peer, ours, port);
     write(&mut stranger, &lnet_message(peer, ours, 1, BULK as u32, &put(PORTAL, match_bits)));
@@ -146,12 +146,12 @@ fn a_message_without_a_receiver_ends_with_the_reason() {
     let side = Side::new(ours, free_port(peer));
     let end_point = side.machine.end_point(&name(peer)).unwrap();
     let buffer = side.domain.allocate(64).unwrap();
-    side.machine.start(Op::send(buffer, &end_point).length(64).timeout(PATIENCE)).unwrap();
+    side.machine.start(Op::send(buffer, &end_point).length(64).timeout(TIME_LIMIT)).unwrap();
     let event = side.event(Queue::MessageSend);
     assert_eq!(event.status, Err(Errno::ECONNREFUSED));
     assert!(event.buffer.is_some());
     // Right after a failure the node is known to be unreachable.
-    side.machine.start(Op::send(event.buffer.unwrap(), &end_point).length(64).timeout(PATIENCE)).unwrap();
+    side.machine.start(Op::send(event.buffer.unwrap(), &end_point).length(64).timeout(TIME_LIMIT)).unwrap();
     assert_eq!(side.event(Queue::MessageSend).status, Err(Errno::EHOSTUNREACH));
 }
 
@@ -193,12 +193,12 @@ fn a_descriptor_is_what_motr_would_write() {
     let side = Side::new(ours, free_port(ours));
     let offer = side
         .machine
-        .start(Op::passive_send(side.domain.allocate(4096).unwrap()).length(1000).timeout(PATIENCE))
+        .start(Op::passive_send(side.domain.allocate(4096).unwrap()).length(1000).timeout(TIME_LIMIT))
         .unwrap()
         .offer;
     assert_eq!(offer.as_bytes()[..], descriptor(ours, PORTAL, 1, 1, 3, 1000)[..]);
     assert_eq!(u64::from_le_bytes(offer.as_bytes()[8..16].try_into().unwrap()), nid4(ours));
-    side.machine.stop(Stop::Abort, PATIENCE).unwrap();
+    side.machine.stop(Stop::Abort, TIME_LIMIT).unwrap();
 }
 
 // Covers: MT-224

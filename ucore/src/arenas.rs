@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nlx_core::CoreError;
 use nlx_driver_proto::{Reply, Request, Segment};
 
-use crate::link::Link;
+use crate::link::HelperLink;
 use crate::refused::refused;
 
 /// Alignment of an arena's length: the largest size of an ordinary page on any machine.
@@ -72,7 +72,7 @@ impl Arenas {
 
     /// Allocates a region of `bytes` bytes, where [`allocate_near`] says. If the helper gives this
     /// client no further arena, a region elsewhere is better than none.
-    pub(crate) fn allocate(&mut self, link: &Link, bytes: usize) -> Result<Region, CoreError> {
+    pub(crate) fn allocate(&mut self, link: &HelperLink, bytes: usize) -> Result<Region, CoreError> {
         if bytes == 0 || bytes > MAX_REGION_BYTES {
             return Err(RegionError::Length { bytes, max: MAX_REGION_BYTES }.into());
         }
@@ -114,7 +114,12 @@ impl Arenas {
         Ok(None)
     }
 
-    fn create(&mut self, link: &Link, bytes: usize, near: Option<NonZeroU32>) -> Result<Arena, CoreError> {
+    fn create(
+        &mut self,
+        link: &HelperLink,
+        bytes: usize,
+        near: Option<NonZeroU32>,
+    ) -> Result<Arena, CoreError> {
         let (mut parts, mut fds) = (Vec::new(), Vec::new());
         let created =
             self.create_parts(link, bytes, near, &mut parts, &mut fds).and_then(|()| Ok(trust(fds)?));
@@ -133,7 +138,7 @@ impl Arenas {
 
     fn create_parts(
         &self,
-        link: &Link,
+        link: &HelperLink,
         bytes: usize,
         near: Option<NonZeroU32>,
         parts: &mut Vec<Part>,
@@ -181,7 +186,7 @@ impl Arenas {
     }
 
     /// Releases unused arenas, except for one at each place, which would soon be requested again.
-    pub(crate) fn tidy(&mut self, link: &Link) {
+    pub(crate) fn tidy(&mut self, link: &HelperLink) {
         self.tidy_former();
         let (mut spares, chunk) = (Vec::new(), self.chunk);
         self.entries.retain(|ArenaEntry { arena, near, parts }| {
@@ -237,7 +242,7 @@ impl ArenaEntry {
 /// Returns the helper's handle of a new arena, its length, whether it has huge pages, and its
 /// memory.
 fn create_one(
-    link: &Link,
+    link: &HelperLink,
     bytes: u64,
     huge: bool,
     near: Option<NonZeroU32>,
@@ -252,7 +257,7 @@ fn create_one(
 }
 
 /// Releases arenas. Returns whether the helper has released all of them.
-fn release(link: &Link, parts: &[Part]) -> bool {
+fn release(link: &HelperLink, parts: &[Part]) -> bool {
     let give_back = |part: &Part| {
         let released = link.request(&Request::ReleaseArena { arena: part.number });
         matches!(released, Ok((Reply::Done, _)))
@@ -268,11 +273,11 @@ fn granule(pages: Pages) -> usize {
 fn trust(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
     // SAFETY: the helper made this memory for this client alone, and is trusted, as the system is.
     // It writes only to buffers that have a receiving operation in flight. For each of those
-    // `Buffer::begin` has taken a transport's lease to receive on all the bytes that the operation
+    // `RegisteredBuffer::begin` has taken a transport's lease to receive on all the bytes that the operation
     // may write to, before the helper gets the operation. The lease on the bytes of a message is
     // released when its event has been taken, after which the helper does not write to them again;
     // all others with the event that ends the operation. Where an operation ends on this side alone
-    // (`Link::keep`), the leases are kept until the helper has closed its socket, which it does
+    // (`HelperLink::keep`), the leases are kept until the helper has closed its socket, which it does
     // when no thread writes for it any more.
     unsafe { Arena::trusted(fds) }
 }

@@ -22,7 +22,7 @@ const ROWS: usize = 15;
 const _: () = assert!(FIRST_ROW as u64 * ((1 << ROWS) - 1) >= BUFFERS_MAX as u64);
 
 /// The table of a domain's buffers.
-pub(crate) struct Buffers {
+pub(crate) struct BufferTable {
     rows: [OnceLock<Box<[Mutex<BufferSlot>]>>; ROWS],
     /// Number of slots that were ever used.
     used: AtomicU32,
@@ -38,12 +38,12 @@ pub(crate) struct FreeSlots {
 #[derive(Debug, Default)]
 pub(crate) struct BufferSlot {
     generation: u32,
-    buffer: Option<Buffer>,
+    buffer: Option<RegisteredBuffer>,
 }
 
 /// A registered buffer.
 #[derive(Debug)]
-pub(crate) struct Buffer {
+pub(crate) struct RegisteredBuffer {
     handle: BufferHandle,
     /// The client's memory.
     memory: IoVec,
@@ -86,9 +86,9 @@ pub(crate) struct Kept {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Impossible;
 
-impl Buffers {
-    pub(crate) fn new() -> Buffers {
-        Buffers { rows: [const { OnceLock::new() }; ROWS], used: AtomicU32::new(0) }
+impl BufferTable {
+    pub(crate) fn new() -> BufferTable {
+        BufferTable { rows: [const { OnceLock::new() }; ROWS], used: AtomicU32::new(0) }
     }
 
     /// Returns the number of slots that were ever used: all buffers are below it.
@@ -127,7 +127,7 @@ impl Buffers {
         let mut slot = slot.lock();
         slot.generation = slot.generation.checked_add(1).unwrap_or(1);
         let handle = BufferHandle(BufferName { index, generation: slot.generation }.value());
-        slot.buffer = Some(Buffer {
+        slot.buffer = Some(RegisteredBuffer {
             handle,
             memory: memory.clone(),
             shadow,
@@ -155,7 +155,7 @@ impl Buffers {
         &self,
         free_slots: &mut FreeSlots,
         handle: BufferHandle,
-    ) -> Result<Buffer, CoreError> {
+    ) -> Result<RegisteredBuffer, CoreError> {
         let mut slot = self.slot(handle)?.lock();
         if slot.buffer(handle)?.operation.is_some() {
             return Err(CoreError::BufferBusy { buffer: handle });
@@ -218,13 +218,13 @@ pub(crate) fn too_many(limit: usize) -> CoreError {
 
 impl BufferSlot {
     /// Returns the buffer with this handle.
-    pub(crate) fn buffer(&mut self, handle: BufferHandle) -> Result<&mut Buffer, CoreError> {
+    pub(crate) fn buffer(&mut self, handle: BufferHandle) -> Result<&mut RegisteredBuffer, CoreError> {
         let buffer = self.buffer.as_mut().filter(|buffer| buffer.handle == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
     }
 
     /// Returns the buffer of this slot, if it has an operation of this transfer machine.
-    pub(crate) fn of_machine(&mut self, machine: u64) -> Option<&mut Buffer> {
+    pub(crate) fn of_machine(&mut self, machine: u64) -> Option<&mut RegisteredBuffer> {
         let is_its = |operation: &InFlight| operation.machine == machine;
         self.buffer.as_mut().filter(|buffer| buffer.operation.as_ref().is_some_and(is_its))
     }
@@ -252,7 +252,7 @@ impl InFlight {
     }
 }
 
-impl Buffer {
+impl RegisteredBuffer {
     pub(crate) fn handle(&self) -> BufferHandle {
         self.handle
     }

@@ -18,7 +18,7 @@ pub(crate) struct Exchange {
 
 /// The reason why there is no reply.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum ExchangeError {
     /// The helper is gone.
     Gone,
     /// The helper does not answer.
@@ -39,45 +39,48 @@ impl Exchange {
         socket: &Socket,
         request: &Request,
         deadline: Instant,
-    ) -> Result<(Reply, Vec<OwnedFd>), Failure> {
+    ) -> Result<(Reply, Vec<OwnedFd>), ExchangeError> {
         self.last_id += 1;
         request.write(self.last_id, &mut self.packet);
-        socket.send(&self.packet, deadline).map_err(Failure::of)?;
+        socket.send(&self.packet, deadline).map_err(ExchangeError::of)?;
         point!(request => asked);
         self.packet.resize(PACKET_MAX, 0);
-        let received = socket.receive(&mut self.packet, &mut self.control, deadline).map_err(Failure::of)?;
+        let received =
+            socket.receive(&mut self.packet, &mut self.control, deadline).map_err(ExchangeError::of)?;
         point!(request => answered);
         if received.bytes == 0 {
-            return Err(Failure::Gone);
+            return Err(ExchangeError::Gone);
         }
         if received.cut {
-            return Err(Failure::Wrong(format!("a reply of more than {PACKET_MAX} bytes")));
+            return Err(ExchangeError::Wrong(format!("a reply of more than {PACKET_MAX} bytes")));
         }
         let read = Reply::read(&self.packet[..received.bytes]);
-        let (id, reply) = read.map_err(|error| Failure::Wrong(error.to_string()))?;
+        let (id, reply) = read.map_err(|error| ExchangeError::Wrong(error.to_string()))?;
         if id != self.last_id {
-            return Err(Failure::Wrong(format!("a reply to request {id}, not {}", self.last_id)));
+            return Err(ExchangeError::Wrong(format!("a reply to request {id}, not {}", self.last_id)));
         }
         let expected = match reply {
             Reply::Refused(_) => 0,
             _ if !answers(request, &reply) => {
-                return Err(Failure::Wrong(format!("{reply:?} to {:?}", request.kind())));
+                return Err(ExchangeError::Wrong(format!("{reply:?} to {:?}", request.kind())));
             }
             _ => request.kind().reply_descriptors(),
         };
         match received.fds.len() {
             count if count == expected => Ok((reply, received.fds)),
-            count => Err(Failure::Wrong(format!("a reply with {count} descriptors: it has {expected}"))),
+            count => {
+                Err(ExchangeError::Wrong(format!("a reply with {count} descriptors: it has {expected}")))
+            }
         }
     }
 }
 
-impl Failure {
-    fn of(errno: Errno) -> Failure {
+impl ExchangeError {
+    fn of(errno: Errno) -> ExchangeError {
         match errno {
-            Errno::ETIMEDOUT => Failure::Late,
-            Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN => Failure::Gone,
-            errno => Failure::Wrong(format!("the socket failed: {}", errno.desc())),
+            Errno::ETIMEDOUT => ExchangeError::Late,
+            Errno::EPIPE | Errno::ECONNRESET | Errno::ENOTCONN => ExchangeError::Gone,
+            errno => ExchangeError::Wrong(format!("the socket failed: {}", errno.desc())),
         }
     }
 }

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::HelperOptions;
 use crate::buffers::Kept;
-use crate::exchange::{Exchange, Failure};
+use crate::exchange::{Exchange, ExchangeError};
 use crate::refused::refused;
 use crate::socket::Socket;
 use crate::waiters::{SubmitWaiter, Waiters};
@@ -30,7 +30,7 @@ const GONE: u8 = 2;
 ///
 /// Lock order: the ring, then the exchange. No other function of this crate is called while either
 /// is held.
-pub(crate) struct Link {
+pub(crate) struct HelperLink {
     socket: Socket,
     exchange: Mutex<Exchange>,
     ring: Mutex<Producer<Submission, SharedMemory>>,
@@ -48,9 +48,9 @@ pub(crate) struct Link {
     timeout: Duration,
 }
 
-impl Link {
+impl HelperLink {
     /// Connects and sends the hello.
-    pub(crate) fn connect(options: &HelperOptions) -> Result<Link, CoreError> {
+    pub(crate) fn connect(options: &HelperOptions) -> Result<HelperLink, CoreError> {
         const ACTION: &str = "attach to the helper";
         let HelperOptions { path, name, timeout, spin, .. } = options;
         let (path, shown) = (path.as_path(), path.display().to_string());
@@ -65,13 +65,15 @@ impl Link {
             Ok((Reply::Welcome(welcome), fds)) => (welcome, fds),
             Ok((Reply::Refused(refusal), _)) => return Err(refused(ACTION, &refusal)),
             Ok(_) => return Err(failed(format!("{shown}: unexpected reply to the hello"), Errno::EPROTO)),
-            Err(Failure::Gone) => {
+            Err(ExchangeError::Gone) => {
                 return Err(failed(format!("{shown}: the helper closed the connection"), Errno::ECONNRESET));
             }
-            Err(Failure::Late) => {
+            Err(ExchangeError::Late) => {
                 return Err(failed(format!("{shown}: no answer within {timeout:?}"), Errno::ETIMEDOUT));
             }
-            Err(Failure::Wrong(reason)) => return Err(failed(format!("{shown}: {reason}"), Errno::EPROTO)),
+            Err(ExchangeError::Wrong(reason)) => {
+                return Err(failed(format!("{shown}: {reason}"), Errno::EPROTO));
+            }
         };
         let queue = |error: nlx_bev_cqueue::Error| failed(format!("{shown}: {error}"), error.errno());
         let Ok([ring, bell]) = <[OwnedFd; 2]>::try_from(fds) else {
@@ -82,7 +84,7 @@ impl Link {
         };
         let memory = SharedMemory::attach(ring).map_err(queue)?;
         point!(RingMapped);
-        Ok(Link {
+        Ok(HelperLink {
             socket,
             exchange: Mutex::new(exchange),
             ring: Mutex::new(Producer::new(memory.clone()).map_err(queue)?),
@@ -118,20 +120,20 @@ impl Link {
         let called = exchange.call(&self.socket, request, Instant::now() + self.timeout);
         drop(exchange);
         called.map_err(|failure| match failure {
-            Failure::Gone => {
+            ExchangeError::Gone => {
                 self.end(GONE);
                 self.disconnected()
             }
-            Failure::Late => {
+            ExchangeError::Late => {
                 let reason = format!("no answer within {:?}", self.timeout);
                 self.fail("wait for the helper", reason, Errno::ETIMEDOUT)
             }
-            Failure::Wrong(reason) => self.violated(reason),
+            ExchangeError::Wrong(reason) => self.violated(reason),
         })
     }
 
     /// Pushes an entry into the ring. After the last one the caller must [wake the
-    /// helper](Link::wake_helper).
+    /// helper](HelperLink::wake_helper).
     pub(crate) fn push(&self, entry: &Entry) -> Result<(), CoreError> {
         let submission = entry.write();
         point!(entry => due);
@@ -280,7 +282,7 @@ fn hint(errno: Errno) -> &'static str {
     }
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for HelperLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link")
             .field("path", &self.path)

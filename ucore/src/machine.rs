@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use nlx_bev_cqueue::{Consumer, QueueWord, SharedMemory, producer_word};
 use nlx_core::{
-    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, Operation, Random,
-    Sequential, StartAddress, Submitted, TmOptions, WakeUp,
+    Address, BufferEvent, BufferHandle, CoreError, CoreTm, DescriptorForm, MatchCounter, Operation,
+    RandomCounters, Sequential, StartAddress, Submitted, TmOptions, WakeUp,
 };
 use nlx_driver_proto::{EVENTS_MAX, Entry, Reply, Request, StartTm};
 use nlx_sync::Sleeper;
 use parking_lot::Mutex;
 
 use crate::arenas::allocate_near;
-use crate::link::Link;
+use crate::link::HelperLink;
 use crate::refused::refused_start;
-use crate::ucore::Domain;
+use crate::ucore::DomainState;
 use crate::waiters::{ClientLoopHandle, Waiters};
 
 /// A started transfer machine.
 ///
 /// Lock order: [`ConsumerState`], a buffer's slot, the link's locks.
-pub(crate) struct Machine {
-    domain: Arc<Domain>,
+pub(crate) struct UcoreTm {
+    domain: Arc<DomainState>,
     /// The link over which the machine was started. The machine ends with it.
-    link: Arc<Link>,
+    link: Arc<HelperLink>,
     /// The helper's handle of the machine.
     tm: u64,
     /// The machine's number in this process, which is never reused.
@@ -42,7 +42,7 @@ pub(crate) struct Machine {
     descriptors: DescriptorForm,
     counters: Mutex<Sequential>,
     /// The source of match bits of passive buffers, if not `counters`.
-    random: Option<Random>,
+    random: Option<RandomCounters>,
     consumer_state: Mutex<ConsumerState>,
     /// Set while no operation can start: from the attempt to stop the machine on, and cleared if
     /// the helper refuses to stop it. Set under the lock of [`ConsumerState`], while nothing is in
@@ -75,12 +75,12 @@ struct ConsumerState {
     lost_at: u32,
 }
 
-impl Machine {
+impl UcoreTm {
     pub(crate) fn start(
-        domain: Arc<Domain>,
+        domain: Arc<DomainState>,
         wanted: &StartAddress,
         options: &TmOptions,
-    ) -> Result<Machine, CoreError> {
+    ) -> Result<UcoreTm, CoreError> {
         let random = options.match_counters.random()?;
         let spin = options.spin.unwrap_or(domain.options.spin);
         let link = domain.link();
@@ -97,7 +97,7 @@ impl Machine {
         let waiters = Arc::new(Waiters::new(memory.clone()));
         link.add_waiters(&waiters);
         tracing::debug!(%address, ?spin, "a transfer machine has started");
-        Ok(Machine {
+        Ok(UcoreTm {
             number: domain.next_machine(),
             domain,
             link,
@@ -134,7 +134,7 @@ fn event_queue(fds: Vec<OwnedFd>) -> Result<(SharedMemory, Consumer<BufferEvent,
     Ok((memory, consumer))
 }
 
-impl CoreTm for Machine {
+impl CoreTm for UcoreTm {
     fn address(&self) -> Address {
         self.address
     }
@@ -222,7 +222,7 @@ impl CoreTm for Machine {
     }
 }
 
-impl Drop for Machine {
+impl Drop for UcoreTm {
     /// Cancels the operations in flight, and waits for them for a limited time. Operations that
     /// have not ended by then keep their memory, and the machine its address, until the helper is
     /// gone.

@@ -34,7 +34,7 @@ impl Control {
 }
 
 /// A received packet.
-pub(crate) struct Received {
+pub(crate) struct ReceivedPacket {
     /// The packet's length; 0 when the other side is gone.
     pub(crate) bytes: usize,
     pub(crate) fds: Vec<OwnedFd>,
@@ -79,7 +79,7 @@ impl Socket {
         packet: &mut [u8],
         control: &mut Control,
         deadline: Instant,
-    ) -> Result<Received, Errno> {
+    ) -> Result<ReceivedPacket, Errno> {
         let flags = MsgFlags::MSG_CMSG_CLOEXEC | MsgFlags::MSG_DONTWAIT;
         loop {
             let mut parts = [IoSliceMut::new(packet)];
@@ -94,7 +94,7 @@ impl Socket {
                         }
                     }
                     let cut = message.flags.contains(MsgFlags::MSG_TRUNC);
-                    return Ok(Received { bytes: message.bytes, fds, cut });
+                    return Ok(ReceivedPacket { bytes: message.bytes, fds, cut });
                 }
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => self.wait(PollFlags::POLLIN, deadline)?,

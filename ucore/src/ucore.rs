@@ -14,9 +14,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::HelperOptions;
 use crate::arenas::Arenas;
-use crate::buffers::{Buffers, FreeSlots, place_of, too_many};
-use crate::link::Link;
-use crate::machine::Machine;
+use crate::buffers::{BufferTable, FreeSlots, place_of, too_many};
+use crate::link::HelperLink;
+use crate::machine::UcoreTm;
 use crate::refused::refused;
 use crate::watch;
 
@@ -33,22 +33,22 @@ use crate::watch;
 /// dropping it does nothing. (As with any socket, the child holds the connection open until it ends
 /// or executes another program.)
 pub struct Ucore {
-    pub(crate) domain: Arc<Domain>,
+    pub(crate) domain: Arc<DomainState>,
 }
 
 /// The state that the transfer machines share.
-pub(crate) struct Domain {
+pub(crate) struct DomainState {
     pub(crate) options: HelperOptions,
     pub(crate) fork_guard: ForkGuard,
-    pub(crate) buffers: Buffers,
-    link: RwLock<Arc<Link>>,
+    pub(crate) buffers: BufferTable,
+    link: RwLock<Arc<HelperLink>>,
     /// Taken before any other lock.
     registry: Mutex<Registry>,
     /// The NIDs of the last reply.
     nids: Mutex<Vec<Nid>>,
     /// Number of transfer machines ever started; each gets a different number.
     machines: AtomicU64,
-    pub(crate) closing: Arc<Closing>,
+    pub(crate) closing: Arc<ClosedFlag>,
 }
 
 /// The state that registering and allocating change.
@@ -59,7 +59,7 @@ struct Registry {
 
 /// The flag that the domain is closed. Setting it notifies a thread that waits to reconnect.
 #[derive(Default)]
-pub(crate) struct Closing {
+pub(crate) struct ClosedFlag {
     closed: Mutex<bool>,
     changed: Condvar,
 }
@@ -72,15 +72,15 @@ impl Ucore {
     /// EACCES without permission; MT-11), refusals of the helper, EPROTO if the other side is no
     /// helper, ETIMEDOUT if it does not answer.
     pub fn connect(options: &HelperOptions) -> Result<Arc<Ucore>, CoreError> {
-        let link = Arc::new(Link::connect(options)?);
+        let link = Arc::new(HelperLink::connect(options)?);
         let registry = Registry {
             arenas: Arenas::new(options.pages, options.arena_bytes),
             free_slots: FreeSlots::default(),
         };
-        let domain = Arc::new(Domain {
+        let domain = Arc::new(DomainState {
             options: options.clone(),
             fork_guard: ForkGuard::here(),
-            buffers: Buffers::new(),
+            buffers: BufferTable::new(),
             link: RwLock::new(link.clone()),
             registry: Mutex::new(registry),
             nids: Mutex::default(),
@@ -106,9 +106,9 @@ impl Ucore {
     }
 }
 
-impl Domain {
+impl DomainState {
     /// Returns the link to the current helper.
-    pub(crate) fn link(&self) -> Arc<Link> {
+    pub(crate) fn link(&self) -> Arc<HelperLink> {
         self.link.read().clone()
     }
 
@@ -143,8 +143,8 @@ impl Domain {
     /// the old helper's arenas, so each buffer gets a shadow. It may have less room than the old
     /// one, or accept other buffers: the buffers that it refuses are offered again when they are
     /// used.
-    pub(crate) fn connect_again(&self) -> Result<Arc<Link>, CoreError> {
-        let link = Arc::new(Link::connect(&self.options)?);
+    pub(crate) fn connect_again(&self) -> Result<Arc<HelperLink>, CoreError> {
+        let link = Arc::new(HelperLink::connect(&self.options)?);
         let mut registry = self.registry.lock();
         let Registry { arenas, .. } = &mut *registry;
         arenas.retire();
@@ -239,7 +239,7 @@ impl Domain {
 
 /// Registers a buffer of an earlier helper with a new one. Returns the shadow.
 fn register_shadow(
-    link: &Link,
+    link: &HelperLink,
     arenas: &mut Arenas,
     handle: BufferHandle,
     memory: &IoVec,
@@ -257,7 +257,7 @@ fn register_shadow(
 }
 
 /// Registers a buffer with the helper.
-fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
+fn register(link: &HelperLink, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
     if let [segment] = segments[..] {
         return link.push(&Entry::Register { buffer: handle, segment });
     }
@@ -265,7 +265,11 @@ fn register(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result
 }
 
 /// Registers a buffer by a request, and waits for the reply.
-fn register_by_request(link: &Link, handle: BufferHandle, segments: Vec<Segment>) -> Result<(), CoreError> {
+fn register_by_request(
+    link: &HelperLink,
+    handle: BufferHandle,
+    segments: Vec<Segment>,
+) -> Result<(), CoreError> {
     match link.request(&Request::Register { buffer: handle.0, segments })? {
         (Reply::Refused(refusal), _) => Err(refused("register a buffer", &refusal)),
         _ => Ok(()),
@@ -312,7 +316,7 @@ impl Core for Ucore {
     fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
         self.domain.check_here()?;
         usable_portal(address.portal)?;
-        Ok(Box::new(Machine::start(self.domain.clone(), address, options)?))
+        Ok(Box::new(UcoreTm::start(self.domain.clone(), address, options)?))
     }
 }
 
@@ -323,7 +327,7 @@ pub(crate) fn now_ns() -> u64 {
     now.as_nanos() as u64
 }
 
-impl Closing {
+impl ClosedFlag {
     fn close(&self) {
         *self.closed.lock() = true;
         self.changed.notify_all();
@@ -339,7 +343,7 @@ impl Closing {
     }
 }
 
-impl Drop for Domain {
+impl Drop for DomainState {
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
             self.closing.close();

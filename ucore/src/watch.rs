@@ -6,8 +6,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nlx_core::CoreError;
 
-use crate::link::Link;
-use crate::ucore::Domain;
+use crate::link::HelperLink;
+use crate::ucore::DomainState;
 
 /// Pause before the second attempt to reconnect: a helper that is restarted is back in less than a
 /// second.
@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Starts the thread. It sleeps until the helper closes its end of the socket. It ends with the
 /// link, which may outlive the domain: memory that the helper may still write to stays until the
 /// helper is gone.
-pub(crate) fn start(domain: &Arc<Domain>, link: Arc<Link>) -> Result<(), CoreError> {
+pub(crate) fn start(domain: &Arc<DomainState>, link: Arc<HelperLink>) -> Result<(), CoreError> {
     let domain = Arc::downgrade(domain);
     let thread = std::thread::Builder::new().name("nlx-helper".into());
     match thread.spawn(move || watch(&domain, link)) {
@@ -33,7 +33,7 @@ pub(crate) fn start(domain: &Arc<Domain>, link: Arc<Link>) -> Result<(), CoreErr
     }
 }
 
-fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
+fn watch(domain: &Weak<DomainState>, mut link: Arc<HelperLink>) {
     loop {
         link.wait_for_end();
         match reconnect(domain) {
@@ -44,7 +44,7 @@ fn watch(domain: &Weak<Domain>, mut link: Arc<Link>) {
 }
 
 /// Reconnects, with retries; `None` if the domain is dropped or does not reconnect.
-fn reconnect(domain: &Weak<Domain>) -> Option<Arc<Link>> {
+fn reconnect(domain: &Weak<DomainState>) -> Option<Arc<HelperLink>> {
     let mut pause = FIRST_PAUSE;
     let mut last = None;
     loop {

@@ -9,7 +9,7 @@ use nlx_core::Queue;
 
 use crate::{Error, Event, Machine, MachineBuilder, Op, Refused, Started, Stop, TransferMachine};
 use inbox::Inbox;
-use slots::Slots;
+use slots::CompletionSlots;
 
 mod completion;
 mod inbox;
@@ -67,7 +67,7 @@ pub use stopping::Stopping;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct AsyncMachine {
-    slots: Arc<Slots<Event>>,
+    slots: Arc<CompletionSlots<Event>>,
     inbox: Arc<Inbox<Event>>,
     owner: TransferMachine,
 }
@@ -83,7 +83,7 @@ impl MachineBuilder<'_> {
     /// # Errors
     /// As [`MachineBuilder::start`].
     pub fn start_async(self, address: &str) -> Result<AsyncMachine, Error> {
-        let (slots, inbox) = (Slots::new(), Arc::new(Inbox::new()));
+        let (slots, inbox) = (CompletionSlots::new(), Arc::new(Inbox::new()));
         let ending = Ending { slots: slots.clone(), inbox: inbox.clone() };
         let owner = self.callbacks(move |_, event| ending.event(event)).start(address)?;
         Ok(AsyncMachine { slots, inbox, owner })
@@ -164,7 +164,7 @@ impl fmt::Debug for AsyncMachine {
 
 /// Owned by the event thread's callback: when the thread ends, every wait ends.
 struct Ending {
-    slots: Arc<Slots<Event>>,
+    slots: Arc<CompletionSlots<Event>>,
     inbox: Arc<Inbox<Event>>,
 }
 

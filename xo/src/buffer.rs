@@ -9,8 +9,8 @@ use nlx_core::{BufferHandle, CoreError};
 
 use crate::Error;
 use crate::domain::{Domain, DomainInner};
-use crate::pool::{self, Member};
-use crate::quotas::Object;
+use crate::pool::{self, PoolMember};
+use crate::quotas::LimitedObject;
 
 /// Maximum number of parts of a large buffer, 16 GiB in all: an offer of this number of parts still
 /// fits into one message of 1 MiB.
@@ -68,7 +68,7 @@ struct Registered {
     memory: IoVec,
     tag: u64,
     /// Set while a buffer of a pool is outside the pool.
-    member: Option<Member>,
+    member: Option<PoolMember>,
     registration: Registration,
 }
 
@@ -287,15 +287,15 @@ impl Buffer {
         Ok(checked?)
     }
 
-    pub(crate) fn member(&self) -> Option<&Member> {
+    pub(crate) fn member(&self) -> Option<&PoolMember> {
         self.0.member.as_ref()
     }
 
-    pub(crate) fn set_member(&mut self, member: Member) {
+    pub(crate) fn set_member(&mut self, member: PoolMember) {
         self.0.member = Some(member);
     }
 
-    pub(crate) fn take_member(&mut self) -> Option<Member> {
+    pub(crate) fn take_member(&mut self) -> Option<PoolMember> {
         self.0.member.take()
     }
 
@@ -307,8 +307,10 @@ impl Buffer {
 /// Registers a buffer with the transport, if the domain's quotas allow one more.
 fn register_one(domain: &DomainInner, memory: &IoVec, foreign: Foreign) -> Result<BufferHandle, Error> {
     let (usage, core) = (domain.usage(), domain.core());
-    usage.reserve(Object::Buffers, 1)?;
-    usage.reserve(Object::Bytes, memory.len() as u64).inspect_err(|_| usage.release(Object::Buffers, 1))?;
+    usage.reserve(LimitedObject::Buffers, 1)?;
+    usage
+        .reserve(LimitedObject::Bytes, memory.len() as u64)
+        .inspect_err(|_| usage.release(LimitedObject::Buffers, 1))?;
     let registered = match foreign {
         Foreign::Refused => core.register(memory),
         Foreign::Copied => core.register_copying(memory),
@@ -317,8 +319,8 @@ fn register_one(domain: &DomainInner, memory: &IoVec, foreign: Foreign) -> Resul
 }
 
 fn release_quota(domain: &DomainInner, memory: &IoVec) {
-    domain.usage().release(Object::Buffers, 1);
-    domain.usage().release(Object::Bytes, memory.len() as u64);
+    domain.usage().release(LimitedObject::Buffers, 1);
+    domain.usage().release(LimitedObject::Bytes, memory.len() as u64);
 }
 
 /// Refuses a length that would need more than `PARTS_MAX` parts.

@@ -7,7 +7,7 @@ use crate::domain::CountedObject;
 use crate::large;
 use crate::machine::Observer;
 use crate::provision::Provisioner;
-use crate::quotas::Object;
+use crate::quotas::LimitedObject;
 use crate::thread::{self, Callback};
 use crate::{BufferPool, Domain, Error, Event, Machine, Provision, TmEvent, TmState, TransferMachine};
 
@@ -165,7 +165,7 @@ impl<'a> MachineBuilder<'a> {
         let provisioner = |(pool, provision)| Provisioner::new(self.domain, &pool, provision);
         let provisioner = self.pool.map(provisioner).transpose()?;
         let inner = self.domain.inner();
-        let counted = CountedObject::one(inner, Object::Machines)?;
+        let counted = CountedObject::one(inner, LimitedObject::Machines)?;
         let tm = inner.core().tm_start(&address, &self.options)?;
         let mut machine = Machine::new(tm, inner.clone(), self.observer, self.callback.is_some(), counted);
         machine.provision(self.large_window, provisioner);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_region::ForkGuard;
 use nlx_core::{Core, Limits, Nid};
 
-use crate::quotas::{Object, QuotaUsage};
+use crate::quotas::{LimitedObject, QuotaUsage};
 use crate::{Error, Quotas};
 
 /// A program's access to the network: it registers buffers and starts transfer machines.
@@ -232,10 +232,10 @@ impl DomainInner {
 }
 
 /// One object of the domain, counted in its quotas until this value is dropped.
-pub(crate) struct CountedObject(Arc<DomainInner>, Object);
+pub(crate) struct CountedObject(Arc<DomainInner>, LimitedObject);
 
 impl CountedObject {
-    pub(crate) fn one(domain: &Arc<DomainInner>, object: Object) -> Result<CountedObject, Error> {
+    pub(crate) fn one(domain: &Arc<DomainInner>, object: LimitedObject) -> Result<CountedObject, Error> {
         domain.usage().reserve(object, 1)?;
         Ok(CountedObject(domain.clone(), object))
     }

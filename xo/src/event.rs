@@ -40,16 +40,16 @@ pub struct Event {
     pub after: Duration,
     /// The owner that receives this event instead of the client. It is a field of the event, so
     /// that an event is moved only once between the place that builds it and the client.
-    pub(crate) owner: Option<Arc<dyn Owner>>,
+    pub(crate) owner: Option<Arc<dyn OpOwner>>,
 }
 
 /// An object that starts operations on the client's behalf and receives their events.
-pub(crate) trait Owner: Send + Sync {
+pub(crate) trait OpOwner: Send + Sync {
     /// Handles an event; a returned event is passed on to the client. The thread that takes events
     /// calls this, without any lock.
     fn event(&self, event: Event) -> Option<Event>;
 
-    /// Called once the client is certain to get the event that [`Owner::event`] returned: a wait is
+    /// Called once the client is certain to get the event that [`OpOwner::event`] returned: a wait is
     /// about to return the event, or it is queued. Until then the machine must not stop.
     fn delivered(&self) {}
 }

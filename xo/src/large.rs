@@ -10,10 +10,10 @@ use nlx_core::Descriptor;
 use nlx_sync::deadline_after;
 
 pub use self::offer::Offer;
-use self::plan::Plan;
-use self::transfer::Transfer;
+use self::plan::TransferPlan;
+use self::transfer::LargeTransfer;
 pub(crate) use self::transfer::{Larges, WINDOW};
-use crate::op::{Bulk, Op, OpAction};
+use crate::op::{BulkOp, Op, OpAction};
 use crate::{Buffer, Error, Machine, OpId, Refused, Started, TmState};
 
 impl Machine {
@@ -29,10 +29,10 @@ impl Machine {
             unreachable!("only bulk operations are large");
         };
         let length = match &bulk {
-            Bulk::ActiveReceive(offer) => usize::try_from(offer.length()).unwrap_or(usize::MAX),
+            BulkOp::ActiveReceive(offer) => usize::try_from(offer.length()).unwrap_or(usize::MAX),
             _ => length,
         };
-        let plan = Plan { bulk, length, part_bytes };
+        let plan = TransferPlan { bulk, length, part_bytes };
         if let Err(error) = self.check_large(&buffer, &plan) {
             return Err(Refused { buffer, error });
         }
@@ -41,7 +41,7 @@ impl Machine {
         let mut descriptors = vec![Descriptor::NONE; parts];
         let now_ns = self.now_ns();
         let deadline_ns = timeout.map(|timeout| deadline_after(now_ns, timeout));
-        let transfer = Transfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
+        let transfer = LargeTransfer::enter(self, buffer, plan, owner, window, now_ns, deadline_ns);
         let op = transfer.id();
         let ended = transfer.begin(self, &mut |part, offer| {
             if let Some(descriptor) = descriptors.get_mut(part) {
@@ -59,7 +59,7 @@ impl Machine {
         Ok(Started { op, offer: if passive { offer() } else { Offer::NONE } })
     }
 
-    fn check_large(&self, buffer: &Buffer, plan: &Plan) -> Result<(), Error> {
+    fn check_large(&self, buffer: &Buffer, plan: &TransferPlan) -> Result<(), Error> {
         plan.check(buffer.len())?;
         buffer.check_whole()?;
         buffer.check_unlent(plan.bulk.queue().receives(), 0..plan.bytes_used(buffer.len()))?;

@@ -205,7 +205,7 @@ pub use machine::stop::Stop;
 pub use machine::{Machine, TransferMachine};
 pub use op::{Op, Started};
 pub use op_id::OpId;
-pub use pool::{BufferPool, Colour, PoolCounts, PoolOptions};
+pub use pool::{BufferPool, BufferPoolOptions, Colour, PoolCounts};
 pub use provision::Provision;
 pub use quotas::Quotas;
 

@@ -17,8 +17,8 @@ use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::Operations;
 use crate::provision::Provisioner;
-use crate::quotas::Object;
-use crate::waiters::Waiters;
+use crate::quotas::LimitedObject;
+use crate::waiters::MachineWaiters;
 use crate::{Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Refused, TmEvent, TmState};
 
 pub(crate) mod start;
@@ -109,7 +109,7 @@ pub struct Machine {
     end_points: EndPoints,
     own: EndPoint,
     operations: Operations,
-    waiters: Waiters,
+    waiters: MachineWaiters,
     observer: Option<Observer>,
     /// The number of dropped messages that the observer has been called for.
     dropped_reported: AtomicU64,
@@ -140,7 +140,7 @@ impl Machine {
             end_points,
             own,
             operations: Operations::new(),
-            waiters: Waiters::default(),
+            waiters: MachineWaiters::default(),
             observer,
             dropped_reported: AtomicU64::new(0),
             larges: Larges::new(large::WINDOW),
@@ -221,10 +221,10 @@ impl Machine {
 
     fn check_end_points(&self, address: Address) -> Result<(), Error> {
         let usage = self.domain.usage();
-        if !usage.is_limited(Object::EndPoints) || self.end_points.is_used(address) {
+        if !usage.is_limited(LimitedObject::EndPoints) || self.end_points.is_used(address) {
             return Ok(());
         }
-        usage.check(Object::EndPoints, self.end_points.in_use() as u64)
+        usage.check(LimitedObject::EndPoints, self.end_points.in_use() as u64)
     }
 
     /// Returns the number of addresses whose end points are in use, including the machine's

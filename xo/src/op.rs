@@ -7,7 +7,7 @@ use std::time::Duration;
 use nlx_core::{OperationKind, Queue};
 
 use crate::domain::DomainInner;
-use crate::event::Owner;
+use crate::event::OpOwner;
 use crate::{Buffer, EndPoint, Error, Offer, OpId, Refused};
 
 /// An operation that has not started: a buffer, and what to do with it.
@@ -65,7 +65,7 @@ pub struct Op {
     pub(crate) length: usize,
     pub(crate) timeout: Option<Duration>,
     /// The owner that gets its events instead of the client.
-    pub(crate) owner: Option<Arc<dyn Owner>>,
+    pub(crate) owner: Option<Arc<dyn OpOwner>>,
     /// It is part of an operation in flight: it may start while the machine stops.
     pub(crate) going_on: bool,
     /// The first setting that this kind of operation does not have: the start is refused.
@@ -88,11 +88,11 @@ const _: () = assert!(size_of::<Op>() <= 128);
 pub(crate) enum OpAction {
     Receive { min_receive_size: Option<usize>, max_messages: u32 },
     Send(EndPoint),
-    Bulk(Bulk),
+    Bulk(BulkOp),
 }
 
 /// Bulk operations, which can be split into parts.
-pub(crate) enum Bulk {
+pub(crate) enum BulkOp {
     PassiveReceive,
     PassiveSend,
     ActiveReceive(Offer),
@@ -107,7 +107,7 @@ impl Op {
     }
 
     #[inline]
-    pub(crate) fn bulk(buffer: Buffer, bulk: Bulk) -> Op {
+    pub(crate) fn bulk(buffer: Buffer, bulk: BulkOp) -> Op {
         Op::new(buffer, OpAction::Bulk(bulk))
     }
 
@@ -161,7 +161,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn passive_receive(buffer: Buffer) -> Op {
-        Op::bulk(buffer, Bulk::PassiveReceive)
+        Op::bulk(buffer, BulkOp::PassiveReceive)
     }
 
     /// Lets any peer that has the offer read a buffer, once. The peer can do so as soon as the
@@ -177,7 +177,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn passive_send(buffer: Buffer) -> Op {
-        Op::bulk(buffer, Bulk::PassiveSend)
+        Op::bulk(buffer, BulkOp::PassiveSend)
     }
 
     /// Reads a peer's offer into a buffer: an [`Offer`], or a [`Descriptor`](crate::Descriptor) of
@@ -199,7 +199,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn active_receive(buffer: Buffer, offer: impl Into<Offer>) -> Op {
-        Op::bulk(buffer, Bulk::ActiveReceive(offer.into()))
+        Op::bulk(buffer, BulkOp::ActiveReceive(offer.into()))
     }
 
     /// Writes a buffer into the buffer that a peer offers: by an [`Offer`], or a
@@ -220,7 +220,7 @@ impl Op {
     /// ```
     #[inline]
     pub fn active_send(buffer: Buffer, offer: impl Into<Offer>) -> Op {
-        Op::bulk(buffer, Bulk::ActiveSend(offer.into()))
+        Op::bulk(buffer, BulkOp::ActiveSend(offer.into()))
     }
 
     /// Sends only this number of bytes from the start of the buffer; for a passive receive, offers
@@ -231,7 +231,7 @@ impl Op {
     #[inline]
     pub fn length(self, bytes: usize) -> Op {
         match self.action {
-            OpAction::Receive { .. } | OpAction::Bulk(Bulk::ActiveReceive(_)) => {
+            OpAction::Receive { .. } | OpAction::Bulk(BulkOp::ActiveReceive(_)) => {
                 self.misplace(Setting::Length)
             }
             _ => Op { length: bytes, ..self },
@@ -291,7 +291,7 @@ impl Op {
     }
 
     /// Sets the owner that gets its events instead of the client.
-    pub(crate) fn owned_by(self, owner: Arc<dyn Owner>) -> Op {
+    pub(crate) fn owned_by(self, owner: Arc<dyn OpOwner>) -> Op {
         Op { owner: Some(owner), ..self }
     }
 
@@ -306,9 +306,9 @@ impl Op {
     pub(crate) fn is_large(&self) -> bool {
         let OpAction::Bulk(bulk) = &self.action else { return false };
         let says_more = match bulk {
-            Bulk::ActiveReceive(offer) | Bulk::ActiveSend(offer) => offer.single().is_none(),
-            Bulk::PassiveReceive => self.length != self.buffer.len(),
-            Bulk::PassiveSend => false,
+            BulkOp::ActiveReceive(offer) | BulkOp::ActiveSend(offer) => offer.single().is_none(),
+            BulkOp::PassiveReceive => self.length != self.buffer.len(),
+            BulkOp::PassiveSend => false,
         };
         says_more || self.buffer.is_large()
     }
@@ -333,7 +333,7 @@ impl Op {
         if let Some(setting) = self.misplaced {
             return Err(Error::Setting { setting: setting.name(), queue: self.queue() });
         }
-        if let OpAction::Bulk(Bulk::ActiveReceive(offer) | Bulk::ActiveSend(offer)) = &self.action
+        if let OpAction::Bulk(BulkOp::ActiveReceive(offer) | BulkOp::ActiveSend(offer)) = &self.action
             && *offer == Offer::NONE
         {
             return Err(Error::NoOffer);
@@ -354,12 +354,12 @@ impl Op {
             }
             OpAction::Send(to) => OperationKind::Send { length, to: to.address() },
             OpAction::Bulk(bulk) => match bulk {
-                Bulk::PassiveReceive => OperationKind::PassiveReceive,
-                Bulk::PassiveSend => OperationKind::PassiveSend { length },
-                Bulk::ActiveReceive(offer) => {
+                BulkOp::PassiveReceive => OperationKind::PassiveReceive,
+                BulkOp::PassiveSend => OperationKind::PassiveSend { length },
+                BulkOp::ActiveReceive(offer) => {
                     OperationKind::ActiveReceive { descriptor: offer.descriptor(0) }
                 }
-                Bulk::ActiveSend(offer) => {
+                BulkOp::ActiveSend(offer) => {
                     OperationKind::ActiveSend { descriptor: offer.descriptor(0), length }
                 }
             },
@@ -382,13 +382,13 @@ impl Setting {
     }
 }
 
-impl Bulk {
+impl BulkOp {
     pub(crate) fn queue(&self) -> Queue {
         match self {
-            Bulk::PassiveReceive => Queue::PassiveBulkReceive,
-            Bulk::PassiveSend => Queue::PassiveBulkSend,
-            Bulk::ActiveReceive(_) => Queue::ActiveBulkReceive,
-            Bulk::ActiveSend(_) => Queue::ActiveBulkSend,
+            BulkOp::PassiveReceive => Queue::PassiveBulkReceive,
+            BulkOp::PassiveSend => Queue::PassiveBulkSend,
+            BulkOp::ActiveReceive(_) => Queue::ActiveBulkReceive,
+            BulkOp::ActiveSend(_) => Queue::ActiveBulkSend,
         }
     }
 }

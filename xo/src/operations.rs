@@ -12,11 +12,11 @@ use nlx_sync::Deadlines;
 use parking_lot::Mutex;
 
 use crate::end_point::EndPoints;
-use crate::event::Owner;
+use crate::event::OpOwner;
 use crate::op::{Op, OpAction};
 use crate::op_id::OpTable;
-use crate::quotas::{Object, QuotaUsage};
-use crate::statistics::Statistics;
+use crate::quotas::{LimitedObject, QuotaUsage};
+use crate::statistics::TmStatistics;
 use crate::{Buffer, EndPoint, Error, Event, Message, OpId, QueueStatistics, Refused, TmState};
 
 /// The reason for the cancellation of an operation. The first reason is kept (X1).
@@ -38,11 +38,11 @@ struct InFlight {
     /// The transport has accepted the request to cancel it.
     cancel_sent: bool,
     /// The owner that gets its events instead of the client.
-    owner: Option<Arc<dyn Owner>>,
+    owner: Option<Arc<dyn OpOwner>>,
 }
 
 /// An event, and the owner that gets it instead of the client.
-pub(crate) type Owned = (Arc<dyn Owner>, Event);
+pub(crate) type Owned = (Arc<dyn OpOwner>, Event);
 
 /// The operations of a transfer machine, shared by its threads.
 pub(crate) struct Operations {
@@ -60,7 +60,7 @@ struct Table {
     failing: bool,
     ops: OpTable<InFlight>,
     deadlines: Deadlines,
-    statistics: Statistics,
+    statistics: TmStatistics,
     /// Events that a stop has taken, for later waits.
     backlog: VecDeque<Event>,
     /// Events taken from the transport in one call, which come next.
@@ -110,7 +110,7 @@ impl Fetched {
 }
 
 /// The result of [`Operations::next`].
-pub(crate) struct Next {
+pub(crate) struct NextEvent {
     pub(crate) event: Option<Event>,
     pub(crate) state: TmState,
     /// The machine is stopping because a callback has panicked.
@@ -124,7 +124,7 @@ impl Operations {
             failing: false,
             ops: OpTable::default(),
             deadlines: Deadlines::default(),
-            statistics: Statistics::default(),
+            statistics: TmStatistics::default(),
             backlog: VecDeque::new(),
             fetched: Fetched::new(),
             posted: [0; Queue::COUNT],
@@ -196,7 +196,7 @@ impl Operations {
         if state != TmState::Started && !(going_on && state == TmState::Stopping) {
             return Err(Refused { buffer, error: Error::NotStarted { state } });
         }
-        if let Err(error) = usage.check(Object::Operations, table.ops.len() as u64) {
+        if let Err(error) = usage.check(LimitedObject::Operations, table.ops.len() as u64) {
             return Err(Refused { buffer, error });
         }
         let (handle, queue) = (buffer.handle(), kind.queue());
@@ -318,7 +318,7 @@ impl Operations {
         tm: &dyn CoreTm,
         end_points: &EndPoints,
         sleeps: impl Fn() -> bool,
-    ) -> Result<Next, CoreError> {
+    ) -> Result<NextEvent, CoreError> {
         let table = &mut *self.table.lock();
         let event = match table.backlog.pop_front() {
             None => {
@@ -328,7 +328,7 @@ impl Operations {
             kept => kept,
         };
         let Table { state, failing, .. } = *table;
-        Ok(Next { event, state, is_failing: failing && state == TmState::Stopping })
+        Ok(NextEvent { event, state, is_failing: failing && state == TmState::Stopping })
     }
 
     /// Moves events of the transport into the backlog, up to one that has an owner, which it

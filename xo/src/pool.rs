@@ -16,7 +16,7 @@ mod shape;
 mod waiters;
 
 pub use free_list::Colour;
-pub(crate) use owner::{BufferHold, Member};
+pub(crate) use owner::{BufferHold, PoolMember};
 pub(crate) use shape::within;
 
 use free_list::FreeList;
@@ -35,17 +35,17 @@ type PoolCallback = Arc<dyn Fn(&BufferPool) + Send + Sync>;
 /// The layout of a pool's buffers, and the pool's callbacks.
 #[derive(Clone)]
 #[must_use = "it is made into a pool by `Domain::pool`"]
-pub struct PoolOptions {
+pub struct BufferPoolOptions {
     shape: Shape,
     threshold: usize,
     below_threshold: Option<PoolCallback>,
     not_empty: Option<PoolCallback>,
 }
 
-impl PoolOptions {
+impl BufferPoolOptions {
     /// Buffers of `bytes` bytes in one segment, without colours, and with a threshold of 2.
-    pub fn new(bytes: usize) -> PoolOptions {
-        PoolOptions {
+    pub fn new(bytes: usize) -> BufferPoolOptions {
+        BufferPoolOptions {
             shape: Shape { segments: 1, segment_bytes: bytes, alignment: 1, colours: 0 },
             threshold: THRESHOLD,
             below_threshold: None,
@@ -55,45 +55,48 @@ impl PoolOptions {
 
     /// Sets the number of segments of a buffer, each of the bytes given to `new`. Read and write a
     /// buffer of several segments through [`crate::Buffer::memory`].
-    pub fn segments(self, segments: usize) -> PoolOptions {
-        PoolOptions { shape: Shape { segments, ..self.shape }, ..self }
+    pub fn segments(self, segments: usize) -> BufferPoolOptions {
+        BufferPoolOptions { shape: Shape { segments, ..self.shape }, ..self }
     }
 
     /// Aligns segments to this number of bytes, a power of two up to 4096. The first segment always
     /// begins on a page boundary.
-    pub fn alignment(self, alignment: usize) -> PoolOptions {
-        PoolOptions { shape: Shape { alignment, ..self.shape }, ..self }
+    pub fn alignment(self, alignment: usize) -> BufferPoolOptions {
+        BufferPoolOptions { shape: Shape { alignment, ..self.shape }, ..self }
     }
 
     /// Sets the number of colours ([`crate::Colour`]), at most 65536.
-    pub fn colours(self, colours: u32) -> PoolOptions {
-        PoolOptions { shape: Shape { colours, ..self.shape }, ..self }
+    pub fn colours(self, colours: u32) -> BufferPoolOptions {
+        BufferPoolOptions { shape: Shape { colours, ..self.shape }, ..self }
     }
 
     /// Sets the threshold: with fewer free buffers the pool is short of buffers, and
     /// [`BufferPool::prune`] keeps this number.
-    pub fn threshold(self, threshold: usize) -> PoolOptions {
-        PoolOptions { threshold, ..self }
+    pub fn threshold(self, threshold: usize) -> BufferPoolOptions {
+        BufferPoolOptions { threshold, ..self }
     }
 
     /// Sets a callback for each time that a buffer is taken and fewer than the threshold stay free;
     /// it may call [`BufferPool::provision`]. It runs on the thread that took the buffer, without
     /// any lock of the pool. Calls do not overlap; if a call has made the pool grow, and the pool
     /// has become short again during the call, it is called once more.
-    pub fn below_threshold(self, callback: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
-        PoolOptions { below_threshold: Some(Arc::new(callback)), ..self }
+    pub fn below_threshold(
+        self,
+        callback: impl Fn(&BufferPool) + Send + Sync + 'static,
+    ) -> BufferPoolOptions {
+        BufferPoolOptions { below_threshold: Some(Arc::new(callback)), ..self }
     }
 
     /// Sets a callback for each time that a buffer is returned to a pool without free buffers. It
     /// runs on the thread that dropped the buffer, without any lock of the pool. Transfer machines
     /// that wait for buffers are served first, and another thread may have taken the buffer by
     /// then.
-    pub fn not_empty(self, callback: impl Fn(&BufferPool) + Send + Sync + 'static) -> PoolOptions {
-        PoolOptions { not_empty: Some(Arc::new(callback)), ..self }
+    pub fn not_empty(self, callback: impl Fn(&BufferPool) + Send + Sync + 'static) -> BufferPoolOptions {
+        BufferPoolOptions { not_empty: Some(Arc::new(callback)), ..self }
     }
 }
 
-impl fmt::Debug for PoolOptions {
+impl fmt::Debug for BufferPoolOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolOptions")
             .field("segments", &self.shape.segments)
@@ -140,11 +143,11 @@ pub struct BufferPool {
 
 pub(crate) struct PoolShared {
     domain: Domain,
-    options: PoolOptions,
+    options: BufferPoolOptions,
     state: Mutex<PoolState>,
     /// Notified when a buffer is returned, for threads in [`BufferPool::get_wait`].
     returned: Condvar,
-    /// The number of shortages since a thread began to call [`PoolOptions::below_threshold`]; 0
+    /// The number of shortages since a thread began to call [`BufferPoolOptions::below_threshold`]; 0
     /// while no thread does.
     shortages: AtomicUsize,
 }
@@ -162,7 +165,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`Error::PoolOption`] (EINVAL) for an option out of bounds.
-    pub fn pool(&self, options: PoolOptions) -> Result<BufferPool, Error> {
+    pub fn pool(&self, options: BufferPoolOptions) -> Result<BufferPool, Error> {
         options.shape.check()?;
         let free = FreeList::new(options.shape.colours);
         let state = PoolState { free, total: 0, waiters: PoolWaiters::default() };
@@ -455,7 +458,7 @@ impl PoolShared {
 }
 
 /// Returns a dropped buffer to its pool.
-pub(crate) fn return_buffer(mut buffer: Buffer, member: Member) {
+pub(crate) fn return_buffer(mut buffer: Buffer, member: PoolMember) {
     buffer.set_tag(0);
     let colour = member.colour();
     member.give_back(buffer, colour).carry_out();

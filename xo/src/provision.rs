@@ -50,7 +50,7 @@ struct Wants {
 
 /// The result of posting buffers.
 #[derive(Default)]
-pub(crate) struct Posted {
+pub(crate) struct PostResult {
     /// The number of free buffers in the pool after the last one was taken.
     left: Option<usize>,
     /// A buffer that could not be posted.
@@ -106,9 +106,9 @@ impl Provisioner {
         &self,
         count: impl FnOnce() -> usize,
         start: impl Fn(Op) -> Result<Started, Refused>,
-    ) -> Posted {
+    ) -> PostResult {
         let wants = self.wants.lock();
-        let mut posted = Posted::default();
+        let mut posted = PostResult::default();
         if wants.stopping {
             return posted;
         }
@@ -142,7 +142,7 @@ impl Provisioner {
 
     /// Handles the result of posting; called without any lock. Returns the number of newly missing
     /// buffers.
-    pub(crate) fn settle(&self, posted: Posted) -> u64 {
+    pub(crate) fn settle(&self, posted: PostResult) -> u64 {
         if let Some(buffer) = posted.refused {
             self.pool.put_refused(buffer);
         }

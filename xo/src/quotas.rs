@@ -22,31 +22,31 @@ use crate::Error;
 /// # Ok::<(), nlx::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quotas([u64; Object::COUNT]);
+pub struct Quotas([u64; LimitedObject::COUNT]);
 
 impl Quotas {
     /// Limits the number of registered buffers; each part of a large buffer counts.
     #[must_use]
     pub const fn buffers(self, limit: u64) -> Quotas {
-        self.with(Object::Buffers, limit)
+        self.with(LimitedObject::Buffers, limit)
     }
 
     /// Limits the bytes of registered buffers; bytes that are registered twice count twice.
     #[must_use]
     pub const fn bytes(self, limit: u64) -> Quotas {
-        self.with(Object::Bytes, limit)
+        self.with(LimitedObject::Bytes, limit)
     }
 
     /// Limits the number of transfer machines; stopped machines count until they are dropped.
     #[must_use]
     pub const fn machines(self, limit: u64) -> Quotas {
-        self.with(Object::Machines, limit)
+        self.with(LimitedObject::Machines, limit)
     }
 
     /// Limits the number of operations in flight at one transfer machine.
     #[must_use]
     pub const fn operations(self, limit: u64) -> Quotas {
-        self.with(Object::Operations, limit)
+        self.with(LimitedObject::Operations, limit)
     }
 
     /// Limits the number of end points in use at one transfer machine, beyond which
@@ -54,10 +54,10 @@ impl Quotas {
     /// refused.
     #[must_use]
     pub const fn end_points(self, limit: u64) -> Quotas {
-        self.with(Object::EndPoints, limit)
+        self.with(LimitedObject::EndPoints, limit)
     }
 
-    const fn with(mut self, object: Object, limit: u64) -> Quotas {
+    const fn with(mut self, object: LimitedObject, limit: u64) -> Quotas {
         self.0[object as usize] = limit;
         self
     }
@@ -65,13 +65,13 @@ impl Quotas {
 
 impl Default for Quotas {
     fn default() -> Quotas {
-        Quotas([u64::MAX; Object::COUNT])
+        Quotas([u64::MAX; LimitedObject::COUNT])
     }
 }
 
 /// The kinds of objects that have limits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Object {
+pub(crate) enum LimitedObject {
     Buffers,
     Bytes,
     Machines,
@@ -79,16 +79,16 @@ pub(crate) enum Object {
     EndPoints,
 }
 
-impl Object {
+impl LimitedObject {
     const COUNT: usize = 5;
 
     fn name(self) -> &'static str {
         match self {
-            Object::Buffers => "registered buffers",
-            Object::Bytes => "registered bytes",
-            Object::Machines => "transfer machines",
-            Object::Operations => "operations in flight at the transfer machine",
-            Object::EndPoints => "end points in use at the transfer machine",
+            LimitedObject::Buffers => "registered buffers",
+            LimitedObject::Bytes => "registered bytes",
+            LimitedObject::Machines => "transfer machines",
+            LimitedObject::Operations => "operations in flight at the transfer machine",
+            LimitedObject::EndPoints => "end points in use at the transfer machine",
         }
     }
 }
@@ -96,8 +96,8 @@ impl Object {
 /// The limits of a domain, and its current usage.
 #[derive(Debug)]
 pub(crate) struct QuotaUsage {
-    limit: [AtomicU64; Object::COUNT],
-    in_use: [AtomicU64; Object::COUNT],
+    limit: [AtomicU64; LimitedObject::COUNT],
+    in_use: [AtomicU64; LimitedObject::COUNT],
 }
 
 impl Default for QuotaUsage {
@@ -112,17 +112,17 @@ impl QuotaUsage {
     }
 
     /// Refuses one more object if the limit is reached with `present` objects.
-    pub(crate) fn check(&self, object: Object, present: u64) -> Result<(), Error> {
+    pub(crate) fn check(&self, object: LimitedObject, present: u64) -> Result<(), Error> {
         let limit = self.limit[object as usize].load(Relaxed);
         if present < limit { Ok(()) } else { Err(Error::Quota { object: object.name(), limit }) }
     }
 
     /// Returns whether this kind of object is limited.
-    pub(crate) fn is_limited(&self, object: Object) -> bool {
+    pub(crate) fn is_limited(&self, object: LimitedObject) -> bool {
         self.limit[object as usize].load(Relaxed) != u64::MAX
     }
 
-    pub(crate) fn reserve(&self, object: Object, amount: u64) -> Result<(), Error> {
+    pub(crate) fn reserve(&self, object: LimitedObject, amount: u64) -> Result<(), Error> {
         let (limit, in_use) = (&self.limit[object as usize], &self.in_use[object as usize]);
         let limit = limit.load(Relaxed);
         // Added first and compared afterwards: if two threads reserve the last units at the same
@@ -135,7 +135,7 @@ impl QuotaUsage {
         Err(Error::Quota { object: object.name(), limit })
     }
 
-    pub(crate) fn release(&self, object: Object, amount: u64) {
+    pub(crate) fn release(&self, object: LimitedObject, amount: u64) {
         self.in_use[object as usize].fetch_sub(amount, Relaxed);
     }
 }

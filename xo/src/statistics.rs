@@ -25,9 +25,9 @@ pub struct QueueStatistics {
 
 /// The counters of all queues.
 #[derive(Debug, Default)]
-pub(crate) struct Statistics([QueueStatistics; Queue::COUNT]);
+pub(crate) struct TmStatistics([QueueStatistics; Queue::COUNT]);
 
-impl Statistics {
+impl TmStatistics {
     pub(crate) fn of(&mut self, queue: Queue) -> &mut QueueStatistics {
         &mut self.0[queue.index()]
     }

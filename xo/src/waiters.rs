@@ -7,7 +7,7 @@ use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
 
 /// The threads that wait, or are about to, and the armed event loop.
 #[derive(Default)]
-pub(crate) struct Waiters {
+pub(crate) struct MachineWaiters {
     /// Held while a thread waits in the transport; other threads wait for this lock. Reentrant,
     /// because client code that is called while it is held may wait too, and stop the machine.
     turn: ReentrantMutex<()>,
@@ -18,9 +18,9 @@ pub(crate) struct Waiters {
 }
 
 /// Counts a thread as waiting until it is dropped.
-pub(crate) struct Waiting<'a>(&'a Waiters);
+pub(crate) struct WaiterGuard<'a>(&'a MachineWaiters);
 
-impl Waiters {
+impl MachineWaiters {
     /// Waits until no other thread waits, at most for `rest`. Returns `None` if another thread
     /// still waits then.
     pub(crate) fn take_turn(&self, rest: Option<Duration>) -> Option<ReentrantMutexGuard<'_, ()>> {
@@ -32,9 +32,9 @@ impl Waiters {
 
     /// Counts this thread as waiting. Call it before reading the earliest deadline, and before
     /// checking for events.
-    pub(crate) fn enter(&self) -> Waiting<'_> {
+    pub(crate) fn enter(&self) -> WaiterGuard<'_> {
         self.count.fetch_add(1, Ordering::SeqCst);
-        Waiting(self)
+        WaiterGuard(self)
     }
 
     /// Returns whether a thread or the armed event loop waits, and so might be asleep.
@@ -44,7 +44,7 @@ impl Waiters {
 
     /// Returns whether another waiter or an armed event loop might be asleep, or be about to sleep;
     /// `own` is the caller's wait, if it waits.
-    pub(crate) fn others_than(&self, own: Option<&Waiting<'_>>) -> bool {
+    pub(crate) fn others_than(&self, own: Option<&WaiterGuard<'_>>) -> bool {
         self.count.load(Ordering::SeqCst) > usize::from(own.is_some())
     }
 
@@ -56,7 +56,7 @@ impl Waiters {
         }
     }
 
-    /// Ends the announcement of [`Waiters::arm`]. Returns whether there was one.
+    /// Ends the announcement of [`MachineWaiters::arm`]. Returns whether there was one.
     pub(crate) fn disarm(&self) -> bool {
         let was = self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::SeqCst);
         if was {
@@ -66,7 +66,7 @@ impl Waiters {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::Relaxed);
     }

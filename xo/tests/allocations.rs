@@ -8,7 +8,7 @@
 mod helper;
 
 use nlx::{
-    Batch, Buffer, Colour, DescriptorForm, EndPoint, MatchCounters, NodeConfig, Offer, Op, PoolOptions,
+    Batch, Buffer, BufferPoolOptions, Colour, DescriptorForm, EndPoint, MatchCounters, NodeConfig, Offer, Op,
     Provision, TmOptions, TransferMachine,
 };
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
@@ -106,7 +106,7 @@ fn operations_allocate_nothing_once_the_tables_have_grown() {
 fn pools_allocate_nothing_once_they_have_grown() {
     for spare in [0, 2] {
         let domain = helper::domain(module_path!(), &NodeConfig::new());
-        let pool = domain.pool(PoolOptions::new(4096).colours(2)).unwrap();
+        let pool = domain.pool(BufferPoolOptions::new(4096).colours(2)).unwrap();
         pool.provision(4 + spare).unwrap();
         let tm = domain.machine().pool(&pool, PROVISION).start("0@lo:12345:31:*").unwrap();
         let mut message = None;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, alarm, fork};
 use nlx::{
-    Batch, Buffer, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message, NodeConfig, Op,
-    PoolCounts, PoolOptions, Provision, Queue, RegionError, Stop, TmOptions, TmState, TransferMachine,
+    Batch, Buffer, BufferPoolOptions, Colour, Domain, EndPoint, Errno, Error, Event, Machine, Message,
+    NodeConfig, Op, PoolCounts, Provision, Queue, RegionError, Stop, TmOptions, TmState, TransferMachine,
 };
 
 /// A child that takes longer is considered hung.
@@ -208,7 +208,7 @@ fn a_child_may_open_a_domain_of_its_own() {
 #[test]
 fn a_child_leaves_pools_alone() {
     let domain = Domain::in_process(&NodeConfig::new()).unwrap();
-    let pool = domain.pool(PoolOptions::new(64).colours(1)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(64).colours(1)).unwrap();
     pool.provision(8).unwrap();
     let provision = Provision { min_receive_size: 64, max_messages: 1, buffers: 2, colour: Colour::Of(0) };
     let tm = domain.machine().pool(&pool, provision).start("0@lo:12345:31:1").unwrap();

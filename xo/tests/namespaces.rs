@@ -16,12 +16,12 @@ use nlx_testkit::namespace::{add_address, ip};
 const BULK: usize = 1 << 20;
 
 /// A wait that takes longer is considered hung.
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const TIME_LIMIT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Returns the next event of both sides; both wait, because each drives its node.
 fn ends(active: &TransferMachine, passive: &TransferMachine) -> [Event; 2] {
     std::thread::scope(|scope| {
-        let waits = [active, passive].map(|tm| scope.spawn(|| tm.wait(PATIENCE).unwrap().unwrap()));
+        let waits = [active, passive].map(|tm| scope.spawn(|| tm.wait(TIME_LIMIT).unwrap().unwrap()));
         waits.map(|wait| wait.join().unwrap())
     })
 }
@@ -57,13 +57,15 @@ fn bulk_goes_both_ways_over_ipv6() {
             0 => Op::passive_receive(passive_domain.allocate(BULK).unwrap()),
             _ => Op::passive_send(filled(passive_domain)),
         };
-        let offer = passive.start(op.timeout(PATIENCE)).unwrap().offer;
+        let offer = passive.start(op.timeout(TIME_LIMIT)).unwrap().offer;
         let descriptor = travelled(offer.descriptor(0));
         match round {
-            0 => active.start(Op::active_send(filled(active_domain), descriptor).timeout(PATIENCE)).unwrap(),
+            0 => {
+                active.start(Op::active_send(filled(active_domain), descriptor).timeout(TIME_LIMIT)).unwrap()
+            }
             _ => active
                 .start(
-                    Op::active_receive(active_domain.allocate(BULK).unwrap(), descriptor).timeout(PATIENCE),
+                    Op::active_receive(active_domain.allocate(BULK).unwrap(), descriptor).timeout(TIME_LIMIT),
                 )
                 .unwrap(),
         };

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use lnet_cpt::{CptTable, Topology, bind_thread};
-use nlx::{Colour, Domain, Node, NodeConfig, Op, PoolOptions, TmOptions, TransferMachine};
+use nlx::{BufferPoolOptions, Colour, Domain, Node, NodeConfig, Op, TmOptions, TransferMachine};
 use nlx_testkit::numa::{mappings, pages_of, shared_mappings};
 
 #[path = "support/helper.rs"]
@@ -61,7 +61,7 @@ fn queues_and_buffers_lie_on_the_node_of_their_machine() {
         assert!(placed() > before, "{:?}", mappings());
         let allocate = || {
             let (buffers, _allocated) = pages_of(|| [(); BUFFERS].map(|()| tm.allocate(BYTES).unwrap()));
-            let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+            let pool = domain.pool(BufferPoolOptions::new(BYTES)).unwrap();
             let (pooled, added) = pages_of(|| tm.near(|| pool.provision(BUFFERS)));
             assert_eq!(added, Ok(BUFFERS));
             [buffers, pooled]
@@ -104,7 +104,7 @@ fn memory_of_clients_lies_on_the_node_of_their_machine() {
             let tm = domain.transfer_machine(&at, TmOptions::default()).unwrap();
             let queues = placed("nlx-bev-cqueue");
             assert!(!queues.is_empty() && queues.iter().all(|pages| pages.keys().eq([&home])), "{queues:?}");
-            let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+            let pool = domain.pool(BufferPoolOptions::new(BYTES)).unwrap();
             assert_eq!(tm.near(|| pool.provision(BUFFERS)), Ok(BUFFERS));
             let pooled = || pool.get(Colour::Any).unwrap().unwrap();
             let mut buffers = [(); BUFFERS].map(|()| [tm.allocate(BYTES).unwrap(), pooled()]);

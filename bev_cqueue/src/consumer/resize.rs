@@ -5,13 +5,13 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::Consumer;
 use crate::error::{Corruption, Error, PopError};
-use crate::layout::{Event, Link, MIN_SLOTS, Stamp};
-use crate::memory::Memory;
+use crate::layout::{Event, MIN_SLOTS, SlotLink, Stamp};
+use crate::memory::QueueMemory;
 use crate::producer::Producer;
 use crate::rules::GROW;
 use nlx_sync::{AtomicU32, point};
 
-impl<T: Event, M: Memory> Consumer<T, M> {
+impl<T: Event, M: QueueMemory> Consumer<T, M> {
     /// Links `more` slots into the ring, first those that [`shrink`](Consumer::shrink) has cut off.
     /// The producer gets all of them at once; waiting events keep their order.
     ///
@@ -52,7 +52,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
     }
 
     /// Reduces the ring to `slots`, if it is larger. The other slots become spare, and their pages
-    /// return to the system where the memory permits it ([`Memory::discard`]).
+    /// return to the system where the memory permits it ([`QueueMemory::discard`]).
     ///
     /// The producer must be notified before it pushes again, by
     /// [`Producer::accept_shrink`](crate::Producer::accept_shrink). Since nothing is provisioned,
@@ -210,7 +210,7 @@ impl<T: Event, M: Memory> Consumer<T, M> {
 
     fn link(&self, index: u32) -> Result<&AtomicU32, Corruption> {
         let link = self.memory.links().get(index as usize);
-        link.map(|Link(next)| next).ok_or_else(|| self.nowhere(index))
+        link.map(|SlotLink(next)| next).ok_or_else(|| self.nowhere(index))
     }
 
     fn publish_slots(&self) {

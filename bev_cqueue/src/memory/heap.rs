@@ -15,8 +15,8 @@ use self::boxed::Parts;
 use self::paged::Parts;
 use crate::consumer::Consumer;
 use crate::error::Error;
-use crate::layout::{Event, Header, Link, Slot};
-use crate::memory::{Halves, Memory, check_slot_count, format};
+use crate::layout::{Event, Header, Slot, SlotLink};
+use crate::memory::{Halves, QueueMemory, check_slot_count, format};
 use crate::producer::Producer;
 
 /// Creates both halves of a queue between two threads of this process, whose ring can grow to
@@ -90,14 +90,14 @@ impl Heap {
     }
 }
 
-impl Memory for Heap {
+impl QueueMemory for Heap {
     #[inline]
     fn header(&self) -> &Header {
         self.0.header()
     }
 
     #[inline]
-    fn links(&self) -> &[Link] {
+    fn links(&self) -> &[SlotLink] {
         self.0.links()
     }
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use memmap2::{Advice, MmapRaw, UncheckedAdvice};
 use nlx_fallible::{NoMemory, TryArc, try_box};
 
-use crate::layout::{Header, Link, Slot};
+use crate::layout::{Header, Slot, SlotLink};
 
 /// Ranges returned to the system begin and end at multiples of this: the largest page of any
 /// machine that Linux runs on, and large enough to justify a system call.
@@ -21,7 +21,7 @@ pub(super) struct Mapping {
     /// each access halves the throughput. This process computes them once; they never depend on the
     /// contents of the memory.
     header: NonNull<Header>,
-    links: NonNull<[Link]>,
+    links: NonNull<[SlotLink]>,
     slots: NonNull<[Slot]>,
     /// The mapping, kept so that the parts stay mapped.
     map: TryArc<Map>,
@@ -106,7 +106,7 @@ impl Mapping {
     }
 
     #[inline]
-    pub(super) fn links(&self) -> &[Link] {
+    pub(super) fn links(&self) -> &[SlotLink] {
         // SAFETY: as for the header.
         unsafe { self.links.as_ref() }
     }
@@ -158,7 +158,7 @@ impl Offsets {
     /// `slots`.
     pub(super) const fn of(slots: usize) -> Self {
         let links = size_of::<Header>();
-        let slots_at = (links + slots * size_of::<Link>()).next_multiple_of(align_of::<Slot>());
+        let slots_at = (links + slots * size_of::<SlotLink>()).next_multiple_of(align_of::<Slot>());
         Offsets { links, slots: slots_at, end: slots_at + slots * size_of::<Slot>() }
     }
 }

@@ -12,9 +12,9 @@ use nix::sys::stat::fstat;
 use nix::unistd::ftruncate;
 
 use crate::error::Error;
-use crate::layout::{Header, Link, MAGIC, Slot, VERSION};
+use crate::layout::{Header, MAGIC, Slot, SlotLink, VERSION};
 use crate::memory::mapping::{Mapping, Offsets};
-use crate::memory::{Memory, check_slot_count, format};
+use crate::memory::{QueueMemory, check_slot_count, format};
 
 /// The name of the memory in `/proc/PID/maps`.
 const NAME: &CStr = c"nlx-bev-cqueue";
@@ -121,14 +121,14 @@ impl SharedMemory {
     }
 }
 
-impl Memory for SharedMemory {
+impl QueueMemory for SharedMemory {
     #[inline]
     fn header(&self) -> &Header {
         self.0.header()
     }
 
     #[inline]
-    fn links(&self) -> &[Link] {
+    fn links(&self) -> &[SlotLink] {
         self.0.links()
     }
 

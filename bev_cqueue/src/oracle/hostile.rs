@@ -4,8 +4,8 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{OracleOp, Sample, mix, sample};
-use crate::layout::{Header, Link, Slot};
-use crate::{Corruption, Error, Heap, Memory, Producer, PushError};
+use crate::layout::{Header, Slot, SlotLink};
+use crate::{Corruption, Error, Heap, Producer, PushError, QueueMemory};
 
 /// The number of guard slots on either side of a queue, which must never be touched.
 const GUARD: usize = 16;
@@ -58,12 +58,12 @@ impl Guarded {
     }
 }
 
-impl Memory for Guarded {
+impl QueueMemory for Guarded {
     fn header(&self) -> &Header {
         self.0.header()
     }
 
-    fn links(&self) -> &[Link] {
+    fn links(&self) -> &[SlotLink] {
         let all = self.0.links();
         &all[GUARD..all.len() - GUARD]
     }

@@ -1,7 +1,7 @@
 //! The invariants of each side while the other runs concurrently, in any interleaving.
 
 use super::{OracleOp, Sample, sample};
-use crate::{Consumer, Memory, PopError, Producer, PushError};
+use crate::{Consumer, PopError, Producer, PushError, QueueMemory};
 
 /// The operations of a producer while a consumer runs concurrently: pushes numbered events in
 /// order.
@@ -13,7 +13,7 @@ pub struct Source {
 
 impl Source {
     /// Applies the producer's `op`; a full ring is not an error.
-    pub fn step<M: Memory>(&mut self, op: OracleOp, producer: &mut Producer<Sample, M>) {
+    pub fn step<M: QueueMemory>(&mut self, op: OracleOp, producer: &mut Producer<Sample, M>) {
         match op {
             OracleOp::Push => match producer.push(sample(self.pushed + 1)) {
                 Ok(()) => self.pushed += 1,
@@ -46,7 +46,7 @@ pub struct Sequence {
 
 impl Sequence {
     /// Applies the consumer's `op` and checks the events it takes.
-    pub fn step<M: Memory>(&mut self, op: OracleOp, consumer: &mut Consumer<Sample, M>) {
+    pub fn step<M: QueueMemory>(&mut self, op: OracleOp, consumer: &mut Consumer<Sample, M>) {
         match op {
             OracleOp::Push | OracleOp::PushIter(_) | OracleOp::AcceptShrink => unreachable!("the producer's"),
             OracleOp::ShrinkWith(_) => unreachable!("it takes both"),

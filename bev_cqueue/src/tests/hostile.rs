@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::layout::Stamp;
 use crate::oracle::{Guarded, OracleOp, Victim, mix, sample};
-use crate::{Consumer, Corruption, Heap, MIN_SLOTS, Memory, Producer, PushError, heap};
+use crate::{Consumer, Corruption, Heap, MIN_SLOTS, Producer, PushError, QueueMemory, heap};
 
 /// Values that are most likely to cause faults, and any others.
 fn value() -> impl Strategy<Value = u64> {

@@ -15,9 +15,9 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use nix::unistd::{Pid, gettid};
 use nlx_sync::{Wake, Waker};
 
-use crate::layout::Line;
+use crate::layout::SleepSide;
 use crate::tests::wake::BELLS;
-use crate::{Heap, Memory, QueueWord};
+use crate::{Heap, QueueMemory, QueueWord};
 
 /// The number of signals handled.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
@@ -43,9 +43,9 @@ fn sleeps<T>(thread: &JoinHandle<T>, tid: Pid, memory: &Heap) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
         // In the file, the state follows the name, which is in parentheses.
         let asleep = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('S'));
-        let announced = |line: Line| asleep && memory.header().word(line).is_announced();
+        let announced = |side: SleepSide| asleep && memory.header().word(side).is_announced();
         // Either of the two words may be used with the bell.
-        if announced(Line::Thread) || announced(Line::Loop) {
+        if announced(SleepSide::Thread) || announced(SleepSide::Loop) {
             return true;
         }
         std::thread::yield_now();

@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use nlx_sync::wait::SLEEP;
-use nlx_sync::{Bell, End, Rule, Sleeper, Waker, weakened};
+use nlx_sync::{Bell, Rule, RuleEnd, Sleeper, Waker, weakened};
 
 use crate::oracle::{Oracle, OracleOp, Sample, Sequence, Source, sample};
 use crate::rules::{GET, GROW, PUT};
@@ -312,7 +312,7 @@ fn loom_no_wake_up_of_a_producer_is_lost() {
 
 /// Checks that the models fail with `fault` when either end of `pair` is weakened.
 fn needs(pair: Rule, models: impl Fn() + UnwindSafe + RefUnwindSafe, fault: &str) {
-    for end in [End::Store, End::Load] {
+    for end in [RuleEnd::Store, RuleEnd::Load] {
         let outcome = std::panic::catch_unwind(|| weakened(pair, end, &models));
         let panic = outcome.expect_err("loom finds nothing wrong");
         let message = panic.downcast_ref::<String>().expect("loom says why");

@@ -12,7 +12,8 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{SysconfVar, ftruncate, sysconf};
 
 use crate::{
-    Consumer, Corruption, Error, Heap, MAX_SLOTS, MIN_SLOTS, Memory, Producer, PushError, SharedMemory, Slot,
+    Consumer, Corruption, Error, Heap, MAX_SLOTS, MIN_SLOTS, Producer, PushError, QueueMemory, SharedMemory,
+    Slot,
 };
 
 #[test]

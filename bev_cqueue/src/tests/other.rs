@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use crate::{MIN_SLOTS, Memory, SharedMemory};
+use crate::{MIN_SLOTS, QueueMemory, SharedMemory};
 
 /// Slots of the memory: enough for a ring that grows occasionally during a long run.
 pub(super) const MAX_SLOTS: u32 = 256;

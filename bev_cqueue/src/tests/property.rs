@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::oracle::{Oracle, OracleOp};
-use crate::{Consumer, Heap, MIN_SLOTS, Memory, Producer, SharedMemory};
+use crate::{Consumer, Heap, MIN_SLOTS, Producer, QueueMemory, SharedMemory};
 
 /// Number of slots: few, so that a short sequence already reaches every limit.
 const MAX_SLOTS: u32 = 12;
@@ -24,7 +24,7 @@ fn op() -> impl Strategy<Value = OracleOp> {
     ]
 }
 
-fn run<M: Memory>(ops: Vec<OracleOp>, max_slots: u32, theirs: M, ours: M) {
+fn run<M: QueueMemory>(ops: Vec<OracleOp>, max_slots: u32, theirs: M, ours: M) {
     let mut producer = Producer::new(theirs).unwrap();
     let mut consumer = Consumer::new(ours).unwrap();
     let mut oracle = Oracle::new(max_slots);

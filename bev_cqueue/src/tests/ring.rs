@@ -1,7 +1,7 @@
 //! Tests of the rows of the inventory that need no concurrency.
 
 use crate::oracle::{Oracle, OracleOp, Sample, sample};
-use crate::{Consumer, Corruption, Error, Heap, MIN_SLOTS, Memory, PopError, Producer, PushError, heap};
+use crate::{Consumer, Corruption, Error, Heap, MIN_SLOTS, PopError, Producer, PushError, QueueMemory, heap};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// A queue of `slots` slots on the heap, and its oracle.

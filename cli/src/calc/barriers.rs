@@ -1,7 +1,7 @@
 //! Settings that prevent the sides from connecting, independent of queue sizes (lnet-wire 31,
 //! lnet-semantics 29).
 
-use super::input::Peer;
+use super::input::SideInput;
 
 /// The settings that decide which peers a side can connect to, and which can connect to it.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,7 @@ impl Barrier {
 }
 
 /// Returns all reasons between `a` and `b`.
-pub(super) fn between(peers: [&Peer; 2]) -> Vec<Barrier> {
+pub(super) fn between(peers: [&SideInput; 2]) -> Vec<Barrier> {
     let [a, b] = peers.map(|peer| peer.reach.service);
     let ports = (a != b).then(|| Barrier {
         bars: [true; 2],

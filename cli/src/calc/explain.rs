@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use lnet_o2iblnd::sizes::{Answer, FLUSH_TRIGGER_MIN, Release};
+use lnet_o2iblnd::sizes::{FLUSH_TRIGGER_MIN, PassiveAnswer, Release};
 
-use super::result::{Calculation, Node, is_kernel, reason_name};
+use super::result::{Calculation, SideResult, is_kernel, reason_name};
 use crate::units::{counted, in_bytes};
 
 pub(super) fn text(all: &Calculation) -> String {
@@ -78,7 +78,7 @@ pub(super) fn text(all: &Calculation) -> String {
     out.trim_end().to_string()
 }
 
-fn side(node: &Node, say: &mut impl FnMut(String)) {
+fn side(node: &SideResult, say: &mut impl FnMut(String)) {
     let (name, adjusted) = (node.peer.name, &node.adjusted);
     say(format!("{name} is {}: its adjusted tunables", adjusted.release));
     for change in &adjusted.changes {
@@ -107,18 +107,18 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
         };
         say(format!("  {from} asks for {asked} and {}", counted(one.fragments, "fragment")));
         say(match one.answer {
-            Answer::Accepted { depth, .. } if depth < one.depth => {
+            PassiveAnswer::Accepted { depth, .. } if depth < one.depth => {
                 format!(
                     "  {to} accepts with depth {depth}: its device has no room for more; {from} adopts that"
                 )
             }
-            Answer::Accepted { .. } => format!("  {to} accepts"),
-            Answer::Rejected { reason, depth, fragments: most } => format!(
+            PassiveAnswer::Accepted { .. } => format!("  {to} accepts"),
+            PassiveAnswer::Rejected { reason, depth, fragments: most } => format!(
                 "  {to} rejects, {}: it would grant depth {depth} and {}; {from} changes the one named",
                 reason_name(reason),
                 counted(most, "fragment")
             ),
-            Answer::Failed => {
+            PassiveAnswer::Failed => {
                 format!("  {to} rejects, NO_RESOURCES: its device cannot have such a connection")
             }
         });
@@ -134,7 +134,7 @@ fn direction(all: &Calculation, opener: usize, say: &mut impl FnMut(String)) {
 }
 
 /// Formats the computation of a connection's queue lengths (lnet-semantics 32).
-fn queues(node: &Node, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
+fn queues(node: &SideResult, made: &lnet_o2iblnd::sizes::ConnSizes) -> String {
     let per_entry = node.adjusted.per_entry(made.fragments);
     let registration = per_entry - 1 - u32::from(made.fragments);
     let writes = counted(made.fragments, "write");

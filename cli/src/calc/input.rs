@@ -6,7 +6,7 @@ use std::str::FromStr;
 use lnet_api::Errno;
 use lnet_node::{NodeConfig, NodeError, Section};
 use lnet_o2iblnd::fabric::DeviceLimits;
-use lnet_o2iblnd::sizes::{Release, Side, SizesError, Tunable};
+use lnet_o2iblnd::sizes::{Release, Side, SizeTunable, SizesError};
 
 use super::barriers::Reach;
 use crate::args::{COUNT_MAX, CalcArgs};
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 
 /// A side with its machine.
 #[derive(Debug, Clone)]
-pub(super) struct Peer {
+pub(super) struct SideInput {
     /// `a` or `b`.
     pub(super) name: &'static str,
     pub(super) side: Side,
@@ -91,7 +91,7 @@ impl Other {
 }
 
 /// Returns both sides: the file's settings, then the options'.
-pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
+pub(super) fn peers(args: &CalcArgs) -> Result<[SideInput; 2], Failure> {
     let file = args.config.as_ref().map(Section::load).transpose();
     let file = file.map_err(|error| wrong(error.to_string()))?;
     let mut words: [Vec<Word>; 2] = Default::default();
@@ -104,7 +104,7 @@ pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
         let tables = table.tables().map_err(|error| wrong(error.to_string()))?;
         for setting in tables.iter().flat_map(Section::settings) {
             let value = setting.text().map_err(|error| wrong(error.to_string()))?.to_string();
-            let place_of = format!("{}: ", setting.place());
+            let place_of = format!("{}: ", setting.line());
             words[index].push(Word { key: setting.key().to_string(), value, place: place_of });
         }
     }
@@ -118,7 +118,7 @@ pub(super) fn peers(args: &CalcArgs) -> Result<[Peer; 2], Failure> {
         }
     }
     let [a, b] = words;
-    Ok([Peer::of("a", Release::Nlx, &a)?, Peer::of("b", Release::V2_15, &b)?])
+    Ok([SideInput::of("a", Release::Nlx, &a)?, SideInput::of("b", Release::V2_15, &b)?])
 }
 
 struct Word {
@@ -159,12 +159,13 @@ impl Word {
     }
 }
 
-impl Peer {
-    fn of(name: &'static str, release: Release, words: &[Word]) -> Result<Peer, Failure> {
+impl SideInput {
+    fn of(name: &'static str, release: Release, words: &[Word]) -> Result<SideInput, Failure> {
         let named = words.iter().rfind(|word| word.key == "release");
         let parsed = named.map(|word| word.value.parse().map_err(|error: SizesError| word.refuse(error)));
         let side = Side::of(parsed.transpose()?.unwrap_or(release));
-        let mut peer = Peer { name, side, cpts: 1, limits: DEVICE, reach: Reach::default(), set: Vec::new() };
+        let mut peer =
+            SideInput { name, side, cpts: 1, limits: DEVICE, reach: Reach::default(), set: Vec::new() };
         words.iter().try_for_each(|word| peer.take(word))?;
         Ok(peer)
     }
@@ -196,7 +197,7 @@ impl Peer {
     }
 
     fn tune(&mut self, key: &str, word: &Word) -> Result<(), Failure> {
-        let tunable = Tunable::named(key).map_err(|error| word.refuse(error))?;
+        let tunable = SizeTunable::named(key).map_err(|error| word.refuse(error))?;
         let value = word.flag_or(|| word.number(tunable.least, tunable.most))?;
         self.set_to(tunable.name, value).map_err(|reason| word.refuse(reason))
     }

@@ -21,7 +21,7 @@ mod table;
 mod tests;
 mod warnings;
 
-use lnet_o2iblnd::sizes::{Buffer, SizesError};
+use lnet_o2iblnd::sizes::{MdPages, SizesError};
 
 use crate::args::CalcArgs;
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ use result::Calculation;
 
 pub(crate) fn run(args: &CalcArgs) -> Result<(), Failure> {
     let peers = input::peers(args)?;
-    let buffer = Buffer { fragments: args.fragments, gaps: args.gaps };
+    let buffer = MdPages { fragments: args.fragments, gaps: args.gaps };
     if let Some(text) = &args.sweep {
         let sweep = sweep::Sweep::of(text, &peers, args.peers, buffer)?;
         if let Some(path) = &args.html {

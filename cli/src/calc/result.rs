@@ -1,51 +1,51 @@
 //! The results for two sides.
 
 use lnet_o2iblnd::sizes::{
-    Adjusted, Agreed, Answer, Buffer, ConnSizes, Mapping, Negotiation, Pools, Registration, Release,
-    SizesError, Try, negotiate, pools, transfer,
+    Adjusted, Agreed, ConnSizes, KernelMapping, KeyMethod, MdPages, Negotiation, PassiveAnswer, Pools,
+    Release, SizesError, Try, negotiate, pools, transfer,
 };
 use serde_json::{Value, json};
 
 use super::barriers::{self, Barrier};
-use super::input::Peer;
+use super::input::SideInput;
 
 /// All results for two sides.
 pub(super) struct Calculation {
     pub(super) peers: u32,
     /// `a` and `b`.
-    pub(super) nodes: [Node; 2],
+    pub(super) nodes: [SideResult; 2],
     /// A connection that `a` opens, and one that `b` opens.
     pub(super) directions: [Negotiation; 2],
     /// Reasons why a connection cannot be opened, whatever its sizes.
     pub(super) barriers: Vec<Barrier>,
-    pub(super) buffer: Buffer,
+    pub(super) buffer: MdPages,
     pub(super) warnings: Vec<String>,
 }
 
 /// A side, with its adjusted tunables.
-pub(super) struct Node {
-    pub(super) peer: Peer,
+pub(super) struct SideResult {
+    pub(super) peer: SideInput,
     pub(super) adjusted: Adjusted,
     pub(super) pools: Pools,
 }
 
 /// The resources of a side's connections.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Load {
+pub(super) struct ConnLoad {
     pub(super) made: ConnSizes,
     pub(super) connections: u64,
 }
 
-impl Load {
+impl ConnLoad {
     pub(super) const fn times(&self, of_one: u64) -> u64 {
         self.connections * of_one
     }
 }
 
 impl Calculation {
-    pub(super) fn of(peers: [Peer; 2], count: u32, buffer: Buffer) -> Result<Calculation, SizesError> {
+    pub(super) fn of(peers: [SideInput; 2], count: u32, buffer: MdPages) -> Result<Calculation, SizesError> {
         let [a, b] = peers;
-        let nodes = [Node::of(a)?, Node::of(b)?];
+        let nodes = [SideResult::of(a)?, SideResult::of(b)?];
         let ends = nodes.each_ref().map(|node| (&node.adjusted, &node.peer.limits));
         let directions = [negotiate(ends[0], ends[1]), negotiate(ends[1], ends[0])];
         let barriers = barriers::between(nodes.each_ref().map(|node| &node.peer));
@@ -56,11 +56,11 @@ impl Calculation {
 
     /// Returns the queues of a side if `opener` opens the connections: their number is the
     /// opener's.
-    pub(super) fn load(&self, side: usize, opener: usize) -> Option<Load> {
+    pub(super) fn load(&self, side: usize, opener: usize) -> Option<ConnLoad> {
         let agreed = self.directions[opener].outcome.as_ref().ok()?;
         let made = if side == opener { agreed.active } else { agreed.passive };
         let connections = u64::from(self.peers) * u64::from(self.nodes[opener].adjusted.conns_per_peer);
-        Some(Load { made, connections })
+        Some(ConnLoad { made, connections })
     }
 
     /// Returns the reasons why this side cannot connect to the other.
@@ -80,7 +80,7 @@ impl Calculation {
     pub(super) fn transfer(
         &self,
         source: usize,
-    ) -> Option<Result<lnet_o2iblnd::sizes::Transfer, lnet_o2iblnd::sizes::TransferError>> {
+    ) -> Option<Result<lnet_o2iblnd::sizes::PossibleTransfer, lnet_o2iblnd::sizes::TransferError>> {
         let agreed = self.directions[0].outcome.as_ref().ok()?;
         let end = |side: usize| (&self.nodes[side].adjusted, self.buffer);
         Some(transfer(end(source), end(1 - source), agreed.fragments))
@@ -141,29 +141,29 @@ impl Calculation {
     }
 }
 
-impl Node {
-    fn of(peer: Peer) -> Result<Node, SizesError> {
+impl SideResult {
+    fn of(peer: SideInput) -> Result<SideResult, SizesError> {
         let adjusted = peer.side.adjust()?;
         let pools = pools(&adjusted, peer.cpts);
-        Ok(Node { peer, adjusted, pools })
+        Ok(SideResult { peer, adjusted, pools })
     }
 
     /// Describes the registration of memory on this side: its kind, and the number of fragments
     /// where that decides.
     pub(super) fn registration(&self) -> String {
-        let name = |mapping| if mapping == Mapping::Fmr { "FMR" } else { "fast registration" };
+        let name = |mapping| if mapping == KernelMapping::Fmr { "FMR" } else { "fast registration" };
         match self.adjusted.registration {
-            Registration::Once => "once".into(),
-            Registration::Mapped(mapping) => name(mapping).into(),
-            Registration::Global { up_to: None, .. } => "global region".into(),
-            Registration::Global { up_to: Some(most), mapping } => {
+            KeyMethod::Once => "once".into(),
+            KeyMethod::Mapped(mapping) => name(mapping).into(),
+            KeyMethod::Global { up_to: None, .. } => "global region".into(),
+            KeyMethod::Global { up_to: Some(most), mapping } => {
                 format!("global region up to {most} fragments, {} beyond", name(mapping))
             }
         }
     }
 
     fn to_json(&self) -> Value {
-        let Node { peer, adjusted, pools } = self;
+        let SideResult { peer, adjusted, pools } = self;
         let changes = adjusted.changes.iter().filter(|change| !change.rule.fills_in()).map(|change| {
             json!({
                 "tunable": change.tunable, "from": change.from, "to": change.to,
@@ -187,11 +187,11 @@ impl Node {
 fn negotiation(course: &Negotiation) -> Value {
     let tries = course.tries.iter().map(|Try { depth, fragments, answer, .. }| {
         let answer = match answer {
-            Answer::Accepted { depth, fragments } => json!({ "accepted": { "depth": depth, "fragments": fragments } }),
-            Answer::Rejected { reason, depth, fragments } => {
+            PassiveAnswer::Accepted { depth, fragments } => json!({ "accepted": { "depth": depth, "fragments": fragments } }),
+            PassiveAnswer::Rejected { reason, depth, fragments } => {
                 json!({ "rejected": reason_name(*reason), "offered": { "depth": depth, "fragments": fragments } })
             }
-            Answer::Failed => json!({ "rejected": "NO_RESOURCES" }),
+            PassiveAnswer::Failed => json!({ "rejected": "NO_RESOURCES" }),
         };
         json!({ "asked": { "depth": depth, "fragments": fragments }, "answer": answer })
     });

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use lnet_o2iblnd::sizes::{Buffer, Tunable};
+use lnet_o2iblnd::sizes::{MdPages, SizeTunable};
 use serde_json::{Value, json};
 
 use super::barriers;
-use super::input::{Peer, wrong};
+use super::input::{SideInput, wrong};
 use super::result::Calculation;
 use crate::failure::Failure;
 use crate::tables::numbers;
@@ -49,7 +49,12 @@ pub(super) struct Point {
 }
 
 impl Sweep {
-    pub(super) fn of(text: &str, peers: &[Peer; 2], count: u32, buffer: Buffer) -> Result<Sweep, Failure> {
+    pub(super) fn of(
+        text: &str,
+        peers: &[SideInput; 2],
+        count: u32,
+        buffer: MdPages,
+    ) -> Result<Sweep, Failure> {
         let form = || {
             wrong(format!("--sweep '{text}': it must be NAME=FROM..TO[:STEP]"))
                 .hint("for instance peer_credits=8..256, or a.peer_credits=8..256:8")
@@ -69,7 +74,7 @@ impl Sweep {
             Some(_) => return Err(form()),
             None => (&[0, 1], name),
         };
-        let tunable = Tunable::named(tunable).map_err(|error| wrong(error.to_string()))?;
+        let tunable = SizeTunable::named(tunable).map_err(|error| wrong(error.to_string()))?;
         [from, to]
             .iter()
             .try_for_each(|value| tunable.check(*value))

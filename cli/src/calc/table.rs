@@ -2,7 +2,7 @@
 
 use comfy_table::Table;
 
-use super::result::{Calculation, Load};
+use super::result::{Calculation, ConnLoad};
 use crate::tables::numbers;
 use crate::units::{counted, grouped, in_bytes};
 
@@ -26,8 +26,9 @@ pub(super) fn text(all: &Calculation) -> String {
 
 /// Returns whether the table of this direction differs from that of the other.
 fn differs(all: &Calculation, opener: usize) -> bool {
-    let of =
-        |opener| [0, 1].map(|side| all.load(side, opener).map(|load: Load| (load.made, load.connections)));
+    let of = |opener| {
+        [0, 1].map(|side| all.load(side, opener).map(|load: ConnLoad| (load.made, load.connections)))
+    };
     opener == 0 || of(0) != of(1)
 }
 
@@ -90,7 +91,7 @@ fn connections(all: &Calculation, opener: usize) -> Option<Table> {
         "per connection".into()
     };
     let mut table = numbers([&title, &named(all, 0), &named(all, 1)], 1);
-    let mut row = |name: &str, value: &dyn Fn(&Load) -> String| {
+    let mut row = |name: &str, value: &dyn Fn(&ConnLoad) -> String| {
         table.add_row([name.to_string(), value(&loads[0]), value(&loads[1])]);
     };
     row("send work requests", &|load| grouped(load.made.sends.into()));

@@ -8,7 +8,7 @@ use super::*;
 use crate::args::{Args, Command};
 use clap::Parser;
 
-const MEGABYTE: Buffer = Buffer { fragments: 256, gaps: false };
+const MEGABYTE: MdPages = MdPages { fragments: 256, gaps: false };
 
 fn args(words: &[&str]) -> CalcArgs {
     match Args::parse_from([&["nlx", "o2iblnd-calc"], words].concat()).command {

@@ -1,9 +1,9 @@
 //! Settings without effect, and settings that will fail.
 
 use lnet_node::Tunable;
-use lnet_o2iblnd::sizes::{GLOBAL_REGION_PIVOT, Mapping, Release, Rule};
+use lnet_o2iblnd::sizes::{AdjustRule, GLOBAL_REGION_PIVOT, KernelMapping, Release};
 
-use super::result::{Calculation, Node, is_kernel};
+use super::result::{Calculation, SideResult, is_kernel};
 use crate::units::counted;
 
 pub(super) fn all(of: &Calculation) -> Vec<String> {
@@ -54,15 +54,17 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
     let (peer, adjusted) = (&node.peer, &node.adjusted);
     let (name, release) = (peer.name, adjusted.release);
     let mut warnings = without_effect(node);
-    warnings.extend(adjusted.changes.iter().filter(|change| change.rule == Rule::PiecesMax).map(|change| {
-        format!(
-            "{name}: {} {} has no effect beyond {}: {}",
-            change.tunable,
-            change.from,
-            change.to,
-            change.rule.why()
-        )
-    }));
+    warnings.extend(adjusted.changes.iter().filter(|change| change.rule == AdjustRule::PiecesMax).map(
+        |change| {
+            format!(
+                "{name}: {} {} has no effect beyond {}: {}",
+                change.tunable,
+                change.from,
+                change.to,
+                change.rule.why()
+            )
+        },
+    ));
     if adjusted.concurrent_sends < adjusted.peer_credits {
         warnings.push(format!(
             "{name}: concurrent_sends {} is less than peer_credits {}: some credits wait for sends to complete",
@@ -91,7 +93,7 @@ fn own(of: &Calculation, side: usize) -> Vec<String> {
 }
 
 /// Returns the warnings about tunables that have no effect in a node's release, or less than expected.
-fn without_effect(node: &Node) -> Vec<String> {
+fn without_effect(node: &SideResult) -> Vec<String> {
     let (peer, release) = (&node.peer, node.adjusted.release);
     let name = peer.name;
     let mut warnings = Vec::new();
@@ -101,7 +103,7 @@ fn without_effect(node: &Node) -> Vec<String> {
         }
     };
     if is_kernel(release) {
-        if peer.side.mapping == Mapping::FastReg {
+        if peer.side.mapping == KernelMapping::FastReg {
             none("fmr_flush_trigger", "fast registration has nothing to flush");
         }
         if !release.has_pieces() {

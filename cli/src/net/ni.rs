@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use lnet_nid::{NetType, Nid};
-use lnet_node::{Choice, Interface, NetSpec, NiConfig, NodeConfig, O2ibNiConfig, holder_of};
+use lnet_node::{Choice, HostInterface, NetSpec, NiConfig, NodeConfig, O2ibNiConfig, holder_of};
 use serde::Serialize;
 
 use crate::ports;
 
 /// An NI of the configuration.
 #[derive(Debug, Serialize)]
-pub(super) struct Ni {
+pub(super) struct NiEntry {
     pub(super) nid: String,
     /// `free`, or the reason that prevents the NI's start.
     pub(super) status: String,
@@ -29,7 +29,7 @@ pub(super) struct Ni {
     pub(super) lnd_tunables: BTreeMap<&'static str, i64>,
 }
 
-impl Ni {
+impl NiEntry {
     /// Returns the NI of a network's choice; `None` if the address is not used.
     pub(super) fn of(
         choice: &Choice,
@@ -37,10 +37,10 @@ impl Ni {
         net: &NetSpec,
         port: u16,
         accept: &'static str,
-    ) -> Option<Ni> {
+    ) -> Option<NiEntry> {
         let (nid, address, interface) = (choice.nid?, choice.address?, choice.interface.as_ref()?);
         if nid.net().net_type() == NetType::O2IB {
-            return Some(Ni::over_rdma(choice, config, net, nid, interface));
+            return Some(NiEntry::over_rdma(choice, config, net, nid, interface));
         }
         let status = match holder_of(nid) {
             Some(holder) => format!("held by {holder}"),
@@ -55,7 +55,7 @@ impl Ni {
         let tunables = [("credits", credits.into()), ("peer_credits", peer_credits.into())];
         let lnd_tunables =
             [("conns_per_peer", conns_per_peer.into()), ("timeout", timeout_s.into()), ("tos", tos_of(tos))];
-        Some(Ni {
+        Some(NiEntry {
             rdma: None,
             nid: nid.to_string(),
             status,
@@ -72,7 +72,13 @@ impl Ni {
 
     /// Returns the NI of a choice over RDMA. A used port is found only when the NI starts, because
     /// other listeners are not visible.
-    fn over_rdma(choice: &Choice, config: &NodeConfig, net: &NetSpec, nid: Nid, interface: &Interface) -> Ni {
+    fn over_rdma(
+        choice: &Choice,
+        config: &NodeConfig,
+        net: &NetSpec,
+        nid: Nid,
+        interface: &HostInterface,
+    ) -> NiEntry {
         let node = config.clone().o2ib().clone();
         let O2ibNiConfig {
             credits,
@@ -97,7 +103,7 @@ impl Ni {
             ("timeout", timeout_s.into()),
             ("tos", tos_of(tos)),
         ];
-        Ni {
+        NiEntry {
             nid: nid.to_string(),
             status,
             interface: interface.name.clone(),

@@ -14,7 +14,7 @@ use nlx_helper::{ClientQuotas, HostConfig};
 
 use super::args::NlxdArgs;
 use super::listener::{PATH_MAX, SocketConfig};
-use super::policy::Admission;
+use super::policy::PolicyFile;
 use crate::failure::Failure;
 
 /// The socket's mode by default: for its owner and its group.
@@ -86,7 +86,7 @@ struct ConfigReader {
     mode: Option<u32>,
     owner: Option<u32>,
     group: Option<u32>,
-    admission: Admission,
+    admission: PolicyFile,
     quotas: ClientQuotas,
     service: ServiceConfig,
     huge_pages: Option<bool>,

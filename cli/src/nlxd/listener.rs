@@ -49,7 +49,7 @@ pub(crate) struct SocketConfig {
 }
 
 /// A listening socket, and its name while this process owns it.
-pub(super) struct Listener {
+pub(super) struct NamedListener {
     socket: OwnedFd,
     path: PathBuf,
     own: Option<OwnedName>,
@@ -69,11 +69,11 @@ struct Lock {
     _held: Flock<File>,
 }
 
-impl Listener {
+impl NamedListener {
     /// Returns the socket that systemd has passed, or creates one.
-    pub(super) fn open(config: &SocketConfig) -> Result<Listener, Failure> {
+    pub(super) fn open(config: &SocketConfig) -> Result<NamedListener, Failure> {
         if let Some(socket) = systemd::listening_socket()? {
-            return Ok(Listener { path: name_of(&socket), socket, own: None });
+            return Ok(NamedListener { path: name_of(&socket), socket, own: None });
         }
         let path = config.path.clone().map_or_else(default_path, Ok)?;
         let path = path.as_path();
@@ -92,7 +92,7 @@ impl Listener {
         });
         let socket = named.inspect_err(|_| drop(fs::remove_file(&new)))?;
         let inode = fs::symlink_metadata(path).context("cannot read the socket's inode")?.ino();
-        Ok(Listener { socket, path: path.to_path_buf(), own: Some(OwnedName { inode, _lock: lock }) })
+        Ok(NamedListener { socket, path: path.to_path_buf(), own: Some(OwnedName { inode, _lock: lock }) })
     }
 
     /// Returns the path at which clients find the socket.
@@ -125,7 +125,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for NamedListener {
     fn drop(&mut self) {
         self.close();
     }

@@ -3,13 +3,13 @@
 use lnet_nid::NidList;
 use lnet_node::{NodeError, Section, Setting};
 use nlx_helper::accounts::{GroupCaps, GroupId};
-use nlx_helper::{ClientQuotas, Nids, Policy, Portals, Rights};
+use nlx_helper::{ClientQuotas, Nids, Policy, PortalSet, Rights};
 
 use super::config::{group, read_amounts, read_quotas, user};
 
 /// The policy in the file.
 #[derive(Default)]
-pub(super) struct Admission {
+pub(super) struct PolicyFile {
     /// Users and groups that may connect; all, if neither is set.
     pub(super) users: Option<Vec<u32>>,
     pub(super) groups: Option<Vec<u32>>,
@@ -20,9 +20,9 @@ pub(super) struct Admission {
 struct Rule {
     subject: Subject,
     connects: bool,
-    own_portals: Option<Portals>,
+    own_portals: Option<PortalSet>,
     own_nids: Option<Nids>,
-    portals: Option<Portals>,
+    portals: Option<PortalSet>,
     nids: Option<Nids>,
     lazy: Option<bool>,
     quotas: Vec<Section>,
@@ -53,7 +53,7 @@ const KEYS: [&str; 11] = [
     "together",
 ];
 
-impl Admission {
+impl PolicyFile {
     pub(super) fn read_policies(&mut self, setting: &Setting<'_>) -> Result<(), NodeError> {
         for table in setting.tables()? {
             let rule = Rule::read(&table)?;
@@ -177,14 +177,14 @@ impl Subject {
 }
 
 /// Parses `35-63`, `[40, "50-52"]`, `all`, or an empty list.
-fn portals(setting: &Setting<'_>) -> Result<Portals, NodeError> {
-    let mut all = Portals::NONE;
+fn portals(setting: &Setting<'_>) -> Result<PortalSet, NodeError> {
+    let mut all = PortalSet::NONE;
     for word in setting.words()? {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         let number = |text: &str| text.trim().parse::<u32>().ok().filter(|portal| (1..=63).contains(portal));
         all = match (word, number(first), number(last)) {
-            ("all", ..) => Portals::ALL,
-            (_, Some(first), Some(last)) if first <= last => all.and(Portals::range(first, last)),
+            ("all", ..) => PortalSet::ALL,
+            (_, Some(first), Some(last)) if first <= last => all.and(PortalSet::range(first, last)),
             _ => {
                 return Err(setting.refuse(format!(
                     "'{word}' is neither a portal from 1 to 63 nor a range such as \"35-63\""
@@ -219,7 +219,7 @@ mod tests {
 
     fn policy(text: &str) -> Policy {
         let node = NodeConfig::from_toml(text).unwrap();
-        let mut admission = Admission::default();
+        let mut admission = PolicyFile::default();
         for setting in node.helper().unwrap().settings() {
             match setting.key() {
                 "users" => {
@@ -267,6 +267,8 @@ mod tests {
             (4, UNBOUNDED)
         );
         let root = of(&policy, 0, 0).unwrap();
-        assert!(root.portals == Portals::NONE && root.own_portals == Portals::ALL && root.quotas.is_none());
+        assert!(
+            root.portals == PortalSet::NONE && root.own_portals == PortalSet::ALL && root.quotas.is_none()
+        );
     }
 }

@@ -10,7 +10,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::failure::{Context, Failure};
 
 /// SIGINT, SIGTERM and SIGHUP, received through a descriptor.
-pub(super) struct Signals(SignalFd);
+pub(super) struct SignalReceiver(SignalFd);
 
 /// The request of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +19,13 @@ pub(super) enum SignalRequest {
     Reload,
 }
 
-impl Signals {
+impl SignalReceiver {
     /// Blocks the signals' default actions. Must be called before any other thread starts.
-    pub(super) fn take() -> Result<Signals, Failure> {
+    pub(super) fn take() -> Result<SignalReceiver, Failure> {
         let set = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
         set.thread_block().context("cannot block signals")?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-        Ok(Signals(SignalFd::with_flags(&set, flags).context("cannot make a descriptor for signals")?))
+        Ok(SignalReceiver(SignalFd::with_flags(&set, flags).context("cannot make a descriptor for signals")?))
     }
 
     /// Waits for the next signal; returns `None` if none came within this time.

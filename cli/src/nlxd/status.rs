@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 
-use lnet_node::{Node, Object, quoted};
+use lnet_node::{JsonObject, Node, quoted};
 use nlx_helper::accounts::{Accounts, UNBOUNDED, UserStatus};
-use nlx_helper::service::{AdmissionStatus, Service};
+use nlx_helper::service::{AdmissionStatus, ServingThreads};
 use nlx_helper::{ClientStatus, Host, HostStatus, TmStatus, Totals};
 
 /// Number of clients that are listed, the busiest first; the others are counted. With their
@@ -17,7 +17,7 @@ const CLIENTS: usize = 64;
 const TMS: usize = 8;
 
 /// Adds the clients to the node's status.
-pub(super) fn add_clients(node: &Node, host: &Arc<Host>, service: &Service, path: &Path) {
+pub(super) fn add_clients(node: &Node, host: &Arc<Host>, service: &ServingThreads, path: &Path) {
     let (host, admission) = (host.clone(), service.admission_reporter());
     let path = path.display().to_string();
     node.add_status("helper", move || json(&path, host.status(), host.accounts(), &admission()));
@@ -29,18 +29,18 @@ fn json(path: &str, mut status: HostStatus, accounts: &Accounts, admission: &Adm
         (status.clients.len(), status.clients.iter().map(|client| client.tms.len()).sum::<usize>());
     let sum = |of: fn(&ClientStatus) -> u64| status.clients.iter().map(of).sum::<u64>();
     let left = &status.leftovers;
-    let leftovers = Object::new()
+    let leftovers = JsonObject::new()
         .value("tms", left.tms)
         .value("eqs", left.eqs)
         .value("arenas", left.arenas)
         .value("bytes", left.bytes)
         .end();
-    let faults = Object::new()
+    let faults = JsonObject::new()
         .value("unexpected", status.faults.unexpected)
         .value("stale", status.faults.stale)
         .value("overruns", status.faults.overruns)
         .end();
-    Object::new()
+    JsonObject::new()
         .text("socket", path)
         .value("clients", count)
         .value("tms", tms)
@@ -62,8 +62,9 @@ fn json(path: &str, mut status: HostStatus, accounts: &Accounts, admission: &Adm
 /// Formats the resources of a user; those that it does not use are left out.
 fn user(user: &UserStatus) -> String {
     let held = user.held.iter().filter(|(_, amount)| *amount > 0);
-    let held = held.fold(Object::new(), |object, (resource, amount)| object.value(resource.name(), amount));
-    Object::new().value("uid", user.user.0).value("held", held.end()).value("refused", user.refused).end()
+    let held =
+        held.fold(JsonObject::new(), |object, (resource, amount)| object.value(resource.name(), amount));
+    JsonObject::new().value("uid", user.user.0).value("held", held.end()).value("refused", user.refused).end()
 }
 
 /// Formats the use and the capacity of all bounded resources.
@@ -71,8 +72,8 @@ fn resources(accounts: &Accounts) -> String {
     let (held, config) = (accounts.held(), accounts.config());
     let bounded = config.capacity.iter().filter(|(_, capacity)| *capacity < UNBOUNDED);
     bounded
-        .fold(Object::new(), |object, (resource, capacity)| {
-            let one = Object::new()
+        .fold(JsonObject::new(), |object, (resource, capacity)| {
+            let one = JsonObject::new()
                 .value("held", held.of(resource))
                 .value("capacity", capacity)
                 .value("root_reserve", config.root_reserve.of(resource));
@@ -82,7 +83,7 @@ fn resources(accounts: &Accounts) -> String {
 }
 
 fn client(client: &ClientStatus) -> String {
-    Object::new()
+    JsonObject::new()
         .value("client", client.client)
         .value("pid", client.pid)
         .value("uid", client.uid)
@@ -99,7 +100,7 @@ fn client(client: &ClientStatus) -> String {
 
 fn tm(tm: &TmStatus) -> String {
     let address = quoted(&tm.address.to_string());
-    Object::new()
+    JsonObject::new()
         .value("address", address)
         .value("operations", tm.operations)
         .value("dropped", tm.dropped)
@@ -107,7 +108,7 @@ fn tm(tm: &TmStatus) -> String {
 }
 
 fn totals(totals: &Totals) -> String {
-    Object::new()
+    JsonObject::new()
         .value("clients", totals.clients)
         .value("violations", totals.violations)
         .value("requests", totals.requests)
@@ -121,7 +122,7 @@ fn totals(totals: &Totals) -> String {
 }
 
 fn admission(admission: &AdmissionStatus) -> String {
-    Object::new()
+    JsonObject::new()
         .value("connected", admission.clients)
         .value("threads", admission.threads)
         .value("refused_users", admission.refused_users)

@@ -88,7 +88,7 @@ fn one_address(net: &NetSpec, first: Option<&IpAddr>, choices: &[Choice]) -> Fai
 
 #[cfg(test)]
 mod tests {
-    use lnet_node::Interface;
+    use lnet_node::HostInterface;
 
     use super::*;
 
@@ -101,7 +101,7 @@ mod tests {
                 | ChoiceReason::NamedByAddress
                 | ChoiceReason::NamedByDevice
         );
-        let interface = Interface {
+        let interface = HostInterface {
             name: interface.to_string(),
             addresses: vec![address],
             up: true,

@@ -1,7 +1,7 @@
 //! Entries of the ring: round trips, arbitrary bytes, and each field with invalid values.
 
 use nlx_core::{Errno, MatchCounter};
-use nlx_driver_proto::{ARENA_BYTES_MAX, ProtoError, Submission};
+use nlx_driver_proto::{ARENA_BYTES_MAX, PacketError, Submission};
 use proptest::prelude::*;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,7 +17,7 @@ fn with(name: &str, at: usize, bytes: &[u8]) -> Submission {
 /// Returns the field that is refused; the errno is always EBADR.
 fn refused(name: &str, at: usize, bytes: &[u8]) -> &'static str {
     match with(name, at, bytes).read() {
-        Err(error @ ProtoError::Field { field, .. }) if error.errno() == Errno::EBADR => field,
+        Err(error @ PacketError::Field { field, .. }) if error.errno() == Errno::EBADR => field,
         other => panic!("{name} with {bytes:02x?} at {at}: {other:?}"),
     }
 }
@@ -27,7 +27,7 @@ const QUEUE: (usize, usize, &str) = (4, 4, "the queue");
 const TM: (usize, usize, &str) = (8, 8, "the transfer machine");
 const COOKIE: (usize, usize, &str) = (24, 8, "the cookie");
 const LENGTH: (usize, usize, &str) = (32, 8, "the length");
-const PLACE: (usize, usize, &str) = (40, 8, "the place");
+const PLACE: (usize, usize, &str) = (40, 8, "the counter or offset");
 const COUNT: (usize, usize, &str) = (48, 4, "the count");
 const TARGET_LENGTH: (usize, usize, &str) = (52, 4, "the length of the target");
 const TARGET: (usize, usize, &str) = (56, 56, "a byte behind the target");
@@ -61,7 +61,7 @@ fn fields_that_an_entry_does_not_use_must_be_0() {
 fn kinds_and_queues_that_are_none() {
     for kind in [0, 5, 256, u32::MAX] {
         let error = with("entry-receive", 0, &kind.to_le_bytes()).read().unwrap_err();
-        assert_eq!(error, ProtoError::Kind { object: "an entry of the ring", kind });
+        assert_eq!(error, PacketError::Kind { object: "an entry of the ring", kind });
         assert_eq!(error.errno(), Errno::ENOTTY);
     }
     for queue in [6, 256, u32::MAX] {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use nlx_core::Errno;
 use nlx_driver_proto::{
-    ARENA_BYTES_MAX, BUFFERS_MAX, EVENTS_MAX, Header, ProtoError, Reason, Refusal, Reply, Request,
+    ARENA_BYTES_MAX, BUFFERS_MAX, EVENTS_MAX, Header, PacketError, Reason, Refusal, Reply, Request,
     SEGMENTS_MAX,
 };
 
@@ -23,13 +23,13 @@ fn with(name: &str, at: usize, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the field that is refused, and the errno.
-fn refused<T: std::fmt::Debug>(read: Result<T, ProtoError>) -> (&'static str, Errno) {
+fn refused<T: std::fmt::Debug>(read: Result<T, PacketError>) -> (&'static str, Errno) {
     let error = read.unwrap_err();
     let field = match error {
-        ProtoError::Field { field, .. } => field,
-        ProtoError::Kind { .. } => "kind",
-        ProtoError::Length { .. } => "length",
-        ProtoError::Version { .. } => "versions",
+        PacketError::Field { field, .. } => field,
+        PacketError::Kind { .. } => "kind",
+        PacketError::Length { .. } => "length",
+        PacketError::Version { .. } => "versions",
         _ => "memory",
     };
     (field, error.errno())
@@ -101,7 +101,7 @@ fn versions_that_include_ours_are_spoken() {
         assert!(Request::read(&with("hello", BODY + 8, &versions)).is_ok());
     }
     let error = Request::read(&with("hello", BODY + 8, &[4, 0, 5, 0])).unwrap_err();
-    assert_eq!(error, ProtoError::Version { min: 4, max: 5, own: 3 });
+    assert_eq!(error, PacketError::Version { min: 4, max: 5, own: 3 });
     assert_eq!(Refusal::from(&error), Refusal::of(Errno::EPROTONOSUPPORT, Reason::Version, 5, 3));
 }
 

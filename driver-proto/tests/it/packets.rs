@@ -1,7 +1,7 @@
 //! Packets: round trips, truncated, too long, and arbitrary bytes.
 
 use nlx_core::Errno;
-use nlx_driver_proto::{Header, Kind, PACKET_MAX, ProtoError, Refusal, Reply, Request};
+use nlx_driver_proto::{Header, Kind, PACKET_MAX, PacketError, Refusal, Reply, Request};
 use proptest::prelude::*;
 
 use crate::any;
@@ -139,7 +139,7 @@ fn a_packet_longer_than_any_is_refused() {
     Reply::Done.write(Kind::Nids as u16, 1, &mut packet);
     packet.resize(packet.len() + nids * 20, 0);
     let error = Reply::read(&retold(&packet)).unwrap_err();
-    assert_eq!(error, ProtoError::Length { object: "a packet", bytes: packet.len(), expected: PACKET_MAX });
+    assert_eq!(error, PacketError::Length { object: "a packet", bytes: packet.len(), expected: PACKET_MAX });
 }
 
 #[test]

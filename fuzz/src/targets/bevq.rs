@@ -1,7 +1,7 @@
 //! The queue of buffer events, against its oracle and against a hostile consumer.
 
 use nlx_bev_cqueue::oracle::{Guarded, Oracle, OracleOp, Victim};
-use nlx_bev_cqueue::{Consumer, Heap, MIN_SLOTS, Memory, Producer};
+use nlx_bev_cqueue::{Consumer, Heap, MIN_SLOTS, Producer, QueueMemory};
 
 use super::Outcome;
 

@@ -32,9 +32,9 @@ fn read(bytes: &[u8], read: fn(&str) -> Result<NodeConfig, NodeError>) -> Outcom
                 config.warnings().iter().map(|warning| warning.name.as_str()).take(4).collect();
             Outcome::of((config.nets().len().min(4), names))
         }
-        Err(NodeError::Config { place, reason, .. }) => {
+        Err(NodeError::Config { at, reason, .. }) => {
             let lines = 1 + text.matches(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']).count();
-            assert!((1..=lines + 1).contains(&place.line), "line {} of {lines}", place.line);
+            assert!((1..=lines + 1).contains(&at.line), "line {} of {lines}", at.line);
             assert!(!reason.is_empty());
             // Reasons repeat words of the text; the part before them does not.
             Outcome::of(reason.split(['\'', ':']).next())

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use lnet_nid::{Net, NetType, Nid};
 use nlx_driver_proto::{
-    Header, NIDS_MAX, PACKET_MAX, ProtoError, Refusal, Reply, Request, SEGMENTS_MAX, Segment, Submission,
+    Header, NIDS_MAX, PACKET_MAX, PacketError, Refusal, Reply, Request, SEGMENTS_MAX, Segment, Submission,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -66,7 +66,7 @@ fn read_request(packet: &[u8]) -> (u64, u64, usize) {
 }
 
 /// Checks that an invalid packet with a header has an answer; returns a number for the error.
-fn refused(packet: &[u8], error: &ProtoError) -> u64 {
+fn refused(packet: &[u8], error: &PacketError) -> u64 {
     if let Some(header) = Header::peek(packet) {
         let refusal = Refusal::from(error);
         let mut answer = Vec::new();
@@ -100,11 +100,11 @@ fn read_reply(packet: &[u8]) -> (u64, u64, usize) {
 }
 
 /// Returns a number that distinguishes errors.
-fn error_number(error: &ProtoError) -> u64 {
+fn error_number(error: &PacketError) -> u64 {
     assert!(error.errno() as i32 > 0 && !error.to_string().is_empty(), "{error:?}");
     match error {
-        ProtoError::Field { object, field, .. } => Outcome::of((object, field)).kind,
-        ProtoError::Length { object, .. } => Outcome::of(object).kind,
+        PacketError::Field { object, field, .. } => Outcome::of((object, field)).kind,
+        PacketError::Length { object, .. } => Outcome::of(object).kind,
         _ => Outcome::of(std::mem::discriminant(error)).kind,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig, Limits};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, Get, LNet, Md, MdHandle, MdOptions, MeSpec,
+    AckRequest, Arrival, EqHandle, Errno, Event, Get, LNet, Md, MdHandle, MdOptions, MeSpec, PayloadTarget,
     Position, Put, RxContext, RxToken, Threshold, Tx, TxToken, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::{CptTable, with_partition};
@@ -308,7 +308,7 @@ impl EngineRun {
     fn end(&mut self) {
         self.engine.set_lazy(portal(LAZY), false);
         loop {
-            if let Some(Delivery { token, .. }) = pick(&self.lnd.receiving, 0) {
+            if let Some(PayloadTarget { token, .. }) = pick(&self.lnd.receiving, 0) {
                 self.engine.finalize_rx(token, Ok(()));
             } else if let Some(Tx { token, .. }) = pick(&self.lnd.sending, 0) {
                 self.engine.finalize_tx(token, Ok(()));

@@ -3,8 +3,8 @@
 
 use lnet_nid::{Net, Nid, Pid, ProcessId};
 use lnet_proto::sock::{
-    AcceptProgress, Acceptor, Attempt, ConnType, ConnectProgress, Connector, Hello, LocalInterface, Offer,
-    Version,
+    AcceptProgress, Acceptor, Attempt, ConnOffer, ConnType, ConnectProgress, Connector, Hello,
+    LocalInterface, Version,
 };
 use lnet_proto::{ByteOrder, Decoded};
 
@@ -75,7 +75,7 @@ fn accept<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (usize, Vec<AcceptP
     (consumed, steps)
 }
 
-fn check_offer(offer: &Offer) {
+fn check_offer(offer: &ConnOffer) {
     let accepted = offer.accept(offer.claimed()).unwrap_or_else(|error| panic!("{offer:?}: {error}"));
     let (accepted, refused) = (hello_of(&accepted), hello_of(&offer.refuse()));
     same(accepted.conn_type, offer.hello.conn_type.inverse(), "type of the answer");

@@ -1,8 +1,8 @@
 //! The RDMA driver's messages and reject records.
 
 use lnet_proto::ib::{
-    Body, Completion, ConnParams, Descriptor, Fragment, Link, MESSAGE_MAX, Message, RDMA_FRAGMENTS_MAX,
-    Reject, RejectReason, Version, verify_checksum,
+    Body, ConnParams, Link, MESSAGE_MAX, Message, RDMA_FRAGMENTS_MAX, RdmaDescriptor, RdmaFragment, Reject,
+    RejectReason, TransferStatus, Version, verify_checksum,
 };
 use lnet_proto::{ByteOrder, ProtoError};
 
@@ -60,9 +60,9 @@ fn detail(body: &Body<'_>) -> (u64, usize) {
             same(payload.len(), header.payload_length as usize, "payload");
             (header.message_type() as u64, 0)
         }
-        Body::PutNak(Completion { status, .. })
-        | Body::PutDone(Completion { status, .. })
-        | Body::GetDone(Completion { status, .. }) => (u64::from(*status < 0), 0),
+        Body::PutNak(TransferStatus { status, .. })
+        | Body::PutDone(TransferStatus { status, .. })
+        | Body::GetDone(TransferStatus { status, .. }) => (u64::from(*status < 0), 0),
         _ => (0, 0),
     }
 }
@@ -98,8 +98,8 @@ pub(super) fn message_seeds() -> Vec<Vec<u8>> {
 /// Returns the recorded messages with a descriptor, each with a descriptor of `count` fragments.
 fn messages_of(count: usize) -> Vec<Vec<u8>> {
     let fragments: Vec<_> =
-        (0..count as u64).map(|number| Fragment { length: 4096, address: number << 12 }).collect();
-    let descriptor = Descriptor::new(7, &fragments).unwrap_or_else(|error| panic!("{error}"));
+        (0..count as u64).map(|number| RdmaFragment { length: 4096, address: number << 12 }).collect();
+    let descriptor = RdmaDescriptor::new(7, &fragments).unwrap_or_else(|error| panic!("{error}"));
     let recorded = rdma();
     let messages = recorded.iter().filter_map(|(_, bytes)| {
         let Message { head, body } = Message::parse(bytes).ok()?;

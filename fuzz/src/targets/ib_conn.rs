@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, Net, NetType, Nid, ProcessId};
-use lnet_o2iblnd::conn::{Conn, ConnError, EmitKind, Ended, Key, Limits, Own, Receipt, Received};
+use lnet_o2iblnd::conn::{Conn, ConnError, EmitKind, EndedOp, Limits, OpKey, Own, Receipt, ReceivedMessage};
 use lnet_proto::ib::{
-    Body, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Link, Message, Version,
+    Body, ConnParams, Cookie, End, Link, Message, RdmaDescriptor, RdmaFragment, TransferStatus, Version,
 };
 use lnet_proto::{Header, WireHandle};
 
@@ -36,7 +36,7 @@ struct Driver {
     limits: Vec<u32>,
     posted: Vec<u64>,
     receipts: Vec<Receipt>,
-    keys: Vec<Key>,
+    keys: Vec<OpKey>,
     cookies: Vec<Cookie>,
     now_ns: u64,
     /// Errors that occurred, one bit each.
@@ -172,9 +172,9 @@ impl Driver {
             Some(number) => Cookie::new((number as u64) << (number % 8 * 8)),
         };
         let status = i32::from(i16::from_le_bytes(*status));
-        let done = Completion { cookie, status };
-        let pieces = [Fragment { length: status.unsigned_abs(), address: 0 }; 2];
-        let descriptor = Descriptor::new(1, &pieces).unwrap_or_else(|error| panic!("{error}"));
+        let done = TransferStatus { cookie, status };
+        let pieces = [RdmaFragment { length: status.unsigned_abs(), address: 0 }; 2];
+        let descriptor = RdmaDescriptor::new(1, &pieces).unwrap_or_else(|error| panic!("{error}"));
         let own = Cookie([*which; 8]);
         let body = match choice % 10 {
             0 => Body::Noop,
@@ -196,11 +196,13 @@ impl Driver {
             Ok((receipt, received)) => {
                 self.receipts.push(receipt);
                 match received {
-                    Received::Nothing | Received::Immediate => {}
-                    Received::PutReq(key) | Received::GetReq(key) | Received::PutAck { put: key, .. } => {
+                    ReceivedMessage::Nothing | ReceivedMessage::Immediate => {}
+                    ReceivedMessage::PutReq(key)
+                    | ReceivedMessage::GetReq(key)
+                    | ReceivedMessage::PutAck { put: key, .. } => {
                         self.keys.insert(0, key);
                     }
-                    Received::Ended(ended) => self.ended(ended),
+                    ReceivedMessage::Ended(ended) => self.ended(ended),
                 }
             }
             Err(error) => self.breach(&error),
@@ -223,7 +225,7 @@ impl Driver {
         };
     }
 
-    fn ended(&mut self, ended: Ended<usize>) {
+    fn ended(&mut self, ended: EndedOp<usize>) {
         let limit = self.limits[ended.item];
         assert!(ended.outcome.unwrap_or(0) <= limit, "{ended:?} is more than {limit}");
         self.came_back(ended.item);

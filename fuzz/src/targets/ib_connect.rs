@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use lnet_nid::{Net, NetType, Nid};
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{
-    Attempt, Body, ConnParams, Connector, Destination, End, Interface, Link, Listener, Message, Next, Offer,
-    RETRIES_MAX, Refusal, Reject, RejectReason, Rejection, Version,
+    AcceptRules, AfterRejection, Attempt, Body, ConnOffer, ConnParams, Connector, Destination, End, Link,
+    LocalInterface, Message, RETRIES_MAX, Reject, RejectReason, Rejection, RequestRefusal, Version,
 };
 
 use super::{Outcome, same};
@@ -25,7 +25,7 @@ const REJECTION_LEN: usize = 2 + Reject::LEN;
 fn destination(nid: Nid) -> Destination {
     let end = End { nid, stamp: 7 };
     match nid {
-        PASSIVE => Destination::Ready(Interface { end, limits: ConnParams::DEFAULT }),
+        PASSIVE => Destination::Ready(LocalInterface { end, limits: ConnParams::DEFAULT }),
         ACTIVE => Destination::NotReady,
         _ => Destination::Unknown,
     }
@@ -36,14 +36,14 @@ pub(super) fn listener(bytes: &[u8]) -> Outcome {
     let Some((choice, private_data)) = bytes.split_first() else { return Outcome::of("empty") };
     let oldest = if choice & 1 == 0 { Version::V2 } else { Version::V1 };
     let port = if choice & 2 == 0 { 1023 } else { 40000 };
-    let listener = Listener { require_privileged: choice & 4 != 0, oldest, destination };
+    let listener = AcceptRules { require_privileged: choice & 4 != 0, oldest, destination };
     match listener.judge(port, private_data) {
         Ok(offer) => {
             assert!(offer.link.version >= oldest && !(choice & 2 != 0 && choice & 4 != 0), "{choice}");
             agree(&offer);
             Outcome::of((offer.link.version, offer.asked.queue_depth, offer.asked.max_fragments.min(2)))
         }
-        Err(Refusal { record, cause }) => {
+        Err(RequestRefusal { record, cause }) => {
             let mut bytes = [0; Reject::LEN];
             let length = record.emit(&mut bytes).unwrap_or_else(|error| panic!("{record:?}: {error}"));
             same(Reject::parse(&bytes[..length]), Ok(record), "record");
@@ -53,7 +53,7 @@ pub(super) fn listener(bytes: &[u8]) -> Outcome {
 }
 
 /// Checks that an active side with this request accepts the answer.
-fn agree(offer: &Offer) {
+fn agree(offer: &ConnOffer) {
     let Link { version, local, peer } = offer.link;
     let wanted = Attempt {
         local: peer,
@@ -94,8 +94,8 @@ pub(super) fn connector(bytes: &[u8]) -> Outcome {
         let before = *connector.attempt();
         rejected += 1;
         match connector.rejected(rejection) {
-            Next::Now | Next::Later => check_request(&connector, &before),
-            Next::Fail(cause) => {
+            AfterRejection::Now | AfterRejection::Later => check_request(&connector, &before),
+            AfterRejection::Fail(cause) => {
                 same(connector.attempt(), &before, "an attempt that has failed");
                 return Outcome::of((rejected.min(3), Outcome::of_error(&cause).kind));
             }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_proto::ByteOrder;
 use lnet_proto::ProtoError;
-use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, NIS_MAX, NiStatus, PingInfo, PingInterface};
 
 use super::{Outcome, same};
 use crate::corpus::streams;
@@ -47,7 +47,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
 
 /// Returns a ping info with `count` interfaces.
 fn info_of(count: usize) -> Vec<u8> {
-    let ni = |number: usize| Interface {
+    let ni = |number: usize| PingInterface {
         nid: Nid::new_v4(Net::new(NetType(2), 0), Ipv4Addr::from_bits(0x0a4d_0001 + number as u32)),
         status: NiStatus::UP,
     };

@@ -6,7 +6,7 @@
 //! - A new carrier closes the descriptors that it has inherited while the porter waits for it with
 //!   all of them open.
 //! - A carrier closes the sockets of a batch only after the porter has closed its own descriptors
-//!   of them ([`Message::Go`]).
+//!   of them ([`PorterMessage::Go`]).
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use nix::sys::socket::MsgFlags;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork};
 
-use super::channel::{self, Message};
+use super::channel::{self, PorterMessage};
 use crate::packets::NO_FDS;
 
 /// Idle carriers that are kept.
@@ -94,13 +94,13 @@ impl Carriers {
             Err(errno) => return Err((errno, sockets)),
         };
         let fds: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
-        if let Err(errno) = channel::send(carrier.channel.as_fd(), Message::Close, &fds, NOW) {
+        if let Err(errno) = channel::send(carrier.channel.as_fd(), PorterMessage::Close, &fds, NOW) {
             return Err((errno, sockets));
         }
         // Not the last references: the message to the carrier holds others.
         drop(sockets);
         // An error means that the carrier has been killed, which its parent, the porter, detects.
-        let _ = channel::send(carrier.channel.as_fd(), Message::Go, &NO_FDS, NOW);
+        let _ = channel::send(carrier.channel.as_fd(), PorterMessage::Go, &NO_FDS, NOW);
         carrier.job = Some((job, Instant::now()));
         Ok(None)
     }
@@ -138,7 +138,7 @@ impl Carriers {
         for carrier in carriers.iter_mut().filter(|carrier| carrier.job.is_some()) {
             // The end of the channel does not prove that all is closed; the end of the process
             // does.
-            if let Ok(Some(Message::Ready)) = channel::receive(carrier.channel.as_fd(), NOW, drop) {
+            if let Ok(Some(PorterMessage::Ready)) = channel::receive(carrier.channel.as_fd(), NOW, drop) {
                 done.extend(carrier.job.take().map(|(job, _)| job));
             }
         }
@@ -188,7 +188,9 @@ fn start() -> Result<Carrier, Errno> {
         ForkResult::Parent { child } => {
             drop(theirs);
             match channel::receive(ours.as_fd(), MsgFlags::empty(), drop)? {
-                Some(Message::Ready) => Ok(Carrier { pid: child, channel: ours, job: None, killed: false }),
+                Some(PorterMessage::Ready) => {
+                    Ok(Carrier { pid: child, channel: ours, job: None, killed: false })
+                }
                 _ => Err(Errno::ECHILD),
             }
         }
@@ -206,7 +208,7 @@ fn become_carrier(channel: OwnedFd) -> ! {
     if inherited.is_ok() {
         close_from(3);
         let channel = io::stdin();
-        if channel::send(channel.as_fd(), Message::Ready, &NO_FDS, MsgFlags::empty()).is_ok() {
+        if channel::send(channel.as_fd(), PorterMessage::Ready, &NO_FDS, MsgFlags::empty()).is_ok() {
             serve(channel.as_fd());
         }
     }
@@ -221,13 +223,13 @@ fn serve(channel: BorrowedFd<'_>) {
             return;
         };
         match message {
-            Message::Close => match channel::receive(channel, MsgFlags::empty(), drop) {
-                Ok(Some(Message::Go)) => drop(fds),
+            PorterMessage::Close => match channel::receive(channel, MsgFlags::empty(), drop) {
+                Ok(Some(PorterMessage::Go)) => drop(fds),
                 _ => return,
             },
             _ => return,
         }
-        if channel::send(channel, Message::Ready, &NO_FDS, MsgFlags::empty()).is_err() {
+        if channel::send(channel, PorterMessage::Ready, &NO_FDS, MsgFlags::empty()).is_err() {
             return;
         }
     }
@@ -283,7 +285,7 @@ mod tests {
             let mut carriers = Carriers::Processes(vec![Carrier { pid, channel, job: work, killed: false }]);
             assert!(carriers.kill_late(patience));
             assert_eq!(carriers.finished(), [], "it has said nothing yet");
-            channel::send(carrier_end.as_fd(), Message::Ready, &NO_FDS, NOW).unwrap();
+            channel::send(carrier_end.as_fd(), PorterMessage::Ready, &NO_FDS, NOW).unwrap();
             assert_eq!(carriers.finished(), std::slice::from_ref(&job), "its job is done");
             let Carriers::Processes(carriers) = carriers else { unreachable!() };
             assert_eq!(carriers.iter().any(|carrier| carrier.job.is_none()), stays);

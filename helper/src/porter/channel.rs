@@ -13,7 +13,7 @@ const LEN: usize = 16;
 /// A message. `client` is `nlxd`'s number of a connection, or of a [shared](super::SHARED)
 /// descriptor; `user` is charged for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Message {
+pub(crate) enum PorterMessage {
     /// To the porter, with a socket: a further channel, for a service thread.
     Channel,
     /// To the porter, with the listening socket: keep it. `own`: no other process has it, so it
@@ -46,23 +46,23 @@ pub(crate) enum Message {
     Ready,
 }
 
-impl Message {
+impl PorterMessage {
     fn to_bytes(self) -> [u8; LEN] {
         let (kind, word, first): (u32, u32, u64) = match self {
-            Message::Channel => (1, 0, 0),
-            Message::Listener { own } => (2, own.into(), 0),
-            Message::Keep { client } => (3, 0, client),
-            Message::Accept { first, count } => (4, count, first),
-            Message::Drop { client, user } => (6, user, client),
-            Message::Accepted { client, user } => (7, user, client),
-            Message::AcceptEnd { errno } => (8, errno.cast_unsigned(), 0),
-            Message::Gone { client } => (10, 0, client),
-            Message::Close => (12, 0, 0),
-            Message::Go => (13, 0, 0),
-            Message::Ready => (14, 0, 0),
-            Message::Closed { client } => (15, 0, client),
-            Message::Ask => (16, 0, 0),
-            Message::Here => (17, 0, 0),
+            PorterMessage::Channel => (1, 0, 0),
+            PorterMessage::Listener { own } => (2, own.into(), 0),
+            PorterMessage::Keep { client } => (3, 0, client),
+            PorterMessage::Accept { first, count } => (4, count, first),
+            PorterMessage::Drop { client, user } => (6, user, client),
+            PorterMessage::Accepted { client, user } => (7, user, client),
+            PorterMessage::AcceptEnd { errno } => (8, errno.cast_unsigned(), 0),
+            PorterMessage::Gone { client } => (10, 0, client),
+            PorterMessage::Close => (12, 0, 0),
+            PorterMessage::Go => (13, 0, 0),
+            PorterMessage::Ready => (14, 0, 0),
+            PorterMessage::Closed { client } => (15, 0, client),
+            PorterMessage::Ask => (16, 0, 0),
+            PorterMessage::Here => (17, 0, 0),
         };
         let mut bytes = [0; LEN];
         bytes[0..4].copy_from_slice(&kind.to_le_bytes());
@@ -71,25 +71,25 @@ impl Message {
         bytes
     }
 
-    fn from_bytes(bytes: &[u8; LEN]) -> Option<Message> {
+    fn from_bytes(bytes: &[u8; LEN]) -> Option<PorterMessage> {
         let half = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(half(at)) | u64::from(half(at + 4)) << 32;
         let (word, first) = (half(4), long(8));
         Some(match half(0) {
-            1 => Message::Channel,
-            2 => Message::Listener { own: word != 0 },
-            3 => Message::Keep { client: first },
-            4 => Message::Accept { first, count: word },
-            6 => Message::Drop { client: first, user: word },
-            7 => Message::Accepted { client: first, user: word },
-            8 => Message::AcceptEnd { errno: word.cast_signed() },
-            10 => Message::Gone { client: first },
-            12 => Message::Close,
-            13 => Message::Go,
-            14 => Message::Ready,
-            15 => Message::Closed { client: first },
-            16 => Message::Ask,
-            17 => Message::Here,
+            1 => PorterMessage::Channel,
+            2 => PorterMessage::Listener { own: word != 0 },
+            3 => PorterMessage::Keep { client: first },
+            4 => PorterMessage::Accept { first, count: word },
+            6 => PorterMessage::Drop { client: first, user: word },
+            7 => PorterMessage::Accepted { client: first, user: word },
+            8 => PorterMessage::AcceptEnd { errno: word.cast_signed() },
+            10 => PorterMessage::Gone { client: first },
+            12 => PorterMessage::Close,
+            13 => PorterMessage::Go,
+            14 => PorterMessage::Ready,
+            15 => PorterMessage::Closed { client: first },
+            16 => PorterMessage::Ask,
+            17 => PorterMessage::Here,
             _ => return None,
         })
     }
@@ -110,7 +110,7 @@ pub(super) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// EAGAIN without room, ETOOMANYREFS, EPIPE or ECONNRESET if the other end is closed.
 pub(crate) fn send(
     channel: BorrowedFd<'_>,
-    message: Message,
+    message: PorterMessage,
     fds: &[impl AsFd],
     flags: MsgFlags,
 ) -> Result<(), Errno> {
@@ -131,7 +131,7 @@ pub(crate) fn receive(
     channel: BorrowedFd<'_>,
     flags: MsgFlags,
     mut keep: impl FnMut(OwnedFd),
-) -> Result<Option<Message>, Errno> {
+) -> Result<Option<PorterMessage>, Errno> {
     let mut bytes = [0; LEN];
     let received = loop {
         match packets::receive(channel, &mut bytes, flags, &mut keep) {
@@ -142,7 +142,7 @@ pub(crate) fn receive(
     };
     match received {
         Ok(0) => Ok(None),
-        Ok(LEN) => Message::from_bytes(&bytes).ok_or(Errno::EPROTO).map(Some),
+        Ok(LEN) => PorterMessage::from_bytes(&bytes).ok_or(Errno::EPROTO).map(Some),
         Ok(_) => Err(Errno::EPROTO),
         Err(errno) => Err(errno),
     }
@@ -155,7 +155,7 @@ pub(crate) fn receive(
 pub(crate) fn receive_one(
     channel: BorrowedFd<'_>,
     flags: MsgFlags,
-) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+) -> Result<Option<(PorterMessage, Option<OwnedFd>)>, Errno> {
     let mut fd = None;
     let received = receive(channel, flags, |received| fd = Some(received))?;
     Ok(received.map(|message| (message, fd)))
@@ -171,21 +171,21 @@ mod tests {
     fn a_message_arrives_as_it_was_sent() {
         let (ours, theirs) = pair().unwrap();
         for message in [
-            Message::Channel,
-            Message::Listener { own: true },
-            Message::Listener { own: false },
-            Message::Keep { client: u64::MAX },
-            Message::Accept { first: 1 << 40, count: 16 },
-            Message::Drop { client: 3, user: 1000 },
-            Message::Accepted { client: 9, user: 7 },
-            Message::AcceptEnd { errno: Errno::EMFILE as i32 },
-            Message::Gone { client: 8 },
-            Message::Close,
-            Message::Go,
-            Message::Ready,
-            Message::Closed { client: 1 << 63 | 1 },
-            Message::Ask,
-            Message::Here,
+            PorterMessage::Channel,
+            PorterMessage::Listener { own: true },
+            PorterMessage::Listener { own: false },
+            PorterMessage::Keep { client: u64::MAX },
+            PorterMessage::Accept { first: 1 << 40, count: 16 },
+            PorterMessage::Drop { client: 3, user: 1000 },
+            PorterMessage::Accepted { client: 9, user: 7 },
+            PorterMessage::AcceptEnd { errno: Errno::EMFILE as i32 },
+            PorterMessage::Gone { client: 8 },
+            PorterMessage::Close,
+            PorterMessage::Go,
+            PorterMessage::Ready,
+            PorterMessage::Closed { client: 1 << 63 | 1 },
+            PorterMessage::Ask,
+            PorterMessage::Here,
         ] {
             send(ours.as_fd(), message, &[theirs.as_fd()], MsgFlags::empty()).unwrap();
             let (received, fd) = receive_one(theirs.as_fd(), MsgFlags::empty()).unwrap().unwrap();

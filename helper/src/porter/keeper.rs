@@ -16,7 +16,7 @@ use nix::sys::socket::{
 use nix::unistd::{Pid, getppid};
 
 use super::carrier::{Carriers, Job};
-use super::channel::{self, Message};
+use super::channel::{self, PorterMessage};
 use super::{
     BATCH_MAX, CARRIER_TIMEOUT, CARRIERS_FIRST, CARRIERS_MAX, CARRIERS_PER_USER, CARRIERS_ROOT, LATE_LOOK_MS,
     MESSAGES_BUDGET, RETRY_MS, SHARED,
@@ -53,7 +53,7 @@ pub(super) struct Keeper {
 struct Link {
     channel: OwnedFd,
     /// Messages for which the channel has no room yet.
-    outbox: VecDeque<Message>,
+    outbox: VecDeque<PorterMessage>,
 }
 
 struct Listener {
@@ -175,11 +175,11 @@ impl Keeper {
     fn read_main(&mut self) -> bool {
         loop {
             match channel::receive_one(self.main.as_fd(), MsgFlags::MSG_DONTWAIT) {
-                Ok(Some((Message::Channel, fd))) => {
+                Ok(Some((PorterMessage::Channel, fd))) => {
                     let link = fd.map(|channel| Link { channel, outbox: VecDeque::new() });
                     self.links.push(link);
                 }
-                Ok(Some((Message::Listener { own }, fd))) => {
+                Ok(Some((PorterMessage::Listener { own }, fd))) => {
                     self.listener = fd.map(|socket| Listener { socket, own });
                 }
                 Err(Errno::EAGAIN) => return true,
@@ -199,21 +199,21 @@ impl Keeper {
         }
     }
 
-    fn handle(&mut self, link: usize, message: Message, fd: Option<OwnedFd>) {
+    fn handle(&mut self, link: usize, message: PorterMessage, fd: Option<OwnedFd>) {
         match message {
-            Message::Keep { client } => {
+            PorterMessage::Keep { client } => {
                 if let Some(socket) = fd {
                     self.clients.entry(client).or_insert(Kept::new(socket));
                 }
             }
-            Message::Accept { first, count } => self.accept(link, first, count),
-            Message::Drop { client, user } => {
+            PorterMessage::Accept { first, count } => self.accept(link, first, count),
+            PorterMessage::Drop { client, user } => {
                 let held = fd.is_some();
                 if let Some(socket) = fd {
                     self.clients.entry(client).or_insert(Kept::new(socket));
                 }
                 let Some(kept) = self.clients.get_mut(&client) else {
-                    return self.push(link, Message::Gone { client });
+                    return self.push(link, PorterMessage::Gone { client });
                 };
                 if kept.leaving.replace((user, link)).is_some() {
                     return;
@@ -225,8 +225,8 @@ impl Keeper {
                 }
                 self.dispose(client);
             }
-            Message::Ask => self.push(link, Message::Here),
-            Message::Closed { client } => {
+            PorterMessage::Ask => self.push(link, PorterMessage::Here),
+            PorterMessage::Closed { client } => {
                 if let Some(kept) = self.clients.get_mut(&client) {
                     kept.held = false;
                     self.dispose(client);
@@ -249,7 +249,7 @@ impl Keeper {
                     let user = getsockopt(&socket, sockopt::PeerCredentials);
                     let user = user.map_or(u32::MAX, |credentials| credentials.uid());
                     self.clients.insert(client, Kept::new(socket));
-                    self.push(link, Message::Accepted { client, user });
+                    self.push(link, PorterMessage::Accepted { client, user });
                 }
                 Err(Errno::EAGAIN) => break,
                 // The client has gone already.
@@ -260,12 +260,12 @@ impl Keeper {
                 }
             }
         }
-        self.push(link, Message::AcceptEnd { errno: end });
+        self.push(link, PorterMessage::AcceptEnd { errno: end });
     }
 
     // --- to nlxd
 
-    fn push(&mut self, index: usize, message: Message) {
+    fn push(&mut self, index: usize, message: PorterMessage) {
         if let Some(Some(link)) = self.links.get_mut(index) {
             link.outbox.push_back(message);
         }
@@ -276,7 +276,9 @@ impl Keeper {
         let Some(Some(link)) = links.get_mut(index) else { return };
         while let Some(&message) = link.outbox.front() {
             let socket = match message {
-                Message::Accepted { client, .. } => clients.get(&client).map(|kept| kept.socket.as_fd()),
+                PorterMessage::Accepted { client, .. } => {
+                    clients.get(&client).map(|kept| kept.socket.as_fd())
+                }
                 _ => None,
             };
             match channel::send(link.channel.as_fd(), message, socket.as_slice(), MsgFlags::MSG_DONTWAIT) {
@@ -303,7 +305,7 @@ impl Keeper {
         let Some((user, link)) = kept.leaving.filter(|_| !kept.held) else { return };
         if client < SHARED && is_empty(kept.socket.as_fd()) {
             self.clients.remove(&client);
-            self.push(link, Message::Gone { client });
+            self.push(link, PorterMessage::Gone { client });
         } else {
             self.users.entry(user).or_default().closes.push_back(client);
             self.pump(user);
@@ -377,7 +379,9 @@ impl Keeper {
             if let Some(user) = self.users.get_mut(&job.user) {
                 user.busy = user.busy.saturating_sub(1);
             }
-            job.clients.into_iter().for_each(|(client, link)| self.push(link, Message::Gone { client }));
+            job.clients
+                .into_iter()
+                .for_each(|(client, link)| self.push(link, PorterMessage::Gone { client }));
             self.pump_all();
         }
         self.users.retain(|_, user| user.busy > 0 || !user.closes.is_empty());
@@ -472,7 +476,7 @@ mod tests {
         let mut keeper = Keeper::new(main, Carriers::Inline, None);
         let (theirs, link) = channel::pair().unwrap();
         keeper.links.push(Some(Link { channel: theirs, outbox: VecDeque::new() }));
-        let mut nlxd = super::super::Link::new(link, 1);
+        let mut nlxd = super::super::PorterLink::new(link, 1);
         for (client, sends) in [(1, false), (2, true)] {
             let (socket, peer) = channel::pair().unwrap();
             if sends {
@@ -488,9 +492,9 @@ mod tests {
                 keeper.settle();
                 (message, keeper.clients.len(), keeper.links[0].as_mut().unwrap().outbox.pop_front())
             };
-            assert_eq!(step(), (Message::Keep { client }, 1, None));
-            assert_eq!(step(), (Message::Drop { client, user: 0 }, 1, None));
-            assert_eq!(step(), (Message::Closed { client }, 0, Some(Message::Gone { client })));
+            assert_eq!(step(), (PorterMessage::Keep { client }, 1, None));
+            assert_eq!(step(), (PorterMessage::Drop { client, user: 0 }, 1, None));
+            assert_eq!(step(), (PorterMessage::Closed { client }, 0, Some(PorterMessage::Gone { client })));
             assert!(!nlxd.wants_room(), "nlxd has nothing of it any more");
         }
     }

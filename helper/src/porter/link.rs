@@ -7,27 +7,27 @@ use lnet_api::Errno;
 use nix::sys::socket::MsgFlags;
 use nlx_fallible::NoMemory;
 
-use super::channel::{self, Message};
+use super::channel::{self, PorterMessage};
 
 /// Messages that can wait for one client: that the porter drops it.
 const MESSAGES_PER_CLIENT: usize = 1;
 
-/// The channel of one service thread. It never blocks, and only [`Link::reserve`] allocates.
-pub(crate) struct Link {
+/// The channel of one service thread. It never blocks, and only [`PorterLink::reserve`] allocates.
+pub(crate) struct PorterLink {
     pub(crate) channel: OwnedFd,
     /// Number of the porter in this process: a new porter does not have what was sent to an earlier
     /// one.
     pub(crate) generation: u64,
-    outbox: VecDeque<(Message, Option<OwnedFd>)>,
+    outbox: VecDeque<(PorterMessage, Option<OwnedFd>)>,
     /// Set while the system refuses to send descriptors although there is room.
     refused: bool,
     /// Set when the porter is about to end: messages in the outbox are for the next one.
     ending: bool,
 }
 
-impl Link {
-    pub(super) fn new(channel: OwnedFd, generation: u64) -> Link {
-        Link { channel, generation, outbox: VecDeque::new(), refused: false, ending: false }
+impl PorterLink {
+    pub(super) fn new(channel: OwnedFd, generation: u64) -> PorterLink {
+        PorterLink { channel, generation, outbox: VecDeque::new(), refused: false, ending: false }
     }
 
     /// Reserves room for all messages that can wait for `clients` clients, for a question, and for
@@ -38,7 +38,7 @@ impl Link {
     }
 
     /// Sends a message, now or when there is room.
-    pub(crate) fn push(&mut self, message: Message) {
+    pub(crate) fn push(&mut self, message: PorterMessage) {
         self.outbox.push_back((message, None));
         self.flush();
     }
@@ -46,7 +46,7 @@ impl Link {
     /// Has the porter keep a client's socket or a shared descriptor, if there is room now. Returns
     /// whether it does.
     pub(crate) fn keep(&mut self, client: u64, socket: BorrowedFd<'_>) -> bool {
-        let sent = self.send(Message::Keep { client }, &[socket]);
+        let sent = self.send(PorterMessage::Keep { client }, &[socket]);
         sent.is_ok()
     }
 
@@ -56,7 +56,7 @@ impl Link {
     /// The porter keeps its own descriptor until the one here is closed, so that the close here is
     /// not the last one. If the porter dies first, unsent drops go to the next one.
     pub(crate) fn drop_client(&mut self, client: u64, user: u32, socket: OwnedFd) {
-        self.outbox.push_back((Message::Drop { client, user }, Some(socket)));
+        self.outbox.push_back((PorterMessage::Drop { client, user }, Some(socket)));
         self.flush();
     }
 
@@ -70,9 +70,9 @@ impl Link {
             let fds = socket.as_ref().map(AsFd::as_fd);
             match channel::send(self.channel.as_fd(), *message, fds.as_slice(), MsgFlags::MSG_DONTWAIT) {
                 Ok(()) => match (&message, socket.take()) {
-                    (&&mut Message::Drop { client, .. }, Some(socket)) => {
+                    (&&mut PorterMessage::Drop { client, .. }, Some(socket)) => {
                         drop(socket);
-                        *message = Message::Closed { client };
+                        *message = PorterMessage::Closed { client };
                     }
                     _ => drop(self.outbox.pop_front()),
                 },
@@ -104,7 +104,7 @@ impl Link {
     ///
     /// # Errors
     /// EPIPE: the porter is gone.
-    pub(crate) fn receive(&self) -> Result<Option<(Message, Option<OwnedFd>)>, Errno> {
+    pub(crate) fn receive(&self) -> Result<Option<(PorterMessage, Option<OwnedFd>)>, Errno> {
         match channel::receive_one(self.channel.as_fd(), MsgFlags::MSG_DONTWAIT) {
             Ok(Some(received)) => Ok(Some(received)),
             Err(Errno::EAGAIN) => Ok(None),
@@ -114,9 +114,9 @@ impl Link {
 
     /// Takes over the sockets whose drops were not sent to an earlier porter, and calls `each` with
     /// their numbers. No other request of that porter is repeated.
-    pub(crate) fn take_over(&mut self, earlier: Link, mut each: impl FnMut(u64)) {
+    pub(crate) fn take_over(&mut self, earlier: PorterLink, mut each: impl FnMut(u64)) {
         for (message, socket) in earlier.outbox {
-            if let (Message::Drop { client, .. }, Some(_)) = (message, &socket) {
+            if let (PorterMessage::Drop { client, .. }, Some(_)) = (message, &socket) {
                 each(client);
                 self.outbox.push_back((message, socket));
             }
@@ -124,7 +124,7 @@ impl Link {
         self.flush();
     }
 
-    fn send(&mut self, message: Message, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    fn send(&mut self, message: PorterMessage, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
         if self.ending {
             return Err(Errno::EPIPE);
         }
@@ -151,14 +151,14 @@ mod tests {
     fn a_refusal_ends_with_the_next_message_that_is_sent() {
         let (ours, theirs) = channel::pair().unwrap();
         let (socket, _peer) = channel::pair().unwrap();
-        type Act = fn(&mut Link, &OwnedFd);
+        type Act = fn(&mut PorterLink, &OwnedFd);
         let acts: [Act; 3] = [
             |link, socket| assert!(link.keep(1, socket.as_fd())),
-            |link, _| link.push(Message::Ask),
+            |link, _| link.push(PorterMessage::Ask),
             // The refused message needs not be sent any more.
             |link, _| link.flush(),
         ];
-        let mut link = Link::new(ours, 1);
+        let mut link = PorterLink::new(ours, 1);
         for act in acts {
             link.refused = true;
             act(&mut link, &socket);

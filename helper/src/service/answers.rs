@@ -10,7 +10,7 @@ use super::client::RequestState;
 use super::descriptors::{END, REQUESTS, ROOM};
 use super::worker::{Worker, ns};
 use super::{Admission, CROWD_LOOK, Phase, UNREAD_BLAMED, socket};
-use crate::Answer;
+use crate::ReplyPacket;
 use crate::accounts::{Charge, Payer, Resource};
 
 /// A departed client that has not received all descriptors that were sent to it.
@@ -62,7 +62,7 @@ impl Worker {
 
     /// Sends an answer, whose descriptors count until the client has received them. The porter has
     /// the shared ones before they are sent.
-    fn send(&mut self, slot: usize, answer: &Answer) -> Result<(), Unsent> {
+    fn send(&mut self, slot: usize, answer: &ReplyPacket) -> Result<(), Unsent> {
         let count = answer.fds.len() as u64;
         if count > 0 {
             if !self.keeps_shared() {
@@ -128,7 +128,7 @@ impl Worker {
     /// Keeps the answer because this client, or other clients, do not read. No request of the
     /// client is read until the answer is sent.
     fn keep_answer(&mut self, slot: usize, unsent: &Unsent) {
-        let Ok(fresh) = Answer::try_new() else {
+        let Ok(fresh) = ReplyPacket::try_new() else {
             self.answer.fds.clear();
             return self.cut_off(slot, &"there is no memory to keep its answer in");
         };

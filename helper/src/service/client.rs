@@ -9,7 +9,7 @@ use nlx_sync::{SlotKey, Slots};
 use super::rate::Rate;
 use super::schedule::UserKey;
 use crate::accounts::{Charge, Payer};
-use crate::{Answer, Credentials, Departure, Session};
+use crate::{Credentials, Departure, ReplyPacket, Session};
 
 /// A client's connection.
 pub(super) struct Client {
@@ -38,7 +38,7 @@ pub(super) struct Client {
 
 /// The state of a connection.
 pub(super) enum ClientState {
-    Served(Box<Served>),
+    Served(Box<ServedClient>),
     /// The client was not admitted: its first packet is answered with this refusal; then the
     /// connection ends.
     Refused(Refusal),
@@ -46,7 +46,7 @@ pub(super) enum ClientState {
     /// until LNet has released the client's memory; otherwise the socket is closed with the
     /// session.
     Departing {
-        served: Box<Served>,
+        served: Box<ServedClient>,
         stays: bool,
     },
     /// The client is cut off and its session closed; its socket stays open until LNet has released
@@ -60,7 +60,7 @@ pub(super) enum ClientState {
 }
 
 /// A client with a session.
-pub(super) struct Served {
+pub(super) struct ServedClient {
     pub(super) session: Session,
     pub(super) request_state: RequestState,
     pub(super) rate: Rate,
@@ -74,7 +74,7 @@ pub(super) struct Served {
     /// previous ones had been read.
     pub(super) muted: bool,
     /// A request that is to be carried out after the ring entries before it.
-    pub(super) pending: Option<Pending>,
+    pub(super) pending: Option<PendingRequest>,
     /// Entries carried out since its last sync request.
     pub(super) entries: usize,
     /// Entries that remain to be carried out in a draining service; after them nothing is read from
@@ -88,7 +88,7 @@ pub(super) struct Served {
     pub(super) idle_since_ns: u64,
 }
 
-impl Served {
+impl ServedClient {
     /// Returns whether a reply waits for room, so that no further request is answered.
     pub(super) fn is_answering(&self) -> bool {
         matches!(self.request_state, RequestState::Answering { .. })
@@ -96,7 +96,7 @@ impl Served {
 }
 
 /// A request that has been received.
-pub(super) struct Pending {
+pub(super) struct PendingRequest {
     pub(super) packet: Vec<u8>,
     /// Entries that may precede it in the ring.
     pub(super) entries: usize,
@@ -113,7 +113,7 @@ pub(super) enum RequestState {
     Parked,
     /// Room for this answer is awaited, until `until_ns`. With `crowded` the answer waits because
     /// other users' clients do not read theirs, and the client is not cut off for that.
-    Answering { answer: Answer, until_ns: u64, crowded: bool },
+    Answering { answer: ReplyPacket, until_ns: u64, crowded: bool },
 }
 
 /// The state of a client's submission ring.
@@ -139,7 +139,7 @@ impl Default for Clients {
 
 /// The descriptor that a mark names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PollSource {
     Socket(usize),
     Doorbell(usize),
 }
@@ -171,7 +171,7 @@ impl Clients {
     }
 
     /// Returns a client with a session.
-    pub(super) fn served(&mut self, slot: usize) -> Option<&mut Served> {
+    pub(super) fn served(&mut self, slot: usize) -> Option<&mut ServedClient> {
         match &mut self.get(slot)?.state {
             ClientState::Served(served) => Some(served),
             ClientState::Refused(_) | ClientState::Departing { .. } | ClientState::Departed { .. } => None,
@@ -193,31 +193,31 @@ impl Clients {
 
     /// Returns a name for a client that no later one in its slot has.
     pub(super) fn name(&self, slot: usize) -> u64 {
-        self.mark(Source::Socket(slot))
+        self.mark(PollSource::Socket(slot))
     }
 
     /// Returns the slot of the client with this name; `None` if it is gone.
     pub(super) fn named(&self, name: u64) -> Option<usize> {
         match self.source(name) {
-            Some(Source::Socket(slot)) => Some(slot),
+            Some(PollSource::Socket(slot)) => Some(slot),
             _ => None,
         }
     }
 
     /// Returns the epoll data of a client's descriptor.
-    pub(super) fn mark(&self, source: Source) -> u64 {
+    pub(super) fn mark(&self, source: PollSource) -> u64 {
         let (slot, bell) = match source {
-            Source::Socket(slot) => (slot, 0),
-            Source::Doorbell(slot) => (slot, 1),
+            PollSource::Socket(slot) => (slot, 0),
+            PollSource::Doorbell(slot) => (slot, 1),
         };
         u64::from(self.0.key(slot as u32).generation) << 32 | (slot as u64) << 1 | bell
     }
 
     /// Returns the descriptor of this epoll data; `None` if its client is gone.
-    pub(super) fn source(&self, mark: u64) -> Option<Source> {
+    pub(super) fn source(&self, mark: u64) -> Option<PollSource> {
         let key = SlotKey { index: mark as u32 >> 1, generation: (mark >> 32) as u32 };
         self.0.get(key)?;
         let slot = key.index as usize;
-        Some(if mark & 1 == 0 { Source::Socket(slot) } else { Source::Doorbell(slot) })
+        Some(if mark & 1 == 0 { PollSource::Socket(slot) } else { PollSource::Doorbell(slot) })
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 
-use super::client::Source;
+use super::client::PollSource;
 use super::worker::Worker;
 
 /// Epoll data of descriptors that are not a client's. No client's mark is this large.
@@ -63,8 +63,8 @@ impl Worker {
             LISTENER => self.accept(),
             PORTER => _ = self.read_porter(),
             mark => match self.clients.source(mark) {
-                Some(Source::Socket(slot)) => self.handle_client_event(slot, flags),
-                Some(Source::Doorbell(slot)) => self.handle_doorbell(slot),
+                Some(PollSource::Socket(slot)) => self.handle_client_event(slot, flags),
+                Some(PollSource::Doorbell(slot)) => self.handle_doorbell(slot),
                 None => return false,
             },
         }
@@ -87,7 +87,7 @@ impl Worker {
     }
 
     pub(super) fn watch(&mut self, slot: usize, flags: EpollFlags) {
-        let mut event = EpollEvent::new(flags, self.clients.mark(Source::Socket(slot)));
+        let mut event = EpollEvent::new(flags, self.clients.mark(PollSource::Socket(slot)));
         if let Some(client) = self.clients.get(slot) {
             // Cannot fail: the socket is registered.
             let _ = self.epoll.modify(&client.socket, &mut event);

@@ -1,5 +1,5 @@
 //! The deadlines of a serving thread. Those of its clients (for the hello, for reading an answer,
-//! for requests above the client's rate, for the memory of a departed client) are in `timers`, by
+//! for requests above the client's rate, for the memory of a departed client) are in `deadlines`, by
 //! slot; each of its own (the end of a pause, the next attempt to reach the porter, the next sweep)
 //! is a field of [`Worker`]. The thread sleeps until the first of them all (`timeout`) and then
 //! handles those that have passed (`handle_due`).

@@ -10,15 +10,15 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, PACKET_MAX, Reason, Refusal, Reply};
 use nlx_fallible::{NoMemory, try_box};
 
-use super::client::{Client, ClientState, RequestState, RingState, Served, Source};
+use super::client::{Client, ClientState, PollSource, RequestState, RingState, ServedClient};
 use super::descriptors::{LISTENER, REQUESTS};
 use super::rate::Rate;
 use super::schedule::REQUEST_UNITS;
-use super::socket::{self, Received};
+use super::socket::{self, ReceiveResult};
 use super::worker::{Worker, ns};
 use super::{ACCEPT_BUDGET, ACCEPT_PAUSE, HELLO_TIMEOUT, PendingClient, Phase, REFUSED_MAX, ServiceShared};
 use crate::accounts::{Payer, Resource};
-use crate::porter::Message;
+use crate::porter::PorterMessage;
 use crate::{Credentials, Session};
 
 impl Worker {
@@ -41,7 +41,7 @@ impl Worker {
         }
         self.accepting = true;
         let first = self.shared.next_client.fetch_add(ACCEPT_BUDGET as u64, Ordering::Relaxed);
-        self.link.push(Message::Accept { first, count: ACCEPT_BUDGET as u32 });
+        self.link.push(PorterMessage::Accept { first, count: ACCEPT_BUDGET as u32 });
         self.await_porter();
         self.watch_listener(EpollFlags::empty());
     }
@@ -192,7 +192,7 @@ impl Worker {
                 let rate = Rate::per_second(session.quotas().requests_per_second);
                 let (request_state, ring, greet_until_ns) =
                     (RequestState::Reading, RingState::None, Some(greet_until_ns));
-                let served = try_box(Served {
+                let served = try_box(ServedClient {
                     session,
                     request_state,
                     rate,
@@ -235,7 +235,7 @@ impl Worker {
             admission,
         });
         self.set_due(slot, Some(greet_until_ns));
-        let event = EpollEvent::new(REQUESTS, self.clients.mark(Source::Socket(slot)));
+        let event = EpollEvent::new(REQUESTS, self.clients.mark(PollSource::Socket(slot)));
         let Some(client) = self.clients.get(slot) else { return };
         let watched = self.epoll.add(&client.socket, event);
         if watched.is_err() || self.phase != Phase::Serving {
@@ -248,7 +248,7 @@ impl Worker {
         let Some(client) = self.clients.get(slot) else { return };
         let ClientState::Refused(refusal) = client.state else { return };
         // A packet with descriptors is not received, and not answered.
-        if let Received::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
+        if let ReceiveResult::Packet(length) = self.inbox.receive(client.socket.as_fd(), client.may_attach)
             && let Ok((header, _)) = Header::read(self.inbox.packet(length.min(PACKET_MAX)))
         {
             Reply::Refused(refusal).write(header.kind.get(), header.id.get(), &mut self.answer.packet);

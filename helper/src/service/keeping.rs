@@ -11,7 +11,7 @@ use super::descriptors::PORTER;
 use super::worker::{Worker, ns};
 use super::{ACCEPT_BUDGET, Admission, PORTER_PAUSE, SWEEP};
 use crate::accounts::{Charge, Payer, Resource, UserId};
-use crate::porter::{Message, SILENCE_MAX};
+use crate::porter::{PorterMessage, SILENCE_MAX};
 
 /// A descriptor that the porter is to close.
 pub(super) struct Leaving {
@@ -54,7 +54,7 @@ impl Worker {
 
     /// Has the porter close a socket that only the porter has.
     pub(super) fn drop_unseen(&mut self, id: u64, payer: Payer) {
-        self.link.push(Message::Drop { client: id, user: payer.user.0 });
+        self.link.push(PorterMessage::Drop { client: id, user: payer.user.0 });
         self.note_leaving(id, payer, Holds::Refused);
     }
 
@@ -100,8 +100,10 @@ impl Worker {
         // A little more than it sends for one request.
         for _ in 0..2 * ACCEPT_BUDGET {
             match self.link.receive() {
-                Ok(Some((Message::Accepted { client, user }, socket))) => self.accepted(client, user, socket),
-                Ok(Some((Message::AcceptEnd { errno }, _))) => {
+                Ok(Some((PorterMessage::Accepted { client, user }, socket))) => {
+                    self.accepted(client, user, socket)
+                }
+                Ok(Some((PorterMessage::AcceptEnd { errno }, _))) => {
                     self.accepting = false;
                     match errno {
                         0 if self.paused_until_ns.is_none() => self.watch_listener(EpollFlags::EPOLLIN),
@@ -109,12 +111,12 @@ impl Worker {
                         errno => self.pause(Errno::from_raw(errno)),
                     }
                 }
-                Ok(Some((Message::Gone { client }, _))) => {
+                Ok(Some((PorterMessage::Gone { client }, _))) => {
                     if let Some(leaving) = self.leaving.remove(&client) {
                         self.give_back(leaving);
                     }
                 }
-                Ok(Some((Message::Here, _))) => self.asking = false,
+                Ok(Some((PorterMessage::Here, _))) => self.asking = false,
                 Ok(Some(_)) => {}
                 Ok(None) => return PorterRead::Empty,
                 Err(_) => {
@@ -158,7 +160,7 @@ impl Worker {
     pub(super) fn ask_porter(&mut self) {
         if !self.asking && self.relink_ns.is_none() && self.shared.porter.is_process() {
             self.asking = true;
-            self.link.push(Message::Ask);
+            self.link.push(PorterMessage::Ask);
             self.await_porter();
         }
     }
@@ -241,7 +243,7 @@ impl Worker {
         // no record of these clients, and answers that they are gone.
         for (&client, leaving) in leaving {
             if !mem::take(&mut leaving.taken_over) {
-                link.push(Message::Drop { client, user: leaving.user.0 });
+                link.push(PorterMessage::Drop { client, user: leaving.user.0 });
             }
         }
         self.lingering.iter_mut().for_each(|client| client.kept = false);
@@ -315,7 +317,7 @@ mod tests {
             let mains = self.mains.lock();
             let mut received = received(mains.last().unwrap());
             let (message, channel) = received.pop().unwrap();
-            assert_eq!((message, received.len()), (Message::Channel, 0));
+            assert_eq!((message, received.len()), (PorterMessage::Channel, 0));
             channel.unwrap()
         }
 
@@ -327,7 +329,7 @@ mod tests {
     }
 
     /// Receives all pending messages.
-    fn received(channel: &OwnedFd) -> Vec<(Message, Option<OwnedFd>)> {
+    fn received(channel: &OwnedFd) -> Vec<(PorterMessage, Option<OwnedFd>)> {
         let next = || receive_one(channel.as_fd(), MsgFlags::MSG_DONTWAIT).ok().flatten();
         std::iter::from_fn(next).collect()
     }
@@ -344,7 +346,7 @@ mod tests {
             let mut peers = Vec::new();
             for client in 1..=COUNT {
                 let (socket, peer) = pair().unwrap();
-                let message = Message::Accepted { client, user: USER };
+                let message = PorterMessage::Accepted { client, user: USER };
                 send(link.as_ref().unwrap().as_fd(), message, &[socket], MsgFlags::empty()).unwrap();
                 peers.push(peer);
             }
@@ -355,7 +357,7 @@ mod tests {
             assert_eq!((bed.worker.link.generation, bed.worker.clients.count() as u64), (2, COUNT));
             let kept = received(&bed.link());
             assert_eq!(kept.len() as u64, COUNT, "the next porter has all of them");
-            assert!(kept.iter().all(|(message, _)| matches!(message, Message::Keep { .. })));
+            assert!(kept.iter().all(|(message, _)| matches!(message, PorterMessage::Keep { .. })));
             for peer in peers {
                 let end = recv(peer.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT);
                 assert_eq!(end, Err(Errno::EAGAIN), "it is connected");
@@ -379,7 +381,7 @@ mod tests {
             bed.worker.hand_over(client, payer, pair().unwrap().0, None);
         }
         // Messages without a socket come in any order.
-        let order = |(message, _): &(Message, bool)| *message == drop_of(GIVEN);
+        let order = |(message, _): &(PorterMessage, bool)| *message == drop_of(GIVEN);
         let mut porter_ends = || {
             bed.end_porter();
             assert_eq!(bed.worker.read_porter(), PorterRead::Ended);
@@ -388,13 +390,13 @@ mod tests {
             messages.sort_by_key(order);
             messages
         };
-        let closed = Message::Closed { client: WAITING };
+        let closed = PorterMessage::Closed { client: WAITING };
         let expected = [(drop_of(WAITING), true), (closed, false), (drop_of(GIVEN), false)];
         assert_eq!(porter_ends(), expected);
         assert_eq!(porter_ends(), [(drop_of(WAITING), false), (drop_of(GIVEN), false)]);
     }
 
-    fn drop_of(client: u64) -> Message {
-        Message::Drop { client, user: USER }
+    fn drop_of(client: u64) -> PorterMessage {
+        PorterMessage::Drop { client, user: USER }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use nlx_driver_proto::{Header, Kind, PACKET_MAX};
 
-use super::client::{ClientState, Pending, RequestState, RingState, Source};
+use super::client::{ClientState, PendingRequest, PollSource, RequestState, RingState};
 use super::descriptors::{DOORBELL, END, ENDED, REQUESTS};
 use super::schedule::{REQUEST_UNITS, request_units};
-use super::socket::Received;
+use super::socket::ReceiveResult;
 use super::worker::Worker;
 use crate::Drained;
 
@@ -61,20 +61,20 @@ impl Worker {
         }
         let may_attach = client.may_attach;
         match self.inbox.receive(client.socket.as_fd(), may_attach) {
-            Received::Packet(length) if length > PACKET_MAX => {
+            ReceiveResult::Packet(length) if length > PACKET_MAX => {
                 self.cut_off(slot, &format_args!("it sent a packet of more than {PACKET_MAX} bytes"));
                 REQUEST_UNITS
             }
-            Received::Packet(length) => {
+            ReceiveResult::Packet(length) => {
                 served.rate = rate;
                 self.wake(slot);
                 self.begin_request(slot, length, budget)
             }
-            Received::Attached => {
+            ReceiveResult::Attached => {
                 self.cut_off(slot, &"it sent descriptors with a packet, which no packet may have");
                 REQUEST_UNITS
             }
-            Received::Nothing => {
+            ReceiveResult::Nothing => {
                 if let Some(shared) = shared_rate {
                     shared.give_back();
                 }
@@ -85,7 +85,7 @@ impl Worker {
                 }
                 1
             }
-            Received::End => {
+            ReceiveResult::End => {
                 self.depart(slot);
                 1
             }
@@ -115,13 +115,13 @@ impl Worker {
         }
         let Some(served) = self.clients.served(slot) else { return units };
         packet.extend_from_slice(self.inbox.packet(length));
-        served.pending = Some(Pending { packet, entries: left });
+        served.pending = Some(PendingRequest { packet, entries: left });
         units
     }
 
     /// Continues with a request that has been received. Returns the units of work used.
     pub(super) fn continue_request(&mut self, slot: usize, budget: usize) -> usize {
-        let Some(Pending { entries, .. }) =
+        let Some(PendingRequest { entries, .. }) =
             self.clients.served(slot).and_then(|served| served.pending.as_ref())
         else {
             return 0;
@@ -137,7 +137,7 @@ impl Worker {
                 return units.max(1);
             }
         }
-        let Some(Pending { packet, .. }) = served.pending.take() else { return units };
+        let Some(PendingRequest { packet, .. }) = served.pending.take() else { return units };
         let length = self.inbox.put(&packet);
         units + self.carry_out(slot, length)
     }
@@ -195,7 +195,7 @@ impl Worker {
     /// Starts to watch the doorbell, which exists after the hello. Returns false if it cannot be
     /// watched.
     pub(super) fn begin_ring(&mut self, slot: usize) -> bool {
-        let event = EpollEvent::new(DOORBELL, self.clients.mark(Source::Doorbell(slot)));
+        let event = EpollEvent::new(DOORBELL, self.clients.mark(PollSource::Doorbell(slot)));
         let Some(client) = self.clients.get(slot) else { return false };
         let ClientState::Served(served) = &mut client.state else { return false };
         let Some(doorbell) = served.session.doorbell() else { return true };

@@ -120,7 +120,7 @@ struct CurrentTurn {
 
 /// A connection to be served, with a budget of units of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct ClientTurn {
     pub(super) user: UserKey,
     /// The thread's name of the connection.
     pub(super) connection: u64,
@@ -283,7 +283,7 @@ impl<S> Schedule<S> {
 
     /// Returns the next connection to be served in this round. The caller must report the work by
     /// [`Schedule::served`] before any other call.
-    pub(super) fn next(&mut self) -> Option<Turn> {
+    pub(super) fn next(&mut self) -> Option<ClientTurn> {
         loop {
             let Some(CurrentTurn { user, connections, .. }) = &mut self.current else {
                 if !self.begin_turn() {
@@ -298,7 +298,7 @@ impl<S> Schedule<S> {
                 && let Some(connection) = queue.ready.pop_front()
             {
                 *connections -= 1;
-                return Some(Turn { user: *user, connection, budget: queue.credit as usize });
+                return Some(ClientTurn { user: *user, connection, budget: queue.credit as usize });
             }
             let user = *user;
             self.current = None;
@@ -308,7 +308,7 @@ impl<S> Schedule<S> {
 
     /// Reports that a connection has been served, the units that this took, and by `again` whether
     /// it has more work.
-    pub(super) fn served(&mut self, turn: Turn, units: usize, again: bool) {
+    pub(super) fn served(&mut self, turn: ClientTurn, units: usize, again: bool) {
         let units = units.max(VISIT_UNITS);
         self.charge(turn.user, units);
         if let Some(current) = &mut self.current {

@@ -14,7 +14,7 @@ use nix::sys::socket::{
 use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use nlx_driver_proto::PACKET_MAX;
 
-use crate::{Answer, Credentials, packets};
+use crate::{Credentials, ReplyPacket, packets};
 
 /// Socket option of Linux 6.16: whether descriptors may be sent to a Unix socket; if not, `sendmsg`
 /// fails with EPERM. An accepted socket has the option of its listener at the moment of `connect`.
@@ -45,12 +45,12 @@ nix::ioctl_read_bad!(
 );
 
 /// A reusable buffer for a received packet.
-pub(super) struct Inbox {
+pub(super) struct PacketBuffer {
     packet: Box<[u8]>,
 }
 
 /// The result of receiving.
-pub(super) enum Received {
+pub(super) enum ReceiveResult {
     /// A packet of this length, now in the inbox; one that is too long is truncated to one byte
     /// more than the maximum.
     Packet(usize),
@@ -62,10 +62,10 @@ pub(super) enum Received {
     End,
 }
 
-impl Inbox {
-    pub(super) fn new() -> Inbox {
+impl PacketBuffer {
+    pub(super) fn new() -> PacketBuffer {
         // One byte more, so that a packet that is too long is detected.
-        Inbox { packet: vec![0; PACKET_MAX + 1].into_boxed_slice() }
+        PacketBuffer { packet: vec![0; PACKET_MAX + 1].into_boxed_slice() }
     }
 
     pub(super) fn packet(&self, length: usize) -> &[u8] {
@@ -83,7 +83,7 @@ impl Inbox {
     /// process close them.
     ///
     /// With `may_attach` false the kernel lets no descriptors pass, and one system call is enough.
-    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, may_attach: bool) -> Received {
+    pub(super) fn receive(&mut self, socket: BorrowedFd<'_>, may_attach: bool) -> ReceiveResult {
         let flags = MsgFlags::MSG_DONTWAIT;
         let seen = if may_attach { flags | MsgFlags::MSG_PEEK } else { flags };
         let mut bytes = [IoSliceMut::new(&mut self.packet)];
@@ -91,21 +91,21 @@ impl Inbox {
             // Without room for them, descriptors are reported by this flag alone. It has no other
             // meaning here: no option asks for other control messages.
             Ok(seen) => (seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC)),
-            Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
-            Err(_) => return Received::End,
+            Err(Errno::EAGAIN | Errno::EINTR) => return ReceiveResult::Nothing,
+            Err(_) => return ReceiveResult::End,
         };
         if attached {
-            return Received::Attached;
+            return ReceiveResult::Attached;
         }
         if length == 0 {
-            return Received::End;
+            return ReceiveResult::End;
         }
         if may_attach {
             // The same packet: nothing else receives from this socket. Its bytes are dropped, as
             // there is no buffer for them.
             let _ = recv(socket.as_raw_fd(), &mut [], flags);
         }
-        Received::Packet(length)
+        ReceiveResult::Packet(length)
     }
 }
 
@@ -114,7 +114,7 @@ impl Inbox {
 /// # Errors
 /// EAGAIN if there is no room for it, ETOOMANYREFS if too many descriptors are on their way to
 /// clients; any other error means that the connection has ended.
-pub(super) fn send(socket: BorrowedFd<'_>, answer: &Answer) -> Result<(), Errno> {
+pub(super) fn send(socket: BorrowedFd<'_>, answer: &ReplyPacket) -> Result<(), Errno> {
     packets::send(socket, &answer.packet, &answer.fds, MsgFlags::MSG_DONTWAIT)
 }
 
@@ -160,7 +160,7 @@ pub(super) fn let_descriptors_pass(listener: &OwnedFd, pass: bool) {
     let _ = setsockopt(listener, PassRights, &pass);
 }
 
-/// Creates a socket that listens at a path, for [`Service::start`](super::Service::start). The path
+/// Creates a socket that listens at a path, for [`ServingThreads::start`](super::ServingThreads::start). The path
 /// must not exist.
 ///
 /// # Errors
@@ -224,13 +224,13 @@ mod tests {
         // SAFETY: the system has just made it, and nothing else uses it.
         let theirs = unsafe { OwnedFd::from_raw_fd(accept(listener.as_raw_fd()).unwrap()) };
         prepare(&theirs).unwrap();
-        let longest = Answer { packet: vec![1; PACKET_MAX], fds: Vec::new() };
+        let longest = ReplyPacket { packet: vec![1; PACKET_MAX], fds: Vec::new() };
         send(theirs.as_fd(), &longest).unwrap();
         let mut packet = [0; PACKET_MAX];
         assert_eq!(nix::unistd::read(&ours, &mut packet).unwrap(), PACKET_MAX);
 
         let descriptor = || MemoryFd::try_new(EventFd::new().unwrap().into()).unwrap().into();
-        let smallest = Answer { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
+        let smallest = ReplyPacket { packet: vec![1; 40], fds: vec![descriptor(), descriptor()] };
         let sent = (0..1000).take_while(|_| send(theirs.as_fd(), &smallest).is_ok()).count();
         assert!((1..=32).contains(&sent), "{sent} answers");
         assert_eq!(send(theirs.as_fd(), &smallest), Err(Errno::EAGAIN));

@@ -9,7 +9,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 
 use super::client::{RequestState, RingState};
 use super::*;
-use crate::{Answer, HostConfig};
+use crate::{HostConfig, ReplyPacket};
 
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
@@ -90,7 +90,7 @@ fn an_answer_that_has_waited_counts_for_its_user() {
         let (mut worker, _client) = slow_worker();
         let served = worker.clients.served(PLACE).unwrap();
         served.request_state =
-            RequestState::Answering { answer: Answer::default(), until_ns: u64::MAX, crowded: true };
+            RequestState::Answering { answer: ReplyPacket::default(), until_ns: u64::MAX, crowded: true };
         if is_reported {
             worker.handle_client_event(PLACE, EpollFlags::EPOLLOUT);
         } else {

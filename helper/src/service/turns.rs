@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-use super::client::{ClientState, RequestState, RingState, Source};
+use super::client::{ClientState, PollSource, RequestState, RingState};
 use super::descriptors::DOORBELL;
 use super::schedule::{REQUEST_UNITS, UserKey};
 use super::turn_meter::rest_for;
@@ -144,7 +144,7 @@ impl Worker {
     /// Announces on a ring that it is no longer polled, unless it has entries. Returns whether it
     /// did.
     fn prepare_ring_sleep(&mut self, slot: usize) -> bool {
-        let doorbell = self.clients.mark(Source::Doorbell(slot));
+        let doorbell = self.clients.mark(PollSource::Doorbell(slot));
         let Some(served) = self.clients.served(slot) else { return false };
         if !served.session.prepare_sleep() {
             return false;
@@ -168,7 +168,7 @@ impl Worker {
             RingState::Hot if !std::mem::replace(&mut served.bell_muted, true) => {
                 // Muted: a doorbell that rings while its ring is polled could do so without end.
                 let mut nothing =
-                    EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(Source::Doorbell(slot)));
+                    EpollEvent::new(EpollFlags::EPOLLET, self.clients.mark(PollSource::Doorbell(slot)));
                 if let Some(bell) = self.clients.served(slot).and_then(|served| served.session.doorbell()) {
                     let _ = self.epoll.modify(bell, &mut nothing);
                 }

@@ -12,17 +12,17 @@ use nlx_sync::Spin;
 
 use super::answers::Lingering;
 use super::client::Clients;
+use super::deadlines::DeadlineHeap;
 use super::descriptors::{BELL, LISTENER, PORTER, SHARD};
 use super::keeping::Leaving;
-use super::network::Network;
 use super::schedule::Schedule;
-use super::socket::Inbox;
-use super::timers::Timers;
+use super::socket::PacketBuffer;
+use super::thread_shards::ThreadShards;
 use super::turn_meter::TurnMeter;
 use super::user::User;
 use super::{BUSY_ROUNDS, LOOK_UNITS, Phase, ServiceShared, WorkerHandle};
-use crate::Answer;
-use crate::porter::Link;
+use crate::ReplyPacket;
+use crate::porter::PorterLink;
 use crate::shared_fds::SharedFds;
 use crate::wakeups::gathered;
 
@@ -33,7 +33,7 @@ pub(super) struct Worker {
     pub(super) epoll: Epoll,
     pub(super) listener: Option<OwnedFd>,
     /// The channel to the porter.
-    pub(super) link: Link,
+    pub(super) link: PorterLink,
     /// The events for which the channel is watched.
     pub(super) watched: EpollFlags,
     /// Time of the next request for a new porter, after the porter has died.
@@ -66,15 +66,15 @@ pub(super) struct Worker {
     /// The order of turns.
     pub(super) schedule: Schedule<User>,
     /// Deadlines of clients, by slot.
-    pub(super) timers: Timers,
+    pub(super) timers: DeadlineHeap,
     /// Times at which requests of users are read again.
-    pub(super) parked: Timers,
+    pub(super) parked: DeadlineHeap,
     /// Times at which users that have held the thread up are served again.
-    pub(super) resting: Timers,
+    pub(super) resting: DeadlineHeap,
     pub(super) turn_meter: TurnMeter,
-    network: Network,
-    pub(super) inbox: Inbox,
-    pub(super) answer: Answer,
+    network: ThreadShards,
+    pub(super) inbox: PacketBuffer,
+    pub(super) answer: ReplyPacket,
     pub(super) phase: Phase,
     /// Time of the next sweep over all clients.
     pub(super) sweep_ns: u64,
@@ -106,7 +106,7 @@ impl Worker {
         let link = shared.porter.link()?;
         epoll.add(&link.channel, EpollEvent::new(EpollFlags::EPOLLIN, PORTER))?;
         Ok(Worker {
-            network: Network::new(number, shared.worker_handles.len()),
+            network: ThreadShards::new(number, shared.worker_handles.len()),
             shared,
             number,
             epoll,
@@ -128,12 +128,12 @@ impl Worker {
             deferred_ns: None,
             clients: Clients::default(),
             schedule: Schedule::default(),
-            timers: Timers::default(),
-            parked: Timers::default(),
-            resting: Timers::default(),
+            timers: DeadlineHeap::default(),
+            parked: DeadlineHeap::default(),
+            resting: DeadlineHeap::default(),
             turn_meter: TurnMeter::default(),
-            inbox: Inbox::new(),
-            answer: Answer::try_new().map_err(|_| Errno::ENOMEM)?,
+            inbox: PacketBuffer::new(),
+            answer: ReplyPacket::try_new().map_err(|_| Errno::ENOMEM)?,
             phase: Phase::Serving,
             sweep_ns: 0,
             sweeping: None,

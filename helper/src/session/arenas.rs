@@ -10,16 +10,16 @@ use nlx_core::Errno;
 use nlx_driver_proto::{Reason, Refusal, Reply, Segment};
 
 use super::refusing::{no_memory, starved};
-use super::{Answer, Session, Violation};
+use super::{ReplyPacket, Session, Violation};
 use crate::ClientQuotas;
 use crate::costs::ArenaCharges;
 use crate::departed::SessionTeardown;
+use crate::handle_table::HandleTable;
 use crate::seal::MemoryFd;
-use crate::slots::Slots;
 
 /// The arenas of a client, by 32-bit handles.
 pub(super) struct Arenas {
-    table: Slots<Arena>,
+    table: HandleTable<Arena>,
     /// Bytes of all arenas.
     bytes: u64,
     bytes_max: u64,
@@ -53,7 +53,7 @@ impl Arena {
 impl Arenas {
     pub(super) fn new(quotas: &ClientQuotas) -> Arenas {
         Arenas {
-            table: Slots::short(quotas.arenas),
+            table: HandleTable::short(quotas.arenas),
             bytes: 0,
             bytes_max: quotas.bytes,
             arena_max: quotas.arena_bytes,
@@ -154,7 +154,7 @@ impl Session {
         bytes: u64,
         huge: bool,
         near: Option<NonZeroU32>,
-        answer: &mut Answer,
+        answer: &mut ReplyPacket,
     ) -> Result<Reply, Refusal> {
         self.arenas.reap();
         self.arenas.check_room(bytes)?;

@@ -5,7 +5,7 @@ use lnet_region::{Fragment, IoVec};
 use nlx_core::{BufferHandle, CoreError, Errno};
 use nlx_driver_proto::{Reason, Refusal, Segment};
 use nlx_fallible::{TryArc, try_push};
-use nlx_kcore::Buffer;
+use nlx_kcore::RegisteredBuffer;
 
 use super::Session;
 use super::refusing::{refusal_of, starved};
@@ -18,7 +18,7 @@ const PLACES_PER_UNIT: usize = 16;
 
 /// A client's table of buffers. The client chooses each handle: its lower half is the index in the
 /// table, its upper half the generation of the slot.
-pub(super) struct Buffers {
+pub(super) struct BufferTable {
     places: Vec<Option<Place>>,
     /// Number of buffers.
     pub(super) count: u32,
@@ -29,16 +29,16 @@ pub(super) struct Buffers {
 }
 
 struct Place {
-    buffer: TryArc<Buffer>,
+    buffer: TryArc<RegisteredBuffer>,
     /// The arena of its first segment.
     arena: u32,
     /// The arenas of its further segments: most buffers have none.
     others: Vec<u32>,
 }
 
-impl Buffers {
-    pub(super) fn new(quotas: &ClientQuotas) -> Buffers {
-        Buffers {
+impl BufferTable {
+    pub(super) fn new(quotas: &ClientQuotas) -> BufferTable {
+        BufferTable {
             places: Vec::new(),
             count: 0,
             most: quotas.buffers,
@@ -48,7 +48,7 @@ impl Buffers {
     }
 
     /// Returns the buffer with this handle.
-    pub(super) fn find(&self, handle: BufferHandle) -> Result<&TryArc<Buffer>, CoreError> {
+    pub(super) fn find(&self, handle: BufferHandle) -> Result<&TryArc<RegisteredBuffer>, CoreError> {
         let place = self.places.get(place_of(handle)).and_then(Option::as_ref);
         let buffer = place.map(|place| &place.buffer).filter(|buffer| buffer.handle() == handle);
         buffer.ok_or(CoreError::NoSuchBuffer { buffer: handle })
@@ -157,7 +157,7 @@ impl Session {
         // There is at least one segment: `IoVec::new` refuses an empty list.
         let Some(arena) = arenas.next() else { return Err(wrong) };
         let others = collect(arenas.map(Ok))?;
-        let buffer = TryArc::try_new(Buffer::new(handle, memory)).map_err(starved)?;
+        let buffer = TryArc::try_new(RegisteredBuffer::new(handle, memory)).map_err(starved)?;
         self.buffers.reserve(handle)?;
         self.buffers.insert(handle, Place { buffer, arena, others });
         segments.iter().for_each(|segment| self.arenas.hold(segment.arena));
@@ -178,7 +178,7 @@ impl Session {
     pub(super) fn deregister(&mut self, handle: BufferHandle) -> Result<(), Refusal> {
         let refused = |error: CoreError| refusal_of(&error);
         self.buffers.find(handle).map_err(refused)?.retire().map_err(refused)?;
-        let Buffers { places, count, segments, .. } = &mut self.buffers;
+        let BufferTable { places, count, segments, .. } = &mut self.buffers;
         if let Some(Place { arena, others, .. }) = places[place_of(handle)].take() {
             *count -= 1;
             *segments -= others.len() as u32;

@@ -5,12 +5,12 @@ use nlx_core::Errno;
 use nlx_driver_proto::{Features, Hello, Reason, Refusal, Reply, VERSION, Welcome};
 
 use super::refusing::{no_queue, starved};
-use super::ring::Ring;
-use super::{Answer, Session};
+use super::ring::SubmissionRing;
+use super::{ReplyPacket, Session};
 use crate::costs::{QueueCharges, SessionCharges};
 
 impl Session {
-    pub(super) fn hello(&mut self, hello: &Hello, answer: &mut Answer) -> Result<Reply, Refusal> {
+    pub(super) fn hello(&mut self, hello: &Hello, answer: &mut ReplyPacket) -> Result<Reply, Refusal> {
         if self.ring.is_some() {
             return Err(Refusal::new(Errno::EPROTO, Reason::Order));
         }
@@ -23,7 +23,7 @@ impl Session {
         answer.reserve_fds(2)?;
         let share = |doorbell| self.share(doorbell);
         let give = |fd, memory| self.give_memory(fd, (memory, queue), answer);
-        let ring = Ring::new(self.quotas.ring_slots, share, give)?;
+        let ring = SubmissionRing::new(self.quotas.ring_slots, share, give)?;
         let mut name = String::new();
         name.try_reserve_exact(hello.name_letters().count()).map_err(starved)?;
         name.extend(hello.name_letters());

@@ -4,7 +4,7 @@ use nlx_core::{BufferHandle, Errno};
 use nlx_driver_proto::{Header, NIDS_MAX, PACKET_MAX, Reason, Refusal, Reply, Request};
 
 use super::refusing::starved;
-use super::{Answer, Session, Violation};
+use super::{ReplyPacket, Session, Violation};
 
 /// The fields that an answer needs, whatever else is wrong with the packet.
 struct Envelope {
@@ -25,7 +25,7 @@ impl Envelope {
 impl Session {
     /// Carries out a packet and writes its answer. A packet without a header is a violation. Any
     /// other error is refused, and nothing has changed then.
-    pub(super) fn carry_out(&mut self, packet: &[u8], answer: &mut Answer) -> Result<(), Violation> {
+    pub(super) fn carry_out(&mut self, packet: &[u8], answer: &mut ReplyPacket) -> Result<(), Violation> {
         answer.packet.clear();
         answer.fds.clear();
         let Envelope { kind, id } = Envelope::of(packet).ok_or(Violation::Packet { bytes: packet.len() })?;
@@ -45,7 +45,7 @@ impl Session {
         Ok(())
     }
 
-    fn reply_to(&mut self, request: Request, answer: &mut Answer) -> Result<Reply, Refusal> {
+    fn reply_to(&mut self, request: Request, answer: &mut ReplyPacket) -> Result<Reply, Refusal> {
         match &mut self.ring {
             _ if matches!(request, Request::Hello(_)) => {}
             None => return Err(Refusal::new(Errno::EPROTO, Reason::Order)),

@@ -28,7 +28,7 @@ pub const SLICE: Duration = Duration::from_millis(1);
 
 /// The helper's half of the ring. All slots are provisioned before the memory is shared, and never
 /// released: a client that fills its ring waits.
-pub(super) struct Ring {
+pub(super) struct SubmissionRing {
     consumer: Consumer<Submission, SharedMemory>,
     /// The word that announces the helper's sleep; the doorbell is watched elsewhere.
     word: QueueWord<SharedMemory>,
@@ -40,13 +40,13 @@ pub(super) struct Ring {
     is_open: bool,
 }
 
-impl Ring {
+impl SubmissionRing {
     /// Creates a ring. The client gets its memory and its doorbell.
     pub(super) fn new(
         slots: u32,
         share: impl FnOnce(OwnedFd) -> Result<SharedFd, Refusal>,
         give: impl FnOnce(OwnedFd, SharedMemory) -> Result<Seal, Refusal>,
-    ) -> Result<Ring, Refusal> {
+    ) -> Result<SubmissionRing, Refusal> {
         let refused = |error: Error| no_queue(&error);
         let (memory, fd) = SharedMemory::create(slots).map_err(refused)?;
         let mut consumer = Consumer::new(memory.clone()).map_err(refused)?;
@@ -59,7 +59,15 @@ impl Ring {
         let settled = Waker::futex(QueueWord::producer(memory.clone()));
         let watched = WatchedQueue::new(memory.clone()).map_err(|error| no_memory(&error))?;
         let doorbell = share(doorbell.into())?;
-        Ok(Ring { consumer, word, settled, watched, doorbell, seal: give(fd, memory)?, is_open: false })
+        Ok(SubmissionRing {
+            consumer,
+            word,
+            settled,
+            watched,
+            doorbell,
+            seal: give(fd, memory)?,
+            is_open: false,
+        })
     }
 
     /// Returns whether the client has sealed the memory. Before that nothing of it is touched.
@@ -178,7 +186,7 @@ impl Session {
     /// slot that is free again means that its entry is done.
     fn drain_from(
         &mut self,
-        ring: &mut Ring,
+        ring: &mut SubmissionRing,
         most: usize,
         mut goes_on: impl FnMut(Option<u64>) -> bool,
     ) -> Result<usize, Violation> {

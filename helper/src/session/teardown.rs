@@ -22,7 +22,7 @@ use super::{Departure, Session};
 use crate::departed::SessionTeardown;
 
 /// Progress of closing a session.
-pub(super) struct Closing {
+pub(super) struct CloseProgress {
     /// Has room reserved for everything that the client has.
     teardown: TryArc<SessionTeardown>,
     /// The transfer machine whose operations are being cancelled, with its handle.
@@ -31,9 +31,9 @@ pub(super) struct Closing {
     over: bool,
 }
 
-impl Closing {
-    pub(super) fn new(teardown: TryArc<SessionTeardown>) -> Closing {
-        Closing { teardown, tm: None, over: false }
+impl CloseProgress {
+    pub(super) fn new(teardown: TryArc<SessionTeardown>) -> CloseProgress {
+        CloseProgress { teardown, tm: None, over: false }
     }
 
     /// Returns the list of the client's leftovers.
@@ -68,7 +68,7 @@ impl Session {
 
     /// Does one kind of work, at least one unit. Returns the client's leftovers once all is done.
     fn close_one_kind(&mut self, budget: usize) -> (usize, Option<Departure>) {
-        let Closing { teardown, tm, over } = &mut self.closing;
+        let CloseProgress { teardown, tm, over } = &mut self.closing;
         if let Some((_, current)) = tm {
             let units = current.cancel_some(budget);
             if units == budget {

@@ -17,7 +17,7 @@ use crate::wakeups::{GATHERED_MAX, gathered};
 const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
 
 fn ask(session: &mut Session, request: &Request) -> (Reply, Vec<OwnedFd>) {
-    let (mut packet, mut answer) = (Vec::new(), Answer::default());
+    let (mut packet, mut answer) = (Vec::new(), ReplyPacket::default());
     request.write(7, &mut packet);
     session.request(&packet, &mut answer).unwrap();
     (Reply::read(&answer.packet).unwrap().1, answer.take_fds().unwrap())

@@ -15,19 +15,19 @@ use nlx_kcore::{LnetTm, Naming};
 use nlx_sync::Bell;
 
 use super::refusing::{no_descriptor, no_memory, no_queue, refusal_of, starved};
-use super::{Answer, Attachment, Session, Violation};
+use super::{Attachment, ReplyPacket, Session, Violation};
 use crate::accounts::{CHUNK, Charge, Resource};
 use crate::client_sink::ClientSink;
 use crate::costs::{QueueCharges, TmCharges};
 use crate::counters::ClientCounters;
 use crate::departed::SessionTeardown;
-use crate::policy::{Nids, Portals};
+use crate::handle_table::HandleTable;
+use crate::policy::{Nids, PortalSet};
 use crate::shared_fds::SharedFd;
-use crate::slots::Slots;
 use crate::{ClientQuotas, Host};
 
 /// The transfer machines of a client.
-pub(super) struct Tms(Slots<Tm>);
+pub(super) struct Tms(HandleTable<Tm>);
 
 pub(super) struct Tm {
     lnet_tm: LnetTm<ClientSink>,
@@ -43,7 +43,7 @@ pub(super) struct Tm {
 
 impl Tms {
     pub(super) fn new(quotas: &ClientQuotas) -> Tms {
-        Tms(Slots::long(quotas.tms))
+        Tms(HandleTable::long(quotas.tms))
     }
 
     /// Checks that no event queue was full.
@@ -106,7 +106,7 @@ fn no_tm(tm: u64) -> Refusal {
 }
 
 /// Checks a portal and a NID against the policy.
-fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<(), Refusal> {
+fn check_rights(portals: PortalSet, nids: &Nids, portal: u32, nid: Nid) -> Result<(), Refusal> {
     if !portals.contains(portal) {
         return Err(Refusal::of(Errno::EPERM, Reason::Portal, portal.into(), 0));
     }
@@ -117,7 +117,7 @@ fn check_rights(portals: Portals, nids: &Nids, portal: u32, nid: Nid) -> Result<
 }
 
 impl Session {
-    pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut Answer) -> Result<Reply, Refusal> {
+    pub(super) fn start_tm(&mut self, start: &StartTm, answer: &mut ReplyPacket) -> Result<Reply, Refusal> {
         let StartTm { address: wanted, events_max, lazy } = *start;
         self.check_start(&wanted, lazy)?;
         // The client has mapped the memory of its previous machine by now, so the seal check frees
@@ -219,7 +219,7 @@ impl Session {
     /// Returns the socket of the machine's event loop. No data of the client ever waits in this
     /// socket pair: the client's end cannot send, so closing the helper's end closes nothing of the
     /// client.
-    pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut Answer) -> Result<Reply, Refusal> {
+    pub(super) fn tm_descriptor(&mut self, handle: u64, answer: &mut ReplyPacket) -> Result<Reply, Refusal> {
         let (accounts, payer) = (&self.host.accounts, self.payer);
         let tm = self.tms.0.get(handle).ok_or(no_tm(handle))?;
         if tm.loop_handle.is_none() {

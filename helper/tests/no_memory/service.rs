@@ -19,7 +19,7 @@ use nix::sys::socket::{
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{BufferEvent, BufferHandle, Errno, MatchCounter, Operation, OperationKind};
 use nlx_driver_proto::{Entry, Hello, PACKET_MAX, Refusal, Reply, Request, Segment, StartTm, Submission};
-use nlx_helper::service::{self, AdmissionStatus, Service, ServiceConfig};
+use nlx_helper::service::{self, AdmissionStatus, ServiceConfig, ServingThreads};
 use nlx_helper::{Host, HostConfig};
 
 use super::{Calm, NEVER, SERVES, SERVICE_FAILED, SERVICE_LEFT, is_clean};
@@ -52,7 +52,7 @@ struct World {
     folder: PathBuf,
     lnet: Arc<FakeLnet>,
     host: Arc<Host>,
-    service: Service,
+    service: ServingThreads,
 }
 
 impl World {
@@ -65,7 +65,7 @@ impl World {
         let host = Host::new(Arc::new(Calm(lnet.clone())), Arc::new(drive), HostConfig::default());
         let listener = service::bind(&folder.join("socket")).unwrap();
         let config = ServiceConfig { threads: 1, ..ServiceConfig::default() };
-        let service = Service::start(host.clone(), listener, config).unwrap();
+        let service = ServingThreads::start(host.clone(), listener, config).unwrap();
         World { folder, lnet, host, service }
     }
 

@@ -12,7 +12,7 @@ use nlx_core::{
 };
 use nlx_driver_proto::{Entry, Hello, PACKET_MAX, Refusal, Reply, Request, Segment, StartTm, Submission};
 use nlx_helper::accounts::{AccountsConfig, Resource};
-use nlx_helper::{Answer, Credentials, Host, HostConfig, Session};
+use nlx_helper::{Credentials, Host, HostConfig, ReplyPacket, Session};
 
 use super::{Calm, FAILED, is_clean, starving};
 
@@ -31,7 +31,7 @@ struct World {
     lnet: Arc<FakeLnet>,
     host: Arc<Host>,
     session: Session,
-    answer: Answer,
+    answer: ReplyPacket,
     ring: Option<Producer<Submission, SharedMemory>>,
     events: Option<Consumer<BufferEvent, SharedMemory>>,
     tm: u64,
@@ -63,7 +63,7 @@ impl World {
             lnet,
             host: host.clone(),
             session,
-            answer: Answer::default(),
+            answer: ReplyPacket::default(),
             ring: None,
             events: None,
             tm: 0,

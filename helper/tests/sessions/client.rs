@@ -10,7 +10,7 @@ use nlx_core::{
     OperationKind, Queue, StartAddress,
 };
 use nlx_driver_proto::{Entry, Hello, Refusal, Reply, Request, Segment, StartTm, Submission, Welcome};
-use nlx_helper::{Answer, Credentials, Departure, Host, Session, Violation};
+use nlx_helper::{Credentials, Departure, Host, ReplyPacket, Session, Violation};
 
 pub(crate) const ROOT: Credentials = Credentials { pid: 1, uid: 0, gid: 0 };
 pub(crate) const USER: Credentials = Credentials { pid: 2, uid: 1000, gid: 1000 };
@@ -47,7 +47,7 @@ pub(crate) struct Arena {
 /// Sends a packet to a session and reads the answer, whose number must be that of the request.
 pub(crate) fn ask(session: &mut Session, request: &Request) -> Outcome {
     const ID: u64 = 77;
-    let (mut packet, mut answer) = (Vec::new(), Answer::default());
+    let (mut packet, mut answer) = (Vec::new(), ReplyPacket::default());
     request.write(ID, &mut packet);
     session.request(&packet, &mut answer).expect("no violation");
     match Reply::read(&answer.packet).expect("a reply") {

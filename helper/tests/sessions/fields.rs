@@ -3,7 +3,7 @@
 
 use nlx_core::{Errno, Pid, StartAddress, TmId};
 use nlx_driver_proto::{Header, Hello, Reason, Refusal, Reply, Request, Segment, StartTm};
-use nlx_helper::{Answer, ClientStatus, Host, Session};
+use nlx_helper::{ClientStatus, Host, ReplyPacket, Session};
 
 use crate::client::{ROOT, ask};
 use crate::worlds::{loopback, loopback_client};
@@ -91,7 +91,7 @@ fn every_wrong_field_is_refused_without_a_trace() {
 #[test]
 fn a_packet_of_any_other_length_is_refused_and_one_without_a_header_is_garbage() {
     let (host, mut client) = loopback_client(ROOT);
-    let mut answer = Answer::default();
+    let mut answer = ReplyPacket::default();
     let mut packet = Vec::new();
     for request in [
         Request::CreateArena { bytes: 4096, huge: false, near: None },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nlx_core::OperationKind;
 use nlx_driver_proto::{Entry, Request, Submission};
 use nlx_helper::{Host, Violation};
-use nlx_kcore::Faults;
+use nlx_kcore::Anomalies;
 use zerocopy::FromZeros;
 
 use crate::client::{Client, ROOT, Tm, USER, operation, spoil};
@@ -76,7 +76,7 @@ fn a_client_that_lies_about_its_room_is_cut_off() {
     pair.honest_goes_on();
     pair.liar = Client::connect(&pair.host, USER);
     assert!(!pair.host.sweep(), "it has left nothing");
-    assert_eq!(pair.host.status().faults, Faults::default(), "nobody else's fault");
+    assert_eq!(pair.host.status().faults, Anomalies::default(), "nobody else's fault");
     pair.honest_goes_on();
 }
 

@@ -4,7 +4,7 @@
 use nlx_bev_cqueue::SharedMemory;
 use nlx_core::OperationKind;
 use nlx_driver_proto::{Entry, Hello, Request, Segment, StartTm, Submission};
-use nlx_helper::{Answer, Session};
+use nlx_helper::{ReplyPacket, Session};
 use proptest::prelude::*;
 use zerocopy::FromBytes;
 
@@ -44,7 +44,7 @@ proptest! {
     ) {
         let host = loopback();
         let mut session = Session::new(&host, USER).unwrap();
-        let (packets, mut answer) = (packets(), Answer::default());
+        let (packets, mut answer) = (packets(), ReplyPacket::default());
         session.request(&packets[0], &mut answer).unwrap();
         let _ring = SharedMemory::attach(answer.take_fds().unwrap().remove(0)).unwrap();
         for (which, changes) in spoilt {

@@ -2,7 +2,7 @@
 
 use nlx_core::{Descriptor, Errno, MatchCounter, OperationKind, PassiveBuffer, Queue, match_bits};
 use nlx_driver_proto::{Hello, Reason, Request, StartTm};
-use nlx_helper::{ClientQuotas, Credentials, Nids, Policy, Portals, Rights, Session};
+use nlx_helper::{ClientQuotas, Credentials, Nids, Policy, PortalSet, Rights, Session};
 
 use crate::client::{Client, ROOT, USER, ask};
 use crate::worlds::{policy, scripted_client, scripted_with};
@@ -59,9 +59,9 @@ fn reaching(address: &str) -> [OperationKind; 3] {
 fn nids_portals_and_quotas_are_as_the_policy_says() {
     let only = |list: &str| Nids::Listed(list.parse().unwrap());
     let rights = Rights {
-        own_portals: Portals::range(50, 50),
+        own_portals: PortalSet::range(50, 50),
         own_nids: only("10.0.0.1@tcp"),
-        portals: Portals::range(60, 61),
+        portals: PortalSet::range(60, 61),
         nids: only("10.0.0.[1-9]@tcp"),
         lazy: false,
         quotas: Some(ClientQuotas { tms: 1, ..ClientQuotas::default() }),

@@ -8,7 +8,7 @@ use super::lnet::Payload;
 use super::*;
 use crate::event_sink::{EventSink, LossSink, News};
 use crate::lnet_tm::{LnetTm, Naming};
-use crate::network::{FaultCounters, Network};
+use crate::network::{AnomalyCounters, SharedNetwork};
 
 /// A sink that counts operations in flight, as the helper's does.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl EventSink for Counted {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn overrun(&self, _: &FaultCounters) {
+    fn overrun(&self, _: &AnomalyCounters) {
         panic!("no room for an event");
     }
 }
@@ -43,13 +43,13 @@ struct Served {
     lnet: Arc<ScriptedLnet>,
     lnet_tm: LnetTm<Counted>,
     events: Consumer<BufferEvent, Heap>,
-    buffer: TryArc<crate::buffers::Buffer>,
+    buffer: TryArc<crate::buffers::RegisteredBuffer>,
 }
 
 impl Served {
     fn new() -> Served {
         let lnet = Arc::new(ScriptedLnet::default());
-        let network = Network::new(lnet.clone(), Arc::new(Still(Tokens::new(0))));
+        let network = SharedNetwork::new(lnet.clone(), Arc::new(Still(Tokens::new(0))));
         let (producer, mut events) = heap(3).expect("memory");
         events.provision(2).expect("room");
         let wanted: StartAddress = "0@lo:12345:31:7".parse().expect("an address");
@@ -57,7 +57,7 @@ impl Served {
         let lnet_tm =
             LnetTm::start(&network, &wanted, false, None, |_| Ok((producer, sink))).expect("it starts");
         let memory = IoVec::whole(Region::heap(BYTES).expect("memory"));
-        let buffer = TryArc::new(crate::buffers::Buffer::new(BufferHandle(1 << 32), memory));
+        let buffer = TryArc::new(crate::buffers::RegisteredBuffer::new(BufferHandle(1 << 32), memory));
         Served { lnet, lnet_tm, events, buffer }
     }
 

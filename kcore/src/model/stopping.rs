@@ -38,7 +38,7 @@ fn a_last_event_and_a_stop() {
             tm.stop().expect("LNet has let go");
         }
         lnet.assert_empty();
-        assert_eq!(core.faults(), Faults::default());
+        assert_eq!(core.faults(), Anomalies::default());
     });
 }
 
@@ -89,7 +89,7 @@ fn dropped_while_a_message_arrives() {
         assert!(!left, "the event queue is left over");
         start_machine(&core, &address).expect("the address is free");
         lnet.assert_empty();
-        assert_eq!(core.faults(), Faults::default());
+        assert_eq!(core.faults(), Anomalies::default());
     });
 }
 
@@ -120,6 +120,6 @@ fn a_failed_get_and_a_drop() {
         failing.join().unwrap();
         buffer.give_back(&core);
         assert!(!lnet.shut_down(), "the event queue is left over");
-        assert_eq!(core.faults(), Faults::default());
+        assert_eq!(core.faults(), Anomalies::default());
     });
 }

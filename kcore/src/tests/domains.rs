@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn begin(core: &Kcore, text: &str) -> Result<Machine, Errno> {
+fn begin(core: &Kcore, text: &str) -> Result<KcoreTm, Errno> {
     core.start_machine(&start(text), &TmOptions::default().events_max(1)).map_err(|error| error.errno())
 }
 

@@ -21,7 +21,7 @@ fn counter_of(descriptor: &Descriptor) -> u64 {
 }
 
 /// Starts a transfer machine whose NID has a 16-byte address, and registers a buffer.
-fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, Machine, BufferHandle) {
+fn with_large_nid() -> (Arc<FakeLnet>, Arc<Kcore>, KcoreTm, BufferHandle) {
     let lnet = FakeLnet::new(&["fd00::1@tcp"]);
     let core = Kcore::new(lnet.clone(), FakeDrive::new());
     let tm = core.start_machine(&start("fd00::1@tcp:12345:31:*"), &TmOptions::default()).unwrap();

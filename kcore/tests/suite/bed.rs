@@ -9,7 +9,7 @@ use nlx_core::{
     Address, BufferEvent, BufferHandle, Core, CoreError, CoreTm, Descriptor, HdrData, MatchCounter,
     Operation, OperationKind, PassiveBuffer, Queue, StartAddress, Submitted, TmId, TmOptions, match_bits,
 };
-use nlx_kcore::{Faults, Kcore};
+use nlx_kcore::{Anomalies, Kcore};
 
 mod engine;
 mod fake;
@@ -146,7 +146,7 @@ impl<W: World> Bed<W> {
     }
 
     pub(crate) fn assert_no_faults(&self) {
-        assert_eq!(self.core.faults(), Faults::default());
+        assert_eq!(self.core.faults(), Anomalies::default());
     }
 }
 

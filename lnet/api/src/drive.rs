@@ -41,7 +41,7 @@ mod watch;
 pub use event_loop_handle::EventLoopHandle;
 pub use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Sleeper, has_spare_processor};
 pub use tokens::Tokens;
-pub use wait::{Ending, wait_until};
+pub use wait::{ShutdownFlag, wait_until};
 pub use watch::{Watch, drive_shard};
 
 /// Maximum number of shards of a node: some per LND and CPU partition. A waiter's mask has one bit
@@ -86,7 +86,7 @@ pub trait Drive: Clock {
     }
     /// Returns the flag that ends waits when the node has been shut down; `None` by default, for a
     /// node that never is.
-    fn ending(&self) -> Option<&Ending> {
+    fn ending(&self) -> Option<&ShutdownFlag> {
         None
     }
     /// Returns the shards' tokens.
@@ -155,7 +155,7 @@ pub trait Drive: Clock {
 impl dyn Drive + '_ {
     /// Returns whether the node has been shut down, so that no further event will come.
     pub fn has_ended(&self) -> bool {
-        self.ending().is_some_and(Ending::is_over)
+        self.ending().is_some_and(ShutdownFlag::is_over)
     }
 
     /// Polls once every shard that is free, or that its driver has not polled for a while. For

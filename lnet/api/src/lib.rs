@@ -25,15 +25,15 @@ mod lnet;
 
 pub use cork::{CORKED_MAX, Flush, corked, leave_to_uncork};
 pub use drive::{
-    Clock, DEFAULT_SPIN, Drive, Ending, EventLoopHandle, MAX_SHARDS, MAX_SPIN, POLL_BUDGET, Poll, Sleeper,
-    Tokens, Watch, drive_shard, has_spare_processor, wait_until,
+    Clock, DEFAULT_SPIN, Drive, EventLoopHandle, MAX_SHARDS, MAX_SPIN, POLL_BUDGET, Poll, ShutdownFlag,
+    Sleeper, Tokens, Watch, drive_shard, has_spare_processor, wait_until,
 };
 pub use dropped::{DropWatcher, Dropped};
 pub use error::LNetError;
 pub use event::{Event, EventHandler, EventKind, Handler};
 pub use incarnation::next_incarnation;
 pub use lnd::{
-    Arrival, Delivery, Lnd, LndError, NiLimits, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
+    Arrival, Lnd, LndError, NiLimits, PayloadTarget, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
 };
 pub use lnet::{
     AckRequest, Distance, EQ_COUNT_MAX, EqHandle, Get, LNet, Md, MdHandle, MdOptions, MeHandle, MeSpec,

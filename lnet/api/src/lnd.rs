@@ -78,7 +78,7 @@ pub struct Arrival<'a> {
 
 /// The destination of a message's payload.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct PayloadTarget {
     /// The token for [`Upcalls::finalize_rx`], which is called exactly once when the payload is in
     /// place or has failed.
     pub token: RxToken,
@@ -92,7 +92,7 @@ pub struct Delivery {
 #[must_use]
 pub enum Verdict {
     /// Receive the payload, then finalise.
-    Deliver(Delivery),
+    Deliver(PayloadTarget),
     /// Nothing remains to be done; the message had no payload.
     Done,
     /// Read the payload and discard it; keep the connection.
@@ -135,7 +135,7 @@ pub struct LndError {
 /// [`crate::Tokens`].
 ///
 /// The trait fits TCP, verbs and a simulated network alike. It also fits forwarding (S-110): a
-/// message for another node is a [`Delivery`] into a router's buffer, delayed ([`Verdict::Delay`])
+/// message for another node is a [`PayloadTarget`] into a router's buffer, delayed ([`Verdict::Delay`])
 /// until there is a buffer, and then a [`Tx`] with the received header and the next hop as its
 /// peer.
 pub trait Lnd: Send + Sync {
@@ -180,7 +180,7 @@ pub trait Lnd: Send + Sync {
     /// Continues with a message that was delayed; with `None` its payload is discarded. Another
     /// thread may call it before [`Upcalls::parse`] has returned [`Verdict::Delay`] for this
     /// message to the LND. If the connection is lost, the delivery is finalised with the reason.
-    fn resume(&self, rx: RxContext, delivery: Option<Delivery>);
+    fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>);
 
     /// Returns the number of shards; [`Lnd::startup`] may add some, up to [`crate::MAX_SHARDS`],
     /// and none is ever removed. 0 by default, for a network that needs no driving: one of a test,

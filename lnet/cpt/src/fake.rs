@@ -8,7 +8,7 @@ use crate::{CpuSet, Topology};
 /// A regular machine. CPUs are numbered in the kernel's way: first one hyper-thread of each core,
 /// then the others.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Machine {
+pub(crate) struct FakeMachine {
     pub(crate) sockets: usize,
     pub(crate) nodes_per_socket: usize,
     pub(crate) cores_per_node: usize,
@@ -16,15 +16,15 @@ pub(crate) struct Machine {
 }
 
 /// Machines of 2, 16, 64 and 128 CPUs.
-pub(crate) const MACHINES: [Machine; 5] = [
-    Machine { sockets: 1, nodes_per_socket: 1, cores_per_node: 2, threads: 1 },
-    Machine { sockets: 1, nodes_per_socket: 2, cores_per_node: 4, threads: 2 },
-    Machine { sockets: 2, nodes_per_socket: 1, cores_per_node: 16, threads: 2 },
-    Machine { sockets: 2, nodes_per_socket: 4, cores_per_node: 8, threads: 2 },
-    Machine { sockets: 4, nodes_per_socket: 1, cores_per_node: 8, threads: 4 },
+pub(crate) const MACHINES: [FakeMachine; 5] = [
+    FakeMachine { sockets: 1, nodes_per_socket: 1, cores_per_node: 2, threads: 1 },
+    FakeMachine { sockets: 1, nodes_per_socket: 2, cores_per_node: 4, threads: 2 },
+    FakeMachine { sockets: 2, nodes_per_socket: 1, cores_per_node: 16, threads: 2 },
+    FakeMachine { sockets: 2, nodes_per_socket: 4, cores_per_node: 8, threads: 2 },
+    FakeMachine { sockets: 4, nodes_per_socket: 1, cores_per_node: 8, threads: 4 },
 ];
 
-impl Machine {
+impl FakeMachine {
     pub(crate) fn cores(&self) -> usize {
         self.nodes() * self.cores_per_node
     }

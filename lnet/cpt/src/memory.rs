@@ -8,7 +8,7 @@ use std::sync::Arc;
 use memmap2::MmapMut;
 use nix::errno::Errno;
 
-use crate::sys::{self, Policy, ThreadPolicy};
+use crate::sys::{self, NumaPolicy, ThreadPolicy};
 use crate::{CptError, CptTable, NodeSet};
 
 /// From this length on the pages of a block interleave over the nodes of its partition; shorter
@@ -108,7 +108,7 @@ pub fn near<R>(table: &CptTable, cpt: impl Into<Option<usize>>, work: impl FnOnc
         }
     }
     let _restore = nodes_of(table, cpt.into()).filter(|_| may_place()).and_then(|nodes| {
-        let policy = if nodes.len() == 1 { Policy::Preferred } else { Policy::Interleave };
+        let policy = if nodes.len() == 1 { NumaPolicy::Preferred } else { NumaPolicy::Interleave };
         let policy = ThreadPolicy::new(policy, nodes).replace().ok()?;
         Some(Restore { policy, is_near: IS_NEAR.replace(true) })
     });
@@ -141,9 +141,9 @@ fn place(table: &CptTable, cpt: Option<usize>, start: *const u8, bytes: usize) -
     };
     let placed = match &wanted {
         Placement::Node(node) => {
-            NodeSet::of([*node]).map(|node| sys::place(start, bytes, Policy::Preferred, &node))
+            NodeSet::of([*node]).map(|node| sys::place(start, bytes, NumaPolicy::Preferred, &node))
         }
-        _ => Ok(sys::place(start, bytes, Policy::Interleave, nodes)),
+        _ => Ok(sys::place(start, bytes, NumaPolicy::Interleave, nodes)),
     };
     match placed {
         Ok(Ok(())) => wanted,
@@ -265,7 +265,7 @@ mod tests {
         }
         let node = NodeSet::of([0]).unwrap();
         let block = MmapMut::map_anon(1 << 20).unwrap();
-        if sys::place(block.as_ptr(), block.len(), Policy::Interleave, &node).is_ok() {
+        if sys::place(block.as_ptr(), block.len(), NumaPolicy::Interleave, &node).is_ok() {
             assert_eq!(sys::policy_of(&block), Ok(libc::MPOL_INTERLEAVE));
         }
     }
@@ -280,7 +280,7 @@ mod tests {
         let machine = Topology::machine().unwrap();
         let (partitions, nodes) = (machine.cpus().len(), machine.nodes().clone());
         let table = Arc::new(CptTable::create(machine, partitions).unwrap());
-        let preferred = ThreadPolicy::new(Policy::Preferred, &nodes);
+        let preferred = ThreadPolicy::new(NumaPolicy::Preferred, &nodes);
         let may = preferred.replace().is_ok_and(|policy| policy.set().is_ok());
         let placed = nodes_of(&table, Some(0)).is_some() && may;
         let expected = if placed { Ok(libc::MPOL_PREFERRED) } else { before };

@@ -14,19 +14,19 @@ type NodeMask = [libc::c_ulong; MAX_NODES / LONG_BITS];
 
 /// The rule by which pages get their NUMA node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Policy {
+pub(crate) enum NumaPolicy {
     /// One node, and others once it is full.
     Preferred,
     /// Several nodes, page by page.
     Interleave,
 }
 
-impl Policy {
+impl NumaPolicy {
     /// Returns the kernel's constant for the rule, `MPOL_…`.
     fn mode(self) -> libc::c_int {
         match self {
-            Policy::Preferred => libc::MPOL_PREFERRED,
-            Policy::Interleave => libc::MPOL_INTERLEAVE,
+            NumaPolicy::Preferred => libc::MPOL_PREFERRED,
+            NumaPolicy::Interleave => libc::MPOL_INTERLEAVE,
         }
     }
 }
@@ -40,7 +40,7 @@ pub(crate) struct ThreadPolicy {
 
 impl ThreadPolicy {
     /// Creates a policy over these nodes.
-    pub(crate) fn new(policy: Policy, nodes: &NodeSet) -> ThreadPolicy {
+    pub(crate) fn new(policy: NumaPolicy, nodes: &NodeSet) -> ThreadPolicy {
         ThreadPolicy { mode: policy.mode(), nodes: node_mask(nodes) }
     }
 
@@ -124,7 +124,12 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> Result<(), CptError> {
 
 /// Sets the nodes for the pages of a mapping, and moves to them the pages that only this process
 /// maps.
-pub(crate) fn place(start: *const u8, bytes: usize, policy: Policy, nodes: &NodeSet) -> Result<(), Errno> {
+pub(crate) fn place(
+    start: *const u8,
+    bytes: usize,
+    policy: NumaPolicy,
+    nodes: &NodeSet,
+) -> Result<(), Errno> {
     const MPOL_MF_MOVE: usize = 1 << 1;
     let mask = node_mask(nodes);
     // SAFETY: mbind changes neither content nor addresses, whatever is mapped there, and fails where

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use lnet_api::{DropWatcher, EqHandle, LNetError, Sleeper};
 use lnet_cpt::PercptLock;
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
-use lnet_proto::ping::{Interface, SINK_LENGTH};
+use lnet_proto::ping::{PingInterface, SINK_LENGTH};
 use lnet_proto::{PING_PORTAL, WireHandle};
 use lnet_region::IoVec;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ use crate::config::{ADVANCE_INTERVAL_NS, EngineConfig};
 use crate::counters::{Counters, NiStatistics, PeerStatistics, Traffic};
 use crate::drops::{RECENT_DROPS, RecentDrop};
 use crate::event_queue::EqWatch;
-use crate::faults::{DelayedMessage, FaultId, FaultRule, FaultRules, FaultStatistics};
+use crate::faults::{DelayedMessages, FaultId, FaultRule, FaultRules, FaultStatistics};
 use crate::names::PARTITIONS_MAX;
 use crate::net::{NetPartition, NetShared, PushedNids};
 use crate::ping::{Ping, PingTarget, Pings, Push};
@@ -62,7 +62,7 @@ pub struct Engine {
     pings: Pings,
     faults: FaultRules,
     /// Messages that fault rules delay.
-    held: DelayedMessage,
+    held: DelayedMessages,
     watcher: OnceLock<Arc<dyn DropWatcher>>,
     /// Number of NIs, not counting `0@lo`.
     ni_count: AtomicUsize,
@@ -100,7 +100,7 @@ impl Engine {
             ping_target: PingTarget::new(this.clone()),
             pings: Pings::default(),
             faults: FaultRules::default(),
-            held: DelayedMessage::new(held),
+            held: DelayedMessages::new(held),
             watcher: OnceLock::new(),
             ni_count: AtomicUsize::new(0),
             common,
@@ -373,7 +373,7 @@ impl Engine {
     ///
     /// # Errors
     /// If there is no memory for the list.
-    pub(crate) fn published_nis(&self) -> Result<Vec<Interface>, TryReserveError> {
+    pub(crate) fn published_nis(&self) -> Result<Vec<PingInterface>, TryReserveError> {
         let net = self.net.lock(0);
         let mut list = Vec::new();
         list.try_reserve_exact(net.shared().published().count())?;

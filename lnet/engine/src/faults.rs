@@ -10,4 +10,4 @@ pub use rule::{DELAY_MAX, FaultAction, FaultRate, FaultRule, FaultRuleError, Mes
 pub use table::{FAULT_RULES_MAX, FaultId, FaultStatistics};
 pub(crate) use table::{FaultEffect, FaultRules};
 
-pub(crate) use held::{DelayedMessage, DelayedTable};
+pub(crate) use held::{DelayedMessages, DelayedTable};

@@ -6,16 +6,16 @@
 use std::sync::{Arc, Mutex};
 
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, EventKind, LNet, LNetError, Lnd, LndError, Md,
-    MdHandle, MdOptions, MeSpec, NiLimits, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink, Upcalls,
-    Verdict,
+    AckRequest, Arrival, EqHandle, Errno, Event, EventKind, LNet, LNetError, Lnd, LndError, Md, MdHandle,
+    MdOptions, MeSpec, NiLimits, PayloadTarget, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink,
+    Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region};
 use loom::thread;
-use nlx_sync::{End, broken, weakened};
+use nlx_sync::{RuleEnd, broken, weakened};
 use nlx_testkit::events::EventLog;
 
 use crate::engine::waiting::ANNOUNCED;
@@ -46,7 +46,7 @@ fn nid(text: &str) -> Nid {
 #[derive(Default)]
 struct Keeper {
     handed: Mutex<Vec<Tx>>,
-    resumed: Mutex<Vec<Option<Delivery>>>,
+    resumed: Mutex<Vec<Option<PayloadTarget>>>,
     /// Set if the LND gives unlinked messages back.
     withdraws: bool,
 }
@@ -73,7 +73,7 @@ impl Lnd for Keeper {
         index.map(|index| handed.remove(index)).is_some()
     }
 
-    fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
+    fn resume(&self, _: RxContext, delivery: Option<PayloadTarget>) {
         self.resumed.lock().unwrap().push(delivery);
     }
 }
@@ -300,7 +300,7 @@ fn attach_spread_against_block() {
 #[test]
 #[should_panic(expected = "the message is resumed")]
 fn a_poster_without_its_fence_misses_a_message() {
-    weakened(PLACED, End::Store, || check(attach_masked_against_block));
+    weakened(PLACED, RuleEnd::Store, || check(attach_masked_against_block));
 }
 
 /// A message without its fence decides where to search before its announcement is visible; loom
@@ -308,7 +308,7 @@ fn a_poster_without_its_fence_misses_a_message() {
 #[test]
 #[should_panic(expected = "the message is resumed")]
 fn a_message_without_its_fence_misses_a_buffer() {
-    weakened(PLACED, End::Load, || check(attach_spread_against_block));
+    weakened(PLACED, RuleEnd::Load, || check(attach_spread_against_block));
 }
 
 /// If the message announces itself only after its last search, message and poster can miss each
@@ -381,7 +381,7 @@ fn a_waiting_message_is_forgotten_or_resumed() {
         let md = poster.join().unwrap();
         let resumed = node.lnd.resumed.lock().unwrap().pop().flatten();
         assert_eq!(resumed.is_some(), !forgotten);
-        if let Some(Delivery { token, sink }) = resumed {
+        if let Some(PayloadTarget { token, sink }) = resumed {
             drop(sink);
             node.engine.finalize_rx(token, Err(Errno::ECONNRESET));
             node.assert_ended_once(md);

@@ -22,7 +22,7 @@ mod table;
 
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, Event, EventKind, LNetError, Md, MdHandle, TxToken, Unlink, Verdict};
+use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, PayloadTarget, TxToken, Unlink, Verdict};
 use lnet_proto::WireHandle;
 use lnet_region::WriteVec;
 
@@ -295,7 +295,7 @@ fn deliver_payload(
     let Some(key) = mds.receiving.insert(receiving) else { return Verdict::Discard };
     mds.counters.msgs_max = mds.counters.msgs_max.max(mds.receiving.len() as u64);
     let sink = sink.filter(|sink| !sink.is_empty());
-    Verdict::Deliver(Delivery { token: RxName::Receiving(mds.location, key).token(), sink })
+    Verdict::Deliver(PayloadTarget { token: RxName::Receiving(mds.location, key).token(), sink })
 }
 
 /// Delivers the event of a received PUT or REPLY, then queues the ACK.

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions, MeSpec,
-    NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdOptions, MeSpec, NiLimits,
+    PayloadTarget, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -49,7 +49,7 @@ impl Lnd for Wire {
             host: None,
             rx: RxContext(1),
         };
-        if let Verdict::Deliver(Delivery { token, sink }) = receiver.parse(&arrival) {
+        if let Verdict::Deliver(PayloadTarget { token, sink }) = receiver.parse(&arrival) {
             if let (Some(from), Some(mut to)) = (&tx.payload, sink) {
                 lnet_region::copy(from, &mut to);
             }
@@ -58,7 +58,7 @@ impl Lnd for Wire {
         Sent::Now(Ok(()))
     }
 
-    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+    fn resume(&self, _: RxContext, _: Option<PayloadTarget>) {}
 }
 
 struct End {

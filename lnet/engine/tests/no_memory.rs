@@ -14,8 +14,8 @@ use std::sync::Arc;
 use common::*;
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, Errno, EventHandler, EventKind, LNet, LNetError, Lnd, LndError, MdHandle,
-    MdOptions, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, Errno, EventHandler, EventKind, LNet, LNetError, Lnd, LndError, MdHandle, MdOptions,
+    NiLimits, PayloadTarget, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
@@ -96,7 +96,7 @@ impl Lnd for Calm {
         calmly(|| self.0.send(tx))
     }
 
-    fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
+    fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
         calmly(|| self.0.resume(rx, delivery));
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// The limits on accepted connections.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct AdmissionLimits {
     /// Maximum number of connections, opening and open.
     pub all: usize,
     /// Maximum number of opening connections on one listener.
@@ -44,7 +44,7 @@ pub enum Full {
 /// Counts accepted connections on all listeners.
 #[derive(Debug)]
 pub struct Admission {
-    bounds: Bounds,
+    bounds: AdmissionLimits,
     state: Mutex<AdmissionState>,
 }
 
@@ -73,7 +73,7 @@ pub struct Permit {
 
 impl Admission {
     /// Creates the counters, with no connections.
-    pub fn new(bounds: Bounds) -> Admission {
+    pub fn new(bounds: AdmissionLimits) -> Admission {
         let state = AdmissionState { all: 0, opening: [0; MAX_SHARDS], addresses: HashMap::default() };
         Admission { bounds, state: Mutex::new(state) }
     }
@@ -84,7 +84,7 @@ impl Admission {
     /// # Errors
     /// There are too many connections.
     pub fn begin(self: &Arc<Admission>, listener: usize, ip: IpAddr) -> Result<Permit, Full> {
-        let Bounds { all, opening, opening_of_address, of_address, modest } = self.bounds;
+        let AdmissionLimits { all, opening, opening_of_address, of_address, modest } = self.bounds;
         let mut state = self.state.lock();
         let state = &mut *state;
         let permits = state.addresses.entry(ip).or_default();
@@ -161,14 +161,19 @@ impl AdmissionState {
 mod tests {
     use super::*;
 
-    const BOUNDS: Bounds =
-        Bounds { all: usize::MAX, opening: 256, opening_of_address: 64, of_address: 1024, modest: 16 };
+    const BOUNDS: AdmissionLimits = AdmissionLimits {
+        all: usize::MAX,
+        opening: 256,
+        opening_of_address: 64,
+        of_address: 1024,
+        modest: 16,
+    };
 
     fn ip(number: usize) -> IpAddr {
         IpAddr::from([10, 0, (number >> 8) as u8, number as u8])
     }
 
-    fn admission(bounds: Bounds) -> Arc<Admission> {
+    fn admission(bounds: AdmissionLimits) -> Arc<Admission> {
         Arc::new(Admission::new(bounds))
     }
 
@@ -226,7 +231,7 @@ mod tests {
     #[test]
     fn no_address_takes_all_the_room() {
         let most = 768;
-        let admission = admission(Bounds { all: most, ..BOUNDS });
+        let admission = admission(AdmissionLimits { all: most, ..BOUNDS });
         let take = |from: usize| {
             let permits = std::iter::from_fn(|| begin(&admission, from).map(Permit::opened));
             permits.collect::<Vec<Permit>>()
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn no_more_are_let_in_than_there_is_room_for() {
-        let admission = admission(Bounds { all: 30, ..BOUNDS });
+        let admission = admission(AdmissionLimits { all: 30, ..BOUNDS });
         let permits: Vec<Permit> =
             (0..100).filter_map(|from| begin(&admission, from).map(Permit::opened)).collect();
         assert_eq!(permits.len(), 30);

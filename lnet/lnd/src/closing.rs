@@ -9,12 +9,12 @@ use tracing::{debug, info};
 
 use crate::counting::CountsLife;
 use crate::protocol::{Connection, Conns, Driver};
-use crate::slab::Key;
+use crate::shard_table::ShardKey;
 use crate::{Cause, ConnFailure, Peer, Protocol, Turn};
 
 /// The connections of a peer that end when one breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ends {
+pub enum CloseScope {
     /// Only the broken connection, which the peer does not need: this is no failure, and the others
     /// stay in use.
     Surplus,
@@ -37,12 +37,18 @@ pub struct InUse<P: Protocol> {
 /// Closes a connection that broke for this reason, and the others that end with it
 /// ([`Driver::ends_with`]). Messages in flight on them fail; messages that wait for the peer are
 /// sent over other connections, or new ones.
-pub fn close_broken<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>, key: Key, failure: ConnFailure) {
+pub fn close_broken<P: Protocol>(
+    driver: &mut P::Driver,
+    turn: Turn<'_, P>,
+    key: ShardKey,
+    failure: ConnFailure,
+) {
     let Some(InUse { peer, conn, address }) = driver.in_use(turn, key) else { return };
     let ends = driver.ends_with(turn, key, &failure);
-    let conns: Conns<P> = if ends == Ends::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
+    let conns: Conns<P> =
+        if ends == CloseScope::All { peer.state.lock().conns.clone() } else { smallvec![conn] };
     let (errno, cause) = (failure.errno, failure.cause);
-    if ends == Ends::Surplus {
+    if ends == CloseScope::Surplus {
         debug!(peer = %peer.key.id, %errno, "the peer closed a surplus connection; the others stay open");
     } else {
         let failure = turn.connection_failed(&peer, address, failure);

@@ -8,11 +8,11 @@ use crate::HeldLimits;
 /// The tunables of an LND, with the values that all LNDs need.
 pub trait Config: Clone + Send + Sync {
     /// The tunables that can be set per NI.
-    type OfNi: Clone + Send + for<'a> From<&'a Self>;
+    type NiConfig: Clone + Send + for<'a> From<&'a Self>;
 
     /// Returns the LND's tunables with the values of an NI in place of the LND's.
     #[must_use]
-    fn of(&self, ni: &Self::OfNi) -> Self;
+    fn of(&self, ni: &Self::NiConfig) -> Self;
 
     /// Checks that every value is valid.
     ///
@@ -32,7 +32,7 @@ pub trait Config: Clone + Send + Sync {
 
     /// Returns the number of connections of an NI to a peer, mutable, as the LND counts them
     /// (`conns_per_peer`).
-    fn conns_per_peer(ni: &mut Self::OfNi) -> &mut u8;
+    fn conns_per_peer(ni: &mut Self::NiConfig) -> &mut u8;
 }
 
 /// A tunable has an invalid value.

@@ -182,7 +182,7 @@ pub type CountersOf<P> =
 
 /// Defines the counters of an LND ([`counters!`](crate::counters)): the snapshots `TxCounters` of
 /// its senders and `RxCounters` of its drivers, the live counters `LiveTx` and `LiveRx` (both
-/// together are `Live`, which implements [`Counted`]), and an alias for both snapshots together.
+/// together are `LiveCounters`, which implements [`Counted`]), and an alias for both snapshots together.
 /// The counters that all LNDs have are added to those given.
 #[macro_export]
 macro_rules! counters_of_lnd {
@@ -287,9 +287,9 @@ macro_rules! counters_of_lnd {
         }
 
         /// The counters of the LND.
-        pub enum Live {}
+        pub enum LiveCounters {}
 
-        impl $crate::counting::Counted for Live {
+        impl $crate::counting::Counted for LiveCounters {
             type Tx = LiveTx;
             type Rx = LiveRx;
         }

@@ -6,14 +6,14 @@ use lnet_api::{Errno, Poll};
 
 use crate::closing::{close_broken, end_conns};
 use crate::held::{HeldTable, resume};
+use crate::pass_timer::{FAILURES_KEPT, PassTimer};
 use crate::protocol::{Connection, Driver, Links};
-use crate::timers::{FAILURES_KEPT, Timers};
-use crate::{Config, ConnFailure, LIST_ROOM, Ni, Peer, Protocol, Request, Shard, Shared};
+use crate::{Config, ConnFailure, LIST_ROOM, LndShared, Ni, Peer, Protocol, Shard, ShardRequest};
 
 /// The context of one call: the time, the shared state and the shard.
 pub struct Turn<'a, P: Protocol> {
     /// The state of all shards.
-    pub shared: &'a Shared<P>,
+    pub shared: &'a LndShared<P>,
     /// The driver's shard.
     pub shard: &'a Shard<P>,
     /// The time of the call, in nanoseconds of the node's clock.
@@ -43,24 +43,24 @@ impl<P: Protocol> Turn<'_, P> {
 }
 
 /// The state that all drivers have.
-pub struct Core<P: Protocol> {
+pub struct DriverCore<P: Protocol> {
     /// The time of the driver's next check of its connections and peers.
-    pub timers: Timers,
+    pub timers: PassTimer,
     /// The time of the last poll, in nanoseconds of the node's clock.
     pub now_ns: u64,
     /// The messages that the engine holds back.
     pub held: HeldTable<P>,
     /// Queue of the requests being served. It is empty between calls, and kept for its memory.
-    requests: Vec<Request<P>>,
+    requests: Vec<ShardRequest<P>>,
     peers: Vec<Arc<Peer<P>>>,
 }
 
-impl<P: Protocol> Core<P> {
+impl<P: Protocol> DriverCore<P> {
     /// Makes the state of the driver of this shard; `longest_ns` is the default timeout of its
     /// connections.
-    pub fn new(shard: usize, longest_ns: u64) -> Core<P> {
-        Core {
-            timers: Timers::new(longest_ns),
+    pub fn new(shard: usize, longest_ns: u64) -> DriverCore<P> {
+        DriverCore {
+            timers: PassTimer::new(longest_ns),
             now_ns: 0,
             held: HeldTable::new(shard),
             requests: Vec::with_capacity(LIST_ROOM),
@@ -84,17 +84,17 @@ pub fn serve_requests<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) ->
         count += requests.len();
         for request in requests.drain(..) {
             match request {
-                Request::Connect(peer) => driver.connect(turn, &peer),
-                Request::Complete(peer) => {
+                ShardRequest::Connect(peer) => driver.connect(turn, &peer),
+                ShardRequest::Complete(peer) => {
                     peer.state.lock().links.set_conns(peer.ni.conns_per_peer());
                     driver.advance_peer(turn, &peer);
                 }
-                Request::Broken(key, errno) => {
+                ShardRequest::Broken(key, errno) => {
                     close_broken(driver, turn, key, ConnFailure::gone(errno, P::Driver::SEND_FAILED));
                 }
-                Request::Resume(key, delivery) => resume(driver, turn, key, delivery),
-                Request::Unheld(key, errno) => driver.core().held.fail(turn, key, errno),
-                Request::Own(request) => driver.serve(turn, request),
+                ShardRequest::Resume(key, delivery) => resume(driver, turn, key, delivery),
+                ShardRequest::Unheld(key, errno) => driver.core().held.fail(turn, key, errno),
+                ShardRequest::Own(request) => driver.serve(turn, request),
             }
         }
         driver.core().requests = requests;
@@ -133,7 +133,7 @@ pub fn check_peers<P: Protocol>(driver: &mut P::Driver, turn: Turn<'_, P>) -> us
 /// finalises all messages in flight.
 pub(crate) fn end_ni<P: Protocol>(
     driver: &mut P::Driver,
-    shared: &Shared<P>,
+    shared: &LndShared<P>,
     shard: &Shard<P>,
     ni: &Arc<Ni<P>>,
 ) {
@@ -157,7 +157,7 @@ pub(crate) fn end_ni<P: Protocol>(
 }
 
 /// Serves the requests that came while an NI ended, and has the driver release closed resources.
-pub(crate) fn clear_up<P: Protocol>(driver: &mut P::Driver, shared: &Shared<P>, shard: &Shard<P>) {
+pub(crate) fn clear_up<P: Protocol>(driver: &mut P::Driver, shared: &LndShared<P>, shard: &Shard<P>) {
     let now_ns = driver.core().now_ns;
     serve_requests(driver, Turn { shared, shard, now_ns });
     driver.release_deferred(shard);

@@ -12,9 +12,9 @@ use tracing::debug;
 use crate::counting::CountsLife;
 use crate::{Peer, Protocol, Turn};
 
-/// The step at which a connection failed.
+/// The steps of a connection, in order. A failure names the one at which it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ConnStep {
     /// Finding the peer's address and the route to it, over verbs.
     Resolve,
     /// Getting a socket and a source port, over TCP.
@@ -29,15 +29,15 @@ pub enum Step {
     Established,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for ConnStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Step::Resolve => "address resolution",
-            Step::Bind => "preparing a connection",
-            Step::Queues => "queue setup",
-            Step::Connect => "connecting",
-            Step::Handshake => "handshake",
-            Step::Established => "connection",
+            ConnStep::Resolve => "address resolution",
+            ConnStep::Bind => "preparing a connection",
+            ConnStep::Queues => "queue setup",
+            ConnStep::Connect => "connecting",
+            ConnStep::Handshake => "handshake",
+            ConnStep::Established => "connection",
         })
     }
 }
@@ -83,13 +83,13 @@ impl From<&ProtoError> for Cause {
 
 /// The reason of the failure of the last connection to a peer, for log lines and tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct PeerFailure {
     /// The peer of the connection.
     pub peer: ProcessId,
     /// The address that was connected to, or from which the peer connected.
     pub address: SocketAddr,
-    /// The step that failed.
-    pub step: Step,
+    /// The step at which the connection ended.
+    pub step: ConnStep,
     /// The errno with which messages failed.
     pub errno: Errno,
     /// The peer's mistake, if any.
@@ -103,8 +103,8 @@ pub struct Failure {
 /// The reason of the failure of a connection, or of an attempt to open one.
 #[derive(Debug, Clone)]
 pub struct ConnFailure {
-    /// The step that failed.
-    pub step: Step,
+    /// The step at which the connection ended.
+    pub step: ConnStep,
     /// The errno with which messages fail.
     pub errno: Errno,
     /// The peer's mistake, if any.
@@ -115,18 +115,18 @@ pub struct ConnFailure {
 
 impl ConnFailure {
     /// Creates a failure of which only the errno and a description are known.
-    pub fn new(step: Step, errno: Errno, detail: impl ToString) -> ConnFailure {
+    pub fn new(step: ConnStep, errno: Errno, detail: impl ToString) -> ConnFailure {
         ConnFailure { step, errno, cause: Cause::Errno, detail: detail.to_string() }
     }
 
     /// Creates the failure for a peer that sent something invalid in this state.
-    pub fn said(step: Step, error: &ProtoError) -> ConnFailure {
+    pub fn said(step: ConnStep, error: &ProtoError) -> ConnFailure {
         ConnFailure { cause: error.into(), ..ConnFailure::new(step, Errno::from_raw(error.errno()), error) }
     }
 
     /// Creates the failure of a connection that was in use.
     pub fn gone(errno: Errno, detail: impl ToString) -> ConnFailure {
-        ConnFailure::new(Step::Established, errno, detail)
+        ConnFailure::new(ConnStep::Established, errno, detail)
     }
 
     /// Creates the failure for a peer that broke the protocol on a connection in use.
@@ -137,13 +137,13 @@ impl ConnFailure {
     /// Returns the advice that holds for every kind of network.
     fn advice(&self) -> &'static str {
         match (self.step, self.errno, self.cause) {
-            (_, _, Cause::Protocol) | (Step::Established, Errno::EPROTO, _) => {
+            (_, _, Cause::Protocol) | (ConnStep::Established, Errno::EPROTO, _) => {
                 "the node breaks the protocol: which release of LNet does it run?"
             }
-            (Step::Established, Errno::ECONNRESET, _) => {
+            (ConnStep::Established, Errno::ECONNRESET, _) => {
                 "the node went down or restarted; it is connected to again when needed"
             }
-            (Step::Established, errno, _) if is_timeout(errno) => {
+            (ConnStep::Established, errno, _) if is_timeout(errno) => {
                 "the node no longer answers: is it up, and the network between?"
             }
             _ => "try again",
@@ -173,7 +173,7 @@ impl<P: Protocol> Turn<'_, P> {
         peer: &Peer<P>,
         address: SocketAddr,
         failure: ConnFailure,
-    ) -> Failure {
+    ) -> PeerFailure {
         let counters = &self.shard.counters.rx;
         match failure.cause {
             Cause::Errno | Cause::Closed if is_timeout(failure.errno) => counters.timeouts().one(),
@@ -186,12 +186,12 @@ impl<P: Protocol> Turn<'_, P> {
     }
 }
 
-fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, failure: ConnFailure) -> Failure {
+fn failure_of<P: Protocol>(peer: &Peer<P>, address: SocketAddr, failure: ConnFailure) -> PeerFailure {
     let special = || P::advice(&failure);
     let advice =
         (failure.cause != Cause::Protocol).then(special).flatten().unwrap_or_else(|| failure.advice());
     let ConnFailure { step, errno, cause, detail } = failure;
-    Failure { peer: peer.key.id, address, step, errno, cause, detail, advice }
+    PeerFailure { peer: peer.key.id, address, step, errno, cause, detail, advice }
 }
 
 /// Returns whether the errno means that nothing has moved for too long, as reported by the system
@@ -201,7 +201,7 @@ fn is_timeout(errno: Errno) -> bool {
     [Errno::ETIMEDOUT, Errno::EHOSTUNREACH, Errno::ENETUNREACH, Errno::EHOSTDOWN].contains(&errno)
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for PeerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} with {} failed: {}", self.peer, self.step, self.address, self.errno)?;
         if !self.detail.is_empty() {
@@ -211,8 +211,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<Failure> for Errno {
-    fn from(failure: Failure) -> Errno {
+impl From<PeerFailure> for Errno {
+    fn from(failure: PeerFailure) -> Errno {
         failure.errno
     }
 }

@@ -11,14 +11,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lnet_api::{Delivery, Errno, RxContext, RxToken};
+use lnet_api::{Errno, PayloadTarget, RxContext, RxToken};
 use lnet_region::{IoVec, ReadVec, Region, WriteVec};
 
 use crate::config::Config;
 use crate::counting::CountsLife;
 use crate::life::sign_period_ns;
 use crate::protocol::Driver;
-use crate::slab::{Key, Slab};
+use crate::shard_table::{ShardKey, ShardTable};
 use crate::{Ni, Peer, Protocol, Turn};
 
 /// Bytes that a message in memory counts beside its payload: its state here and in the engine.
@@ -49,9 +49,9 @@ impl Default for HeldLimits {
 
 /// The held messages of a shard, by the keys that the engine has for them.
 pub struct HeldTable<P: Protocol> {
-    table: Slab<HeldMessage<P>>,
+    table: ShardTable<HeldMessage<P>>,
     /// The messages that end with a connection, as pairs of connection and message.
-    by_conn: BTreeSet<(Key, Key)>,
+    by_conn: BTreeSet<(ShardKey, ShardKey)>,
     /// Time of the next keepalives to the peers whose messages stay on connections.
     sign_ns: Option<u64>,
 }
@@ -65,10 +65,10 @@ struct HeldMessage<P: Protocol> {
 /// Location of a held message.
 enum HeldPlace<P: Protocol> {
     /// The message is on its connection.
-    Conn { conn: Key, message: P::Held },
+    Conn { conn: ShardKey, message: P::Held },
     /// The message is on the way from its connection into memory; the engine may already have
     /// resumed it.
-    Coming { conn: Key, counted: usize, resumed: Option<Option<Delivery>> },
+    Coming { conn: ShardKey, counted: usize, resumed: Option<Option<PayloadTarget>> },
     /// The message is in memory, and survives the end of its connection.
     Memory { counted: usize, payload: Option<ReadVec> },
     /// The message was lost before the engine resumed it. The engine gets the error when it does
@@ -78,7 +78,7 @@ enum HeldPlace<P: Protocol> {
 
 impl<P: Protocol> HeldPlace<P> {
     /// Returns the connection whose end also ends the message.
-    fn conn(&self) -> Option<Key> {
+    fn conn(&self) -> Option<ShardKey> {
         match self {
             HeldPlace::Conn { conn, .. } | HeldPlace::Coming { conn, .. } => Some(*conn),
             HeldPlace::Memory { .. } | HeldPlace::Lost => None,
@@ -88,40 +88,40 @@ impl<P: Protocol> HeldPlace<P> {
 
 /// The kind of memory in which a message waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+pub enum HeldMemory {
     /// Heap memory of the payload's length.
     Heap,
     /// Whole pages, which a device can write to.
     Pages,
 }
 
-impl Memory {
+impl HeldMemory {
     /// Returns the number of bytes that a payload occupies.
     const fn bytes(self, length: usize) -> usize {
         match self {
-            Memory::Heap => length,
-            Memory::Pages => length.next_multiple_of(PAGE_BYTES),
+            HeldMemory::Heap => length,
+            HeldMemory::Pages => length.next_multiple_of(PAGE_BYTES),
         }
     }
 
     fn region(self, length: usize) -> Option<Region> {
         match self {
-            Memory::Heap => {
+            HeldMemory::Heap => {
                 let mut bytes = Vec::new();
                 bytes.try_reserve_exact(length).ok()?;
                 bytes.resize(length, 0);
                 Region::from_vec(bytes).ok()
             }
-            Memory::Pages => Region::pages(self.bytes(length)).ok(),
+            HeldMemory::Pages => Region::pages(self.bytes(length)).ok(),
         }
     }
 }
 
 /// The result of [`HeldTable::admit`].
-pub enum Admitted {
+pub enum HoldDecision {
     /// The payload goes into this memory (none for an empty payload); [`HeldTable::came`] reports
     /// its arrival.
-    Memory(Key, Option<WriteVec>),
+    Memory(ShardKey, Option<WriteVec>),
     /// The message stays on its connection: [`HeldTable::keep`] records it.
     Conn,
     /// The message is dropped, and its payload is to be discarded.
@@ -132,7 +132,7 @@ impl<P: Protocol> HeldTable<P> {
     /// Makes an empty table for the shard with this number, which is below
     /// [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub(crate) fn new(shard: usize) -> HeldTable<P> {
-        HeldTable { table: Slab::new(shard as u8), by_conn: BTreeSet::new(), sign_ns: None }
+        HeldTable { table: ShardTable::new(shard as u8), by_conn: BTreeSet::new(), sign_ns: None }
     }
 
     /// Returns the key of the next held message. The engine gets it with each message that it may
@@ -148,27 +148,27 @@ impl<P: Protocol> HeldTable<P> {
     pub fn admit(
         &mut self,
         turn: Turn<'_, P>,
-        (peer, conn): (&Arc<Peer<P>>, Key),
+        (peer, conn): (&Arc<Peer<P>>, ShardKey),
         token: RxToken,
         length: usize,
-        memory: Memory,
-    ) -> Admitted {
+        memory: HeldMemory,
+    ) -> HoldDecision {
         if let Some(counted) = count_in(turn, peer, memory.bytes(length)) {
             if let Some(sink) = sink_of(length, memory) {
                 let place = HeldPlace::Coming { conn, counted, resumed: None };
                 let key = self.enter(turn, peer, token, place);
-                return Admitted::Memory(key, sink);
+                return HoldDecision::Memory(key, sink);
             }
             count_out(turn, peer, counted);
         }
-        if drop_instead(turn, peer, token) { Admitted::Dropped } else { Admitted::Conn }
+        if drop_instead(turn, peer, token) { HoldDecision::Dropped } else { HoldDecision::Conn }
     }
 
     /// Records a message that stays on its connection.
     pub fn keep(
         &mut self,
         turn: Turn<'_, P>,
-        (peer, conn): (&Arc<Peer<P>>, Key),
+        (peer, conn): (&Arc<Peer<P>>, ShardKey),
         token: RxToken,
         message: P::Held,
     ) {
@@ -207,7 +207,7 @@ impl<P: Protocol> HeldTable<P> {
 
     /// Records that the payload of a message that was just admitted cannot be taken into memory.
     /// Returns `true` if the message stays on its connection, `false` if it is dropped.
-    pub fn stay(&mut self, turn: Turn<'_, P>, key: Key, message: P::Held) -> bool {
+    pub fn stay(&mut self, turn: Turn<'_, P>, key: ShardKey, message: P::Held) -> bool {
         let Some(HeldMessage { peer, token, place }) = self.table.get_mut(key) else { return false };
         let HeldPlace::Coming { conn, counted, .. } = *place else { return false };
         count_out(turn, peer, counted);
@@ -221,7 +221,13 @@ impl<P: Protocol> HeldTable<P> {
         true
     }
 
-    fn enter(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>, token: RxToken, place: HeldPlace<P>) -> Key {
+    fn enter(
+        &mut self,
+        turn: Turn<'_, P>,
+        peer: &Arc<Peer<P>>,
+        token: RxToken,
+        place: HeldPlace<P>,
+    ) -> ShardKey {
         let conn = place.conn();
         let key = self.table.insert(HeldMessage { peer: peer.clone(), token, place });
         self.by_conn.extend(conn.map(|conn| (conn, key)));
@@ -230,7 +236,7 @@ impl<P: Protocol> HeldTable<P> {
     }
 
     /// Records that the payload of a message is in memory.
-    pub fn came(&mut self, turn: Turn<'_, P>, key: Key, payload: Option<ReadVec>) {
+    pub fn came(&mut self, turn: Turn<'_, P>, key: ShardKey, payload: Option<ReadVec>) {
         // The entry may have been removed with its NI.
         let Some(HeldMessage { peer, place, .. }) = self.table.get_mut(key) else { return };
         let HeldPlace::Coming { conn, counted, resumed } = place else { return };
@@ -250,7 +256,7 @@ impl<P: Protocol> HeldTable<P> {
 
     /// Handles the failure to take a payload into memory, or the loss of a message with its
     /// connection.
-    pub fn fail(&mut self, turn: Turn<'_, P>, key: Key, errno: Errno) {
+    pub fn fail(&mut self, turn: Turn<'_, P>, key: ShardKey, errno: Errno) {
         let Some(HeldMessage { peer, token, place }) = self.table.get_mut(key) else { return };
         let (peer, token) = (peer.clone(), *token);
         if !matches!(place, HeldPlace::Lost) {
@@ -281,8 +287,10 @@ impl<P: Protocol> HeldTable<P> {
     }
 
     /// Fails the messages held on a connection that has ended.
-    pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: Key) {
-        while let Some(&(_, key)) = self.by_conn.range((ended, Key(0))..).next().filter(|of| of.0 == ended) {
+    pub(crate) fn lose(&mut self, turn: Turn<'_, P>, ended: ShardKey) {
+        while let Some(&(_, key)) =
+            self.by_conn.range((ended, ShardKey(0))..).next().filter(|of| of.0 == ended)
+        {
             self.fail(turn, key, Errno::ECONNRESET);
         }
     }
@@ -296,7 +304,7 @@ impl<P: Protocol> HeldTable<P> {
         }
     }
 
-    fn leave(&mut self, turn: Turn<'_, P>, key: Key) -> Option<HeldMessage<P>> {
+    fn leave(&mut self, turn: Turn<'_, P>, key: ShardKey) -> Option<HeldMessage<P>> {
         let held = self.table.remove(key);
         if let Some(conn) = held.as_ref().and_then(|held| held.place.conn()) {
             self.by_conn.remove(&(conn, key));
@@ -314,8 +322,8 @@ impl<P: Protocol> HeldTable<P> {
 pub(crate) fn resume<P: Protocol>(
     driver: &mut P::Driver,
     turn: Turn<'_, P>,
-    key: Key,
-    delivery: Option<Delivery>,
+    key: ShardKey,
+    delivery: Option<PayloadTarget>,
 ) {
     let table = &mut driver.core().held;
     if let Some(HeldMessage { place: HeldPlace::Coming { resumed, .. }, .. }) = table.table.get_mut(key) {
@@ -337,16 +345,16 @@ pub(crate) fn resume<P: Protocol>(
 }
 
 /// Copies a payload from memory into its sink. Its bytes were counted when they arrived.
-fn deliver<P: Protocol>(peer: &Peer<P>, payload: Option<ReadVec>, delivery: Option<Delivery>) {
-    let Some(Delivery { token, sink }) = delivery else { return };
+fn deliver<P: Protocol>(peer: &Peer<P>, payload: Option<ReadVec>, delivery: Option<PayloadTarget>) {
+    let Some(PayloadTarget { token, sink }) = delivery else { return };
     if let (Some(mut sink), Some(payload)) = (sink, payload) {
         lnet_region::copy(&payload, &mut sink);
     }
     peer.ni.upcalls.finalize_rx(token, Ok(()));
 }
 
-fn lose<P: Protocol>(peer: &Peer<P>, delivery: Option<Delivery>, errno: Errno) {
-    if let Some(Delivery { token, sink }) = delivery {
+fn lose<P: Protocol>(peer: &Peer<P>, delivery: Option<PayloadTarget>, errno: Errno) {
+    if let Some(PayloadTarget { token, sink }) = delivery {
         drop(sink);
         peer.ni.upcalls.finalize_rx(token, Err(errno));
     }
@@ -382,7 +390,7 @@ fn drop_instead<P: Protocol>(turn: Turn<'_, P>, peer: &Peer<P>, token: RxToken) 
 }
 
 /// Allocates memory for a payload; `None` if the allocation fails.
-fn sink_of(length: usize, memory: Memory) -> Option<Option<WriteVec>> {
+fn sink_of(length: usize, memory: HeldMemory) -> Option<Option<WriteVec>> {
     if length == 0 {
         return Some(None);
     }

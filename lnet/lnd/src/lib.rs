@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `network` | [`Network`]: an LND, from its first NI to its last |
 //! | [`protocol`] | [`Protocol`]: the part specific to one kind of network, including its [`protocol::Driver`] |
-//! | `shared` | [`Shared`]: the state that senders, drivers and all other threads share |
+//! | `shared` | [`LndShared`]: the state that senders, drivers and all other threads share |
 //! | `ni`, [`peer`] | [`Ni`], [`Peer`], and their tables |
 //! | [`shards`], `shard` | the shards of an LND by CPU partition; [`Shard`]: the state shared by senders and the driver of one shard |
 //! | [`driver`] | the parts common to all drivers: serving requests, checking peers, ending NIs |
@@ -16,15 +16,15 @@
 //! | `held` | [`HeldTable`]: messages that the engine holds back |
 //! | [`life`] | liveness of a peer that takes no messages |
 //! | [`admission`] | limits on the number of accepted connections |
-//! | [`slab`] | the table of a shard's connections, indexed by numeric keys with generations |
+//! | [`shard_table`] | the table of a shard's connections, indexed by numeric keys with generations |
 //! | [`sources`] | the event sources of a driver, and the queue of those that each poll checks |
 //! | [`counting`] | live counters, and snapshots of them with the same names |
-//! | `failure` | [`Failure`]: why the last connection to a peer failed |
+//! | `failure` | [`PeerFailure`]: why the last connection to a peer failed |
 //! | [`pace`] | back-off between attempts to connect to a peer |
 //! | `requests` | [`Requests`]: the queue of requests to a shard's driver from any thread |
-//! | [`timers`] | the time of a shard's next pass over its connections and peers |
+//! | [`pass_timer`] | the time of a shard's next pass over its connections and peers |
 //! | `config` | [`Config`]: the tunables of an LND and of its NIs |
-//! | `waiting` | [`Waiting`]: messages for which there is no connection yet |
+//! | `wait_queue` | [`WaitQueue`]: messages for which there is no connection yet |
 //! | `rate_limited_log` | [`RateLimitedLog`]: a rate limit for log lines that peers can cause in any number |
 
 #![forbid(unsafe_code)]
@@ -40,43 +40,43 @@ pub mod life;
 mod network;
 mod ni;
 pub mod pace;
+pub mod pass_timer;
 pub mod peer;
 pub mod protocol;
 mod rate_limited_log;
 mod requests;
 mod shard;
+pub mod shard_table;
 pub mod shards;
 mod shared;
-pub mod slab;
 pub mod sources;
-pub mod timers;
-mod waiting;
+mod wait_queue;
 
 pub use config::{BadTunable, Config};
-pub use driver::{Core, Turn};
-pub use failure::{Cause, ConnFailure, Failure, Step};
-pub use held::{Admitted, HeldLimits, HeldTable, Memory};
+pub use driver::{DriverCore, Turn};
+pub use failure::{Cause, ConnFailure, ConnStep, PeerFailure};
+pub use held::{HeldLimits, HeldMemory, HeldTable, HoldDecision};
 pub use network::Network;
 pub use ni::{Hardware, Ni, NiTable};
 pub use peer::{Peer, PeerState};
 pub use protocol::Protocol;
 pub use rate_limited_log::RateLimitedLog;
 pub use requests::{LIST_ROOM, Requests};
-pub use shard::{PollingHere, Request, Shard};
-pub use shared::Shared;
-pub use waiting::{Waiting, Withdrawn};
+pub use shard::{PollingHere, Shard, ShardRequest};
+pub use shared::LndShared;
+pub use wait_queue::{WaitQueue, Withdrawn};
 
-/// Defines type aliases for one [`Protocol`] in its LND's crate: [`Shared`], [`Ni`], [`Peer`],
-/// [`PeerState`], [`Shard`], [`Request`] and [`Turn`].
+/// Defines type aliases for one [`Protocol`] in its LND's crate: [`LndShared`], [`Ni`], [`Peer`],
+/// [`PeerState`], [`Shard`], [`ShardRequest`] and [`Turn`].
 #[macro_export]
 macro_rules! names {
     ($protocol:ty) => {
-        pub(crate) type Shared = $crate::Shared<$protocol>;
+        pub(crate) type Shared = $crate::LndShared<$protocol>;
         pub(crate) type Ni = $crate::Ni<$protocol>;
         pub(crate) type Peer = $crate::Peer<$protocol>;
         pub(crate) type PeerState = $crate::PeerState<$protocol>;
         pub(crate) type Shard = $crate::Shard<$protocol>;
-        pub(crate) type Request = $crate::Request<$protocol>;
+        pub(crate) type Request = $crate::ShardRequest<$protocol>;
         pub(crate) type Turn<'a> = $crate::Turn<'a, $protocol>;
     };
 }

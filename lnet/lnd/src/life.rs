@@ -10,7 +10,7 @@
 //!
 //! LNet's kernel nodes send no such signs, and give up a peer that takes nothing for the timeout.
 
-use crate::timers::SHORT_PART;
+use crate::pass_timer::SHORT_PART;
 
 /// Signs of life in the short part of a timeout. More than one, as some may be late.
 const SIGNS_PER_SHORT_PART: u64 = 4;

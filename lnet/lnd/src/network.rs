@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashMap;
-use lnet_api::{Delivery, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
+use lnet_api::{Lnd, LndError, NiLimits, PayloadTarget, Poll, RxContext, Sent, Tx, TxToken, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_region::Region;
 use parking_lot::Mutex;
@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use crate::counting::{CountersOf, Snapshot};
 use crate::driver::{clear_up, end_ni};
 use crate::peer::PeerKey;
-use crate::protocol::{Driver, NiConfig, OfShard, OnThisHost};
-use crate::slab::Key;
-use crate::{BadTunable, Config, Failure, Hardware, Protocol, Request, Shared, Step, Turn};
+use crate::protocol::{Driver, NiConfig, OnThisHost, ShardData};
+use crate::shard_table::ShardKey;
+use crate::{BadTunable, Config, ConnStep, Hardware, LndShared, PeerFailure, Protocol, ShardRequest, Turn};
 
 /// Retry delay when another thread holds the shard's driver lock (NI startup or shutdown in
 /// progress): most of these take less.
@@ -29,7 +29,7 @@ const RETRY_NS: u64 = 1_000_000;
 /// S-312). All connections of a peer are on one shard: that of the NI on the partition that
 /// [`Upcalls::partition_of`] returns (S-209).
 pub struct Network<P: Protocol> {
-    shared: Shared<P>,
+    shared: LndShared<P>,
     /// Settings by NID, for NIs that have some. The lock also serialises the start and end of NIs.
     setup: Mutex<HashMap<Nid, Setup<P>>>,
 }
@@ -103,7 +103,7 @@ impl<P: Protocol> Network<P> {
 
     /// Returns the state shared by all shards, for functions that only one kind of network has.
     #[must_use]
-    pub fn shared(&self) -> &Shared<P> {
+    pub fn shared(&self) -> &LndShared<P> {
         &self.shared
     }
 
@@ -125,19 +125,23 @@ impl<P: Protocol> Network<P> {
     /// Returns the reason why the last connection to a NID failed, over any NI; `None` if it
     /// succeeded.
     #[must_use]
-    pub fn last_failure(&self, nid: Nid) -> Option<Failure> {
+    pub fn last_failure(&self, nid: Nid) -> Option<PeerFailure> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
         peers.into_iter().find_map(|peer| peer.state.lock().failure.clone())
     }
 
-    /// Returns the connection step that a NID has reached, over any NI: [`Step::Established`] if
+    /// Returns the connection step that a NID has reached, over any NI: [`ConnStep::Established`] if
     /// there is a connection, else the step of the one that is being opened; `None` if there is
     /// neither.
     #[must_use]
-    pub fn progress(&self, nid: Nid) -> Option<Step> {
+    pub fn progress(&self, nid: Nid) -> Option<ConnStep> {
         let peers = self.shared.peers.all(|peer| peer.key.id.nid == nid);
         let connected = peers.iter().any(|peer| !peer.state.lock().conns.is_empty());
-        if connected { Some(Step::Established) } else { peers.iter().find_map(|peer| peer.state.lock().step) }
+        if connected {
+            Some(ConnStep::Established)
+        } else {
+            peers.iter().find_map(|peer| peer.state.lock().step)
+        }
     }
 
     /// Sets tunables for the NI of this NID only. They take effect each time it starts.
@@ -178,7 +182,7 @@ impl<P: Protocol> Network<P> {
         for ni in self.shared.nis.matching(nid) {
             ni.set_conns_per_peer(count);
             for peer in self.shared.peers.all(|peer| Arc::ptr_eq(&peer.ni, &ni)) {
-                peer.shard.clone().request(Request::Complete(peer));
+                peer.shard.clone().request(ShardRequest::Complete(peer));
             }
         }
     }
@@ -228,10 +232,10 @@ impl<P: Protocol> Lnd for Network<P> {
         self.shared.withdraw(PeerKey { ni, id: P::name_of(peer) }, token)
     }
 
-    fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
-        let key = Key(rx.0);
+    fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
+        let key = ShardKey(rx.0);
         if let Some(slot) = self.shared.shards.slot(key.shard()) {
-            slot.shard.request(Request::Resume(key, delivery));
+            slot.shard.request(ShardRequest::Resume(key, delivery));
         }
     }
 

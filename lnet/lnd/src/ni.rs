@@ -48,7 +48,7 @@ pub struct Ni<P: Protocol> {
     /// Connections per peer; can change while the NI is up.
     conns_per_peer: AtomicU8,
     /// Additional state that the kind of network needs for an NI.
-    pub own: P::OfNi,
+    pub own: P::NiData,
 }
 
 impl<P: Protocol> Ni<P> {
@@ -59,7 +59,7 @@ impl<P: Protocol> Ni<P> {
         timeout_ns: u64,
         (hardware, sub): (Hardware, usize),
         conns_per_peer: u8,
-        own: P::OfNi,
+        own: P::NiData,
     ) -> Ni<P> {
         Ni { id, ip, upcalls, timeout_ns, hardware, sub, conns_per_peer: AtomicU8::new(conns_per_peer), own }
     }

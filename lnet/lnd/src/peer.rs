@@ -12,9 +12,9 @@ use lnet_api::{Errno, Sent, Tx};
 use lnet_nid::{Nid, ProcessId};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use crate::pass_timer::PassTimer;
 use crate::protocol::{Conns, Links};
-use crate::timers::Timers;
-use crate::{Failure, Ni, Protocol, Request, Shard, Step, Waiting};
+use crate::{ConnStep, Ni, PeerFailure, Protocol, Shard, ShardRequest, WaitQueue};
 
 /// The key of a peer: the local NI and the remote process (S-204). In a protocol without PIDs, the
 /// process is [`ProcessId::lnet`] of the NID.
@@ -48,7 +48,7 @@ pub struct PeerState<P: Protocol> {
     /// The connections in use.
     pub conns: Conns<P>,
     /// Messages that have no connection yet, or found no connection with room.
-    pub waiting: Waiting,
+    pub waiting: WaitQueue,
     /// Bytes of the peer's held messages in memory.
     pub(crate) held_bytes: usize,
     /// Set while a request to connect is queued at the driver.
@@ -57,9 +57,9 @@ pub struct PeerState<P: Protocol> {
     /// (EAGAIN), or fail with this errno.
     pub retired: Option<Errno>,
     /// The failure of the last connection; `None` if there was a connection since.
-    pub failure: Option<Failure>,
+    pub failure: Option<PeerFailure>,
     /// The progress of the connection that is being opened.
-    pub step: Option<Step>,
+    pub step: Option<ConnStep>,
     /// Additional state that the kind of network needs, under the lock.
     pub own: P::OfState,
 }
@@ -70,7 +70,7 @@ impl<P: Protocol> Peer<P> {
         let state = PeerState {
             links,
             conns: Conns::<P>::new(),
-            waiting: Waiting::default(),
+            waiting: WaitQueue::default(),
             held_bytes: 0,
             asked: false,
             retired: None,
@@ -113,7 +113,7 @@ impl<P: Protocol> Peer<P> {
         let asked = std::mem::replace(&mut state.asked, true);
         drop(state);
         if !asked {
-            self.shard.request(Request::Connect(self.clone()));
+            self.shard.request(ShardRequest::Connect(self.clone()));
         }
         Ok(Sent::Later)
     }
@@ -145,7 +145,7 @@ impl<P: Protocol> PeerState<P> {
     /// Begins the driver's step for this peer: clears the request to connect, and notes the
     /// deadline of the first waiting message. Returns whether messages wait; `None` if the entry
     /// has left the table.
-    pub fn begin_step(&mut self, timers: &mut Timers) -> Option<bool> {
+    pub fn begin_step(&mut self, timers: &mut PassTimer) -> Option<bool> {
         self.asked = false;
         if self.retired.is_some() {
             return None;

@@ -3,15 +3,15 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, LndError, NiLimits, Poll, Sent, Tx, TxToken, Upcalls};
+use lnet_api::{Errno, LndError, NiLimits, PayloadTarget, Poll, Sent, Tx, TxToken, Upcalls};
 use lnet_nid::{NetType, ProcessId};
 use lnet_region::Region;
 use smallvec::SmallVec;
 
-use crate::closing::{Ends, InUse};
+use crate::closing::{CloseScope, InUse};
 use crate::counting::Counted;
-use crate::slab::Key;
-use crate::{Config, ConnFailure, Core, Hardware, Ni, Peer, PeerState, Shard, Shared, Turn};
+use crate::shard_table::ShardKey;
+use crate::{Config, ConnFailure, DriverCore, Hardware, LndShared, Ni, Peer, PeerState, Shard, Turn};
 
 /// One kind of network: the part of an LND ([`Network`](crate::Network)) that differs between
 /// networks. The value itself is shared by senders, drivers and all other threads of the LND; it
@@ -29,13 +29,13 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The interface to the operating system, or to a simulated one.
     type System: ?Sized;
     /// Additional state of an NI ([`Ni::own`]).
-    type OfNi: Send + Sync;
+    type NiData: Send + Sync;
     /// Additional state of a peer, not under the peer's lock ([`Peer::own`]).
     type OfPeer: Default + Send + Sync;
     /// Additional state of a peer, under the peer's lock ([`PeerState::own`]).
     type OfState: Default + Send;
     /// Additional state of a shard ([`Shard::own`]).
-    type OfShard: OfShard;
+    type ShardData: ShardData;
     /// The rules for the connections of a peer.
     type Links: Links;
     /// A connection in use.
@@ -49,13 +49,13 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// The counters ([`counters_of_lnd!`](crate::counters_of_lnd)).
     type Counted: Counted;
     /// A snapshot of the number of peers and connections.
-    type ConnStats: for<'a> From<&'a Shared<Self>>;
+    type ConnStats: for<'a> From<&'a LndShared<Self>>;
 
     /// Makes an LND without NIs. The caller has checked the tunables.
     ///
     /// # Errors
     /// The system's error.
-    fn open(config: Self::Config, system: Arc<Self::System>) -> Result<Shared<Self>, LndError>;
+    fn open(config: Self::Config, system: Arc<Self::System>) -> Result<LndShared<Self>, LndError>;
 
     /// Starts an NI on this hardware: inserts it into the table and starts its listeners. NIs start
     /// one at a time.
@@ -63,18 +63,18 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// # Errors
     /// As [`lnet_api::Lnd::startup`].
     fn start(
-        shared: &Shared<Self>,
+        shared: &LndShared<Self>,
         id: ProcessId,
         setup: (NiConfig<Self>, Hardware),
         upcalls: Arc<dyn Upcalls>,
-    ) -> Started;
+    ) -> NiStarted;
 
     /// Called when an NI has left the table, and before the shards end it. Requests for it may
     /// still be queued.
     fn ending(_ni: &Ni<Self>) {}
 
     /// Called when all state of an NI has been freed.
-    fn ended(_shared: &Shared<Self>, _ni: &Ni<Self>) {}
+    fn ended(_shared: &LndShared<Self>, _ni: &Ni<Self>) {}
 
     /// Returns the process by which peers are keyed.
     fn name_of(id: ProcessId) -> ProcessId {
@@ -86,7 +86,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     fn can_dial(id: ProcessId) -> bool;
 
     /// Returns the link state of a peer without connections.
-    fn links(shared: &Shared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
+    fn links(shared: &LndShared<Self>, ni: &Ni<Self>, id: ProcessId) -> Self::Links;
 
     /// Updates the rules for a peer's connections after the connections `gone` have been closed and
     /// removed from its state.
@@ -96,10 +96,10 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The message cannot be sent.
-    fn send(shared: &Shared<Self>, tx: Tx) -> Result<Sent, Errno>;
+    fn send(shared: &LndShared<Self>, tx: Tx) -> Result<Sent, Errno>;
 
     /// Registers memory that will be sent from and received into.
-    fn register(_shared: &Shared<Self>, _region: &Region) {}
+    fn register(_shared: &LndShared<Self>, _region: &Region) {}
 
     /// Returns advice for a failed connection, in one sentence; `None` if this kind of network has
     /// no specific advice.
@@ -131,7 +131,7 @@ pub trait Connection: Send + Sync {
     fn withdraw(&self, token: TxToken) -> bool;
 
     /// Returns the key of the connection in the tables of its shard's driver.
-    fn key(&self) -> Key;
+    fn key(&self) -> ShardKey;
 
     /// Returns whether nothing is being sent on the connection.
     fn is_idle(&self) -> bool;
@@ -142,7 +142,7 @@ pub trait Connection: Send + Sync {
 }
 
 /// Additional state of a shard: the object on which its driver sleeps and by which it is woken.
-pub trait OfShard: Send + Sync {
+pub trait ShardData: Send + Sync {
     /// Wakes the driver if it sleeps or is about to.
     fn wake(&self);
 
@@ -171,7 +171,7 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     fn new(config: &P::Config, shard: usize) -> Self;
 
     /// Returns the state that all drivers have.
-    fn core(&mut self) -> &mut Core<P>;
+    fn core(&mut self) -> &mut DriverCore<P>;
 
     /// Handles pending events; about `budget` messages at most.
     fn poll(&mut self, turn: Turn<'_, P>, budget: usize) -> Poll;
@@ -183,17 +183,17 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
     /// Performs the next step that the peer's links ask for.
     fn advance_peer(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
 
-    /// Handles [`Request::Connect`](crate::Request::Connect): messages wait for this peer, or its
+    /// Handles [`ShardRequest::Connect`](crate::ShardRequest::Connect): messages wait for this peer, or its
     /// turn to be connected has come.
     fn connect(&mut self, turn: Turn<'_, P>, peer: &Arc<Peer<P>>);
 
     /// Returns the connection with this key if it is in use.
-    fn in_use(&self, turn: Turn<'_, P>, key: Key) -> Option<InUse<P>>;
+    fn in_use(&self, turn: Turn<'_, P>, key: ShardKey) -> Option<InUse<P>>;
 
     /// Returns which connections of the peer end when the connection with this key breaks for this
     /// reason.
-    fn ends_with(&self, _turn: Turn<'_, P>, _key: Key, _failure: &ConnFailure) -> Ends {
-        Ends::One
+    fn ends_with(&self, _turn: Turn<'_, P>, _key: ShardKey, _failure: &ConnFailure) -> CloseScope {
+        CloseScope::One
     }
 
     /// Closes a connection that has been removed from its peer's state, and finalises the messages
@@ -202,7 +202,13 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
 
     /// Continues with a message that was held on its connection; without a delivery its payload is
     /// discarded.
-    fn resume(&mut self, turn: Turn<'_, P>, conn: Key, message: P::Held, delivery: Option<Delivery>);
+    fn resume(
+        &mut self,
+        turn: Turn<'_, P>,
+        conn: ShardKey,
+        message: P::Held,
+        delivery: Option<PayloadTarget>,
+    );
 
     /// Serves a request specific to this kind of network.
     fn serve(&mut self, turn: Turn<'_, P>, request: P::Request);
@@ -231,10 +237,10 @@ pub trait Driver<P: Protocol<Driver = Self>>: Sized + Send {
 }
 
 /// The limits of an NI that has started, or the error.
-pub type Started = Result<NiLimits, LndError>;
+pub type NiStarted = Result<NiLimits, LndError>;
 
 /// The tunables that can be set per NI.
-pub type NiConfig<P> = <<P as Protocol>::Config as Config>::OfNi;
+pub type NiConfig<P> = <<P as Protocol>::Config as Config>::NiConfig;
 
 /// The connections of a peer: three over TCP by default, one over verbs.
 pub type Conns<P> = SmallVec<[Arc<<P as Protocol>::Conn>; 4]>;

@@ -4,25 +4,25 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lnet_api::{Delivery, Errno};
+use lnet_api::{Errno, PayloadTarget};
 
 use crate::counting::{Counters, CountersOf, CountsWakeups};
-use crate::protocol::OfShard;
-use crate::slab::Key;
+use crate::protocol::ShardData;
+use crate::shard_table::ShardKey;
 use crate::{Peer, Protocol, Requests};
 
 /// A request to a shard's driver, from any thread.
-pub enum Request<P: Protocol> {
+pub enum ShardRequest<P: Protocol> {
     /// Messages wait for this peer, or its turn to be connected has come.
     Connect(Arc<Peer<P>>),
     /// The number of connections per peer was set: open the missing ones to this peer.
     Complete(Arc<Peer<P>>),
     /// An operation failed on this connection.
-    Broken(Key, Errno),
+    Broken(ShardKey, Errno),
     /// Continue with a held message.
-    Resume(Key, Option<Delivery>),
+    Resume(ShardKey, Option<PayloadTarget>),
     /// The payload of a held message cannot be received into memory.
-    Unheld(Key, Errno),
+    Unheld(ShardKey, Errno),
     /// A request that only this kind of network has.
     Own(P::Request),
 }
@@ -34,12 +34,12 @@ pub struct Shard<P: Protocol> {
     /// The counters of the shard.
     pub counters: CountersOf<P>,
     /// The queue of requests to the driver.
-    pub requests: Requests<Request<P>>,
+    pub requests: Requests<ShardRequest<P>>,
     /// The number of messages on this shard that the engine holds back.
     pub(crate) held: AtomicUsize,
     /// Additional state that the kind of network needs, including the object on which the driver
     /// sleeps.
-    pub own: P::OfShard,
+    pub own: P::ShardData,
 }
 
 thread_local! {
@@ -58,7 +58,7 @@ impl Drop for PollingHere {
 
 impl<P: Protocol> Shard<P> {
     /// Makes a shard without requests.
-    pub fn new(number: usize, own: P::OfShard) -> Shard<P> {
+    pub fn new(number: usize, own: P::ShardData) -> Shard<P> {
         Shard {
             number,
             counters: Counters::default(),
@@ -70,7 +70,7 @@ impl<P: Protocol> Shard<P> {
 
     /// Queues a request for the driver, and wakes the driver if it sleeps. Only the first request
     /// of a batch wakes it: the driver takes all of them at once.
-    pub fn request(&self, request: Request<P>) {
+    pub fn request(&self, request: ShardRequest<P>) {
         if self.requests.push(request) && !self.is_polling_here() {
             self.counters.tx.wakeups().one();
             self.own.wake();

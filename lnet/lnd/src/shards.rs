@@ -9,7 +9,7 @@ use lnet_api::MAX_SHARDS;
 
 /// A shard, and the state that only its driver accesses.
 #[derive(Debug)]
-pub struct Slot<S, D> {
+pub struct ShardSlot<S, D> {
     /// The part that all threads access.
     pub shard: Arc<S>,
     /// The driver. Its lock is rarely contended: only the holder of the shard's token, and a thread
@@ -24,7 +24,7 @@ pub struct Slot<S, D> {
 pub struct Shards<S, D> {
     partitions: usize,
     subs_max: usize,
-    slots: Box<[OnceLock<Slot<S, D>>]>,
+    slots: Box<[OnceLock<ShardSlot<S, D>>]>,
     count: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl<S, D> Shards<S, D> {
     pub fn grow<E>(&self, subs: usize, mut make: impl FnMut(usize) -> Result<(S, D), E>) -> Result<(), E> {
         for number in self.count()..subs.min(self.subs_max) * self.partitions {
             let (shard, driver) = make(number)?;
-            let _ = self.slots[number].set(Slot { shard: Arc::new(shard), driver: Mutex::new(driver) });
+            let _ = self.slots[number].set(ShardSlot { shard: Arc::new(shard), driver: Mutex::new(driver) });
             // SYNC shards.count: a thread that sees the number sees the slot.
             self.count.store(number + 1, Ordering::Release);
         }
@@ -82,12 +82,12 @@ impl<S, D> Shards<S, D> {
     }
 
     /// Returns the slot with this number.
-    pub fn slot(&self, number: usize) -> Option<&Slot<S, D>> {
+    pub fn slot(&self, number: usize) -> Option<&ShardSlot<S, D>> {
         self.slots.get(number)?.get()
     }
 
     /// Iterates over all slots in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = &Slot<S, D>> {
+    pub fn iter(&self) -> impl Iterator<Item = &ShardSlot<S, D>> {
         self.slots[..self.count()].iter().filter_map(OnceLock::get)
     }
 }

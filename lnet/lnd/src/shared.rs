@@ -13,7 +13,7 @@ use crate::shards::Shards;
 use crate::{Ni, NiTable, Peer, PeerState, Protocol, Shard};
 
 /// The state of an LND that senders, drivers and all other threads share.
-pub struct Shared<P: Protocol> {
+pub struct LndShared<P: Protocol> {
     /// The tunables that the LND was made with.
     pub config: P::Config,
     /// The NIs that are up.
@@ -30,12 +30,12 @@ pub struct Shared<P: Protocol> {
     pub own: P,
 }
 
-impl<P: Protocol> Shared<P> {
+impl<P: Protocol> LndShared<P> {
     /// Makes the state without NIs and without shards ([`Shards::grow`]).
-    pub fn new(config: P::Config, own: P) -> Shared<P> {
+    pub fn new(config: P::Config, own: P) -> LndShared<P> {
         let (partitions, nscheds) = config.shards();
         let conns_per_peer = *P::Config::conns_per_peer(&mut NiConfig::<P>::from(&config));
-        Shared {
+        LndShared {
             config,
             nis: Arc::default(),
             peers: PeerTable::default(),
@@ -52,7 +52,11 @@ impl<P: Protocol> Shared<P> {
     ///
     /// # Errors
     /// Those of `own`.
-    pub fn grow<E>(&self, interfaces: usize, own: impl Fn(usize) -> Result<P::OfShard, E>) -> Result<(), E> {
+    pub fn grow<E>(
+        &self,
+        interfaces: usize,
+        own: impl Fn(usize) -> Result<P::ShardData, E>,
+    ) -> Result<(), E> {
         self.shards.grow(interfaces, |number| {
             let make = || Ok((Shard::new(number, own(number)?), P::Driver::new(&self.config, number)));
             self.config.memory().near(self.shards.partition_of(number), make)

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
-use crate::slab::{Key, Slab};
+use crate::shard_table::{ShardKey, ShardTable};
 
 /// An entry that can be queued for the next poll.
 pub trait Queued {
@@ -12,36 +12,36 @@ pub trait Queued {
     fn queued(&mut self) -> Option<&mut bool>;
 }
 
-/// A [table](Slab) of the sources from which the system, or a device, reports events by key, and
+/// A [table](ShardTable) of the sources from which the system, or a device, reports events by key, and
 /// the queue of entries that each poll checks because they have events, or may have.
-pub struct Sources<S> {
-    table: Slab<S>,
-    queue: VecDeque<Key>,
+pub struct EventSources<S> {
+    table: ShardTable<S>,
+    queue: VecDeque<ShardKey>,
 }
 
-impl<S> Deref for Sources<S> {
-    type Target = Slab<S>;
+impl<S> Deref for EventSources<S> {
+    type Target = ShardTable<S>;
 
-    fn deref(&self) -> &Slab<S> {
+    fn deref(&self) -> &ShardTable<S> {
         &self.table
     }
 }
 
-impl<S> DerefMut for Sources<S> {
-    fn deref_mut(&mut self) -> &mut Slab<S> {
+impl<S> DerefMut for EventSources<S> {
+    fn deref_mut(&mut self) -> &mut ShardTable<S> {
         &mut self.table
     }
 }
 
-impl<S: Queued> Sources<S> {
+impl<S: Queued> EventSources<S> {
     /// Makes an empty table for the shard with this number, which is below
     /// [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
-    pub fn new(shard: usize) -> Sources<S> {
-        Sources { table: Slab::new(shard as u8), queue: VecDeque::new() }
+    pub fn new(shard: usize) -> EventSources<S> {
+        EventSources { table: ShardTable::new(shard as u8), queue: VecDeque::new() }
     }
 
     /// Appends an entry to the queue, unless it is queued already or is never queued.
-    pub fn enqueue(&mut self, key: Key) {
+    pub fn enqueue(&mut self, key: ShardKey) {
         let Some(queued) = self.table.get_mut(key).and_then(S::queued) else { return };
         if !std::mem::replace(queued, true) {
             self.queue.push_back(key);
@@ -49,7 +49,7 @@ impl<S: Queued> Sources<S> {
     }
 
     /// Removes and returns the first key in the queue; its entry may be gone.
-    pub fn dequeue(&mut self) -> Option<Key> {
+    pub fn dequeue(&mut self) -> Option<ShardKey> {
         let key = self.queue.pop_front()?;
         if let Some(queued) = self.table.get_mut(key).and_then(S::queued) {
             *queued = false;
@@ -58,7 +58,7 @@ impl<S: Queued> Sources<S> {
     }
 
     /// Returns the queue, in order.
-    pub fn queue(&self) -> &VecDeque<Key> {
+    pub fn queue(&self) -> &VecDeque<ShardKey> {
         &self.queue
     }
 }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_entry_queues_once_at_a_time() {
-        let mut sources = Sources::new(3);
+        let mut sources = EventSources::new(3);
         let keys = [Some(false), None, Some(false)].map(|source| sources.insert(source));
         keys.into_iter().chain([keys[0]]).for_each(|key| sources.enqueue(key));
         assert_eq!(sources.queue(), &[keys[0], keys[2]]);

@@ -10,11 +10,11 @@ use lnet_nid::{Net, NetType, Nid, Pid};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_socklnd::{AcceptPolicy, BadTunable, Config as _, NiConfig, SockConfig};
 
-use crate::conf::{Section, Warning};
+use crate::conf::{ConfigWarning, Section};
 use crate::interfaces::{PlannedNi, plan};
 use crate::networks::peer_credits_within;
 use crate::partitions::Partitions;
-use crate::{Interface, NetSpec, Networks, NodeError, O2ibNiConfig, o2ib};
+use crate::{HostInterface, NetSpec, Networks, NodeError, O2ibNiConfig, o2ib};
 
 /// The port on which LNet nodes listen (`accept_port`, lnet-wire 20).
 pub const DEFAULT_ACCEPT_PORT: u16 = 988;
@@ -40,7 +40,7 @@ pub struct NodeConfig {
     /// True if other processes can request the node's status.
     pub(crate) status: bool,
     pub(crate) faults: Vec<FaultRule>,
-    pub(crate) warnings: Vec<Warning>,
+    pub(crate) warnings: Vec<ConfigWarning>,
     pub(crate) helper: Option<Section>,
 }
 
@@ -323,7 +323,7 @@ impl NodeConfig {
     /// Returns the tunables in force for an NI of this network on this interface: its own,
     /// otherwise the node's; `conns_per_peer` by the link's speed if both are 0.
     #[must_use]
-    pub fn ni_config(&self, net: &NetSpec, interface: &Interface) -> NiConfig {
+    pub fn ni_config(&self, net: &NetSpec, interface: &HostInterface) -> NiConfig {
         net.tunables.tcp(&self.tcp, interface.automatic_conns_per_peer())
     }
 

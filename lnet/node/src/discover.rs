@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lnet_api::{Clock, Errno, LNetError};
 use lnet_nid::{Nid, Pid, ProcessId};
-use lnet_proto::ping::{Features, Interface, PingInfo, SINK_LENGTH_MIN};
+use lnet_proto::ping::{Features, PingInfo, PingInterface, SINK_LENGTH_MIN};
 
 use crate::ping::{self, error_text, explain, refused, unanswered};
 use crate::{Interrupt, Node, PingFailure, PingStep};
@@ -55,7 +55,7 @@ pub struct Discovery {
     /// the target.
     pub primary: Nid,
     /// The node's interfaces, without `0@lo`.
-    pub nis: Vec<Interface>,
+    pub nis: Vec<PingInterface>,
     /// The node's PID.
     pub pid: Pid,
     /// The node's features.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use lnet::Engine;
 use lnet_api::{
-    Clock, Drive, Ending, EqHandle, Errno, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Poll, Polled, Sleeper,
-    Tokens,
+    Clock, Drive, EqHandle, Errno, LNet, LNetError, Lnd, LndError, MAX_SHARDS, Poll, Polled, ShutdownFlag,
+    Sleeper, Tokens,
 };
 use lnet_api::{has_spare_processor, wait_until};
 use lnet_cpt::{CptTable, PartitionMemory, bind_thread};
@@ -20,7 +20,7 @@ pub(crate) struct NodeDrive {
     /// The node's shards, in the order in which they were created: one per token.
     shards: [OnceLock<Shard>; MAX_SHARDS],
     tokens: Tokens,
-    ending: Ending,
+    ending: ShutdownFlag,
     spin: Duration,
     table: Arc<CptTable>,
     started: Instant,
@@ -52,7 +52,7 @@ impl NodeDrive {
             lnds: Mutex::new(lnds.into_iter().map(|lnd| DrivenLnd { lnd, taken: 0 }).collect()),
             shards: [const { OnceLock::new() }; MAX_SHARDS],
             tokens: Tokens::new(0),
-            ending: Ending::new()?,
+            ending: ShutdownFlag::new()?,
             spin,
             table,
             started: Instant::now(),
@@ -148,7 +148,7 @@ impl Clock for NodeDrive {
 }
 
 impl Drive for NodeDrive {
-    fn ending(&self) -> Option<&Ending> {
+    fn ending(&self) -> Option<&ShutdownFlag> {
         Some(&self.ending)
     }
 

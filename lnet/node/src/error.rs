@@ -7,7 +7,7 @@ use lnet_cpt::CptError;
 use lnet_nid::{Net, Nid, printable};
 use lnet_socklnd::BadTunable;
 
-use crate::conf::Place;
+use crate::conf::SourceLine;
 
 /// Errors of configuring, starting or changing a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,11 +31,11 @@ pub enum NodeError {
         max: usize,
     },
     /// A configuration file, or a text in its form, has an invalid entry.
-    #[error("{place}: '{}': {}", printable(key), printable(reason))]
+    #[error("{at}: '{}': {}", printable(key), printable(reason))]
     Config {
         /// The file and the line.
-        place: Place,
-        /// The key, the tunable's name, or the word at this place.
+        at: SourceLine,
+        /// The key, the tunable's name, or the word there.
         key: String,
         /// The error, and the correct form.
         reason: String,
@@ -262,11 +262,11 @@ mod tests {
     fn errors_send_no_commands_to_a_terminal() {
         const FOREIGN: &str = "x\u{1b}]0;\u{9b}2J\u{202e}\ny";
         let text = || FOREIGN.to_string();
-        let place = Place { file: Some(FOREIGN.into()), line: 1 };
+        let at = SourceLine { file: Some(FOREIGN.into()), line: 1 };
         let errno = Errno::EINVAL;
         let errors = [
             NodeError::Network { text: text(), position: 0, reason: text() },
-            NodeError::Config { place, key: text(), reason: text(), errno },
+            NodeError::Config { at, key: text(), reason: text(), errno },
             NodeError::File { file: FOREIGN.into(), line: None, reason: text(), errno },
             NodeError::Tunable { name: text(), value: text(), reason: text(), errno },
             NodeError::NoDriver { net: text() },

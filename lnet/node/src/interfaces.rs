@@ -20,21 +20,21 @@ pub(crate) use plan::{PlannedNi, plan};
 
 /// The interfaces and RDMA devices of a host, for networks.
 #[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) interfaces: Vec<Interface>,
+pub(crate) struct HostInterfaces {
+    pub(crate) interfaces: Vec<HostInterface>,
     pub(crate) devices: Vec<RdmaDevice>,
 }
 
-impl Host {
+impl HostInterfaces {
     /// Reads those interfaces and devices of this host that these networks need.
-    pub(crate) fn of(nets: &[NetSpec]) -> Result<Host, NodeError> {
+    pub(crate) fn of(nets: &[NetSpec]) -> Result<HostInterfaces, NodeError> {
         let verbs = nets.iter().any(|net| net.net().net_type() == NetType::O2IB);
         let devices = if verbs { RdmaDevice::all() } else { Vec::new() };
-        Ok(Host { interfaces: Interface::all()?, devices })
+        Ok(HostInterfaces { interfaces: HostInterface::all()?, devices })
     }
 
     /// Returns the interfaces of a port of an RDMA device, in the port's order.
-    pub(crate) fn of_port<'a>(&'a self, port: &RdmaPort) -> impl Iterator<Item = &'a Interface> {
+    pub(crate) fn of_port<'a>(&'a self, port: &RdmaPort) -> impl Iterator<Item = &'a HostInterface> {
         let named = port.netdevs.clone().into_iter();
         named.flat_map(|name| self.interfaces.iter().filter(move |interface| interface.device() == name))
     }
@@ -42,7 +42,7 @@ impl Host {
 
 /// A network interface of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct HostInterface {
     /// The interface's name, for instance `eth0`.
     pub name: String,
     /// The interface's addresses, IPv4 and IPv6, in the system's order.
@@ -62,21 +62,21 @@ pub struct Interface {
     pub numa_node: Option<u32>,
 }
 
-impl Interface {
+impl HostInterface {
     /// Returns all interfaces of this host, in the system's order, including those without
     /// addresses and those that are down.
     ///
     /// # Errors
     /// [`NodeError::System`] with the system's error.
-    pub fn all() -> Result<Vec<Interface>, NodeError> {
+    pub fn all() -> Result<Vec<HostInterface>, NodeError> {
         let list = getifaddrs()
             .map_err(|errno| NodeError::System { what: "list the interfaces".to_string(), errno })?;
-        let mut all: Vec<Interface> = Vec::new();
+        let mut all: Vec<HostInterface> = Vec::new();
         for entry in list {
             let address = entry.address.as_ref().and_then(ip_of);
             let known = all.iter().position(|known| known.name == entry.interface_name);
             let at = known.unwrap_or_else(|| {
-                all.push(Interface::of(entry.interface_name, entry.flags));
+                all.push(HostInterface::of(entry.interface_name, entry.flags));
                 all.len() - 1
             });
             all[at].addresses.extend(address);
@@ -84,8 +84,8 @@ impl Interface {
         Ok(all)
     }
 
-    fn of(name: String, flags: InterfaceFlags) -> Interface {
-        Interface {
+    fn of(name: String, flags: InterfaceFlags) -> HostInterface {
+        HostInterface {
             addresses: Vec::new(),
             up: flags.contains(InterfaceFlags::IFF_UP),
             running: flags.contains(InterfaceFlags::IFF_RUNNING),
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn loopback_is_among_the_interfaces() {
-        let all = Interface::all().unwrap();
+        let all = HostInterface::all().unwrap();
         let lo = all.iter().find(|interface| interface.name == "lo").unwrap();
         assert!(lo.loopback && lo.speed_mbps.is_none() && lo.numa_node.is_none());
         assert_eq!(lo.address(), Some(Ipv4Addr::LOCALHOST.into()));
@@ -176,7 +176,7 @@ mod tests {
     /// The examples of lnet-wire 23.
     #[test]
     fn faster_links_get_more_connections() {
-        let mut interface = Interface::of("no-such-if0".to_string(), InterfaceFlags::empty());
+        let mut interface = HostInterface::of("no-such-if0".to_string(), InterfaceFlags::empty());
         for (gigabits, expected) in [(1, 1), (10, 2), (25, 3), (100, 4), (400, 5)] {
             interface.speed_mbps = Some(gigabits * 1000);
             assert_eq!(interface.automatic_conns_per_peer(), expected, "{gigabits} Gbit/s");

@@ -83,11 +83,11 @@ mod sched_thread;
 mod statistics;
 mod status;
 
-pub use conf::{Place, Section, Setting, Tunable, Warning};
+pub use conf::{ConfigWarning, Section, Setting, SourceLine, Tunable};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
 pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
-pub use interfaces::{Choice, ChoiceReason, Interface, explain, source_towards};
+pub use interfaces::{Choice, ChoiceReason, HostInterface, explain, source_towards};
 pub use interrupt::Interrupt;
 pub use lnet::{
     ByKind, Counters, FaultAction, FaultId, FaultRate, FaultRule, FaultRuleError, FaultStatistics,
@@ -98,21 +98,22 @@ pub use lnet_cpt::{CptConfig, CptError, CptTable, MAX_PARTITIONS, Pattern};
 pub use lnet_o2iblnd::{
     ConnStats as O2ibCensus, NiConfig as O2ibNiConfig, O2ibConfig, O2ibCounters, O2ibLnd,
 };
-pub use lnet_proto::ping::{Features, Interface as PeerInterface, NiStatus};
+pub use lnet_proto::ping::{Features, NiStatus, PingInterface as PeerInterface};
 pub use lnet_socklnd::sys::TcpFacts;
 pub use lnet_socklnd::sys::holder_of;
 pub use lnet_socklnd::{
-    AcceptPolicy, ConnStats, Connection, Connections, ConnectionsByType, NiConfig, SockConfig, SockCounters,
+    AcceptPolicy, ConnInfo, ConnStats, Connections, ConnectionsByType, NiConfig, SockConfig, SockCounters,
 };
 pub use networks::{NetSpec, Networks};
 pub use node::Node;
 pub use ping::{PingAnswer, PingFailure, PingStep};
 pub use probe::PROBE_BYTES_MAX;
 pub use rdma::{
-    Gid, LinkLayer, MEMLOCK_SUGGESTED_BYTES, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem, RdmaReport,
+    MEMLOCK_SUGGESTED_BYTES, PortGid, PortLinkLayer, RdmaDevice, RdmaPort, RdmaPortReport, RdmaProblem,
+    RdmaReport,
 };
 pub use sched_thread::GRACE;
 pub use status::{
-    Asker, HostNodes, Object, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
+    Asker, HostNodes, JsonObject, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
     running_nodes, running_nodes_with, visit_for_another,
 };

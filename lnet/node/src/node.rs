@@ -18,7 +18,7 @@ use crate::interfaces::{PlannedNi, plan};
 use crate::o2ib::Verbs;
 use crate::ping::{PingAnswer, PingFailure};
 use crate::sched_thread::{GRACE, SchedThreads};
-use crate::status::{Server, View};
+use crate::status::{StatusServer, StatusView};
 use crate::{NetSpec, NodeConfig, NodeError};
 
 /// A running LNet node of this process.
@@ -46,9 +46,9 @@ pub struct Node {
     /// The number of connections per peer that was set at run time, for later NIs; 0 if none was
     /// set.
     conns_per_peer: AtomicU8,
-    view: View,
+    view: StatusView,
     /// The status server, if enabled, until the node ends.
-    server: Mutex<Option<Server>>,
+    server: Mutex<Option<StatusServer>>,
 }
 
 impl Node {
@@ -78,7 +78,7 @@ impl Node {
         let nids = Arc::new(RwLock::default());
         let verbs = Arc::new(Verbs::new(config.verbs_on(&table)));
         let lnds = (sock.clone(), verbs.clone());
-        let view = View::new(drive.clone(), lnds, nids.clone(), table.partitions(), config);
+        let view = StatusView::new(drive.clone(), lnds, nids.clone(), table.partitions(), config);
         let node = Node {
             drive,
             sock,
@@ -95,7 +95,7 @@ impl Node {
         };
         node.add(interfaces)?;
         if config.status {
-            *node.server.lock() = Server::start(node.view.clone());
+            *node.server.lock() = StatusServer::start(node.view.clone());
         }
         Ok(node)
     }
@@ -385,11 +385,11 @@ impl Node {
         self.drive.end();
     }
 
-    pub(crate) fn status_server(&self) -> &Mutex<Option<Server>> {
+    pub(crate) fn status_server(&self) -> &Mutex<Option<StatusServer>> {
         &self.server
     }
 
-    pub(crate) fn view(&self) -> &View {
+    pub(crate) fn view(&self) -> &StatusView {
         &self.view
     }
 

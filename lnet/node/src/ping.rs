@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lnet_api::{Errno, LNetError, LndError};
 use lnet_nid::{NetType, Nid, Pid};
 use lnet_proto::ping::{PingInfo, SINK_LENGTH};
-use lnet_socklnd::{Cause, Failure, Step};
+use lnet_socklnd::{Cause, ConnStep, PeerFailure};
 
 use crate::discover::PingRun;
 use crate::error::errno_text;
@@ -239,17 +239,19 @@ fn over_rdma(target: Nid) -> bool {
     target.net().net_type() == NetType::O2IB
 }
 
-fn from_lnd(target: Nid, failure: &Failure) -> PingFailure {
-    let Failure { address, errno, detail, advice, .. } = failure;
+fn from_lnd(target: Nid, failure: &PeerFailure) -> PingFailure {
+    let PeerFailure { address, errno, detail, advice, .. } = failure;
     let refused = over_rdma(target) && failure.cause != Cause::Errno;
     let (step, what) = match failure.step {
-        Step::Resolve => (PingStep::Resolve, format!("no way over RDMA to {address}")),
-        Step::Bind => (PingStep::Bind, format!("cannot prepare a connection to {address}")),
-        Step::Queues => (PingStep::Bind, format!("cannot make queues for a connection to {address}")),
-        Step::Connect if refused => (PingStep::Handshake, format!("{address} refuses the connection")),
-        Step::Connect => (PingStep::Connect, format!("cannot connect to {address}")),
-        Step::Handshake => (PingStep::Handshake, format!("connected to {address}, but the handshake failed")),
-        Step::Established => (PingStep::Answer, format!("the connection with {address} broke")),
+        ConnStep::Resolve => (PingStep::Resolve, format!("no way over RDMA to {address}")),
+        ConnStep::Bind => (PingStep::Bind, format!("cannot prepare a connection to {address}")),
+        ConnStep::Queues => (PingStep::Bind, format!("cannot make queues for a connection to {address}")),
+        ConnStep::Connect if refused => (PingStep::Handshake, format!("{address} refuses the connection")),
+        ConnStep::Connect => (PingStep::Connect, format!("cannot connect to {address}")),
+        ConnStep::Handshake => {
+            (PingStep::Handshake, format!("connected to {address}, but the handshake failed"))
+        }
+        ConnStep::Established => (PingStep::Answer, format!("the connection with {address} broke")),
     };
     let detail = if detail.is_empty() { String::new() } else { format!(" ({detail})") };
     PingFailure::new(target, step, *errno, format!("{what}: {}{detail}", errno_text(*errno)), advice)
@@ -271,18 +273,18 @@ pub(crate) fn unanswered(node: &Node, interrupt: &Interrupt, target: Nid, timeou
         None => node.tcp().progress(target),
     };
     let (step, state, advice) = match progress {
-        Some(Step::Resolve | Step::Queues) => (
+        Some(ConnStep::Resolve | ConnStep::Queues) => (
             PingStep::Resolve,
             ": still looking for the way",
             "is the host up, the address right, and its RDMA port up? see 'rdma link' on both",
         ),
-        Some(Step::Handshake) => (
+        Some(ConnStep::Handshake) => (
             PingStep::Handshake,
             ": connected, but the other side says no hello",
             "is it an LNet node? something accepts connections there and stays silent, or a firewall between lets TCP connect and \
              drops what follows",
         ),
-        Some(Step::Established) => (
+        Some(ConnStep::Established) => (
             PingStep::Answer,
             ": connected, but the ping is not answered",
             "the node is stuck or overloaded, or it answers over another connection that does not get through",

@@ -7,7 +7,7 @@ use lnet_api::{Errno, LNet, LNetError, Md, MdOptions, MeSpec, Threshold, Unlink}
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::MAX_PAYLOAD;
 use lnet_region::{IoVec, Region};
-use lnet_socklnd::{Connection, Connections};
+use lnet_socklnd::{ConnInfo, Connections};
 
 use crate::ping::{explain, refused, unanswered, wait};
 use crate::{Interrupt, Node, PingFailure, PingStep};
@@ -81,7 +81,7 @@ impl Node {
 
     /// Returns the connection to a node on which TCP retransmits without an answer, if there is
     /// one.
-    pub fn stuck_connection(&self, target: Nid) -> Option<Connection> {
+    pub fn stuck_connection(&self, target: Nid) -> Option<ConnInfo> {
         self.tcp().connections(|nid| nid == target).into_iter().find(|conn| conn.tcp.is_stuck())
     }
 }
@@ -92,9 +92,9 @@ fn zeros(bytes: usize) -> Result<IoVec, LNetError> {
 }
 
 /// Returns the failure of a probe that was not acknowledged despite a connection.
-fn unacknowledged(target: Nid, bytes: usize, timeout: Duration, stuck: Option<Connection>) -> PingFailure {
+fn unacknowledged(target: Nid, bytes: usize, timeout: Duration, stuck: Option<ConnInfo>) -> PingFailure {
     let (step, state, advice) = match stuck {
-        Some(Connection { conn_type, tcp, .. }) => (
+        Some(ConnInfo { conn_type, tcp, .. }) => (
             PingStep::Probe,
             format!(
                 ": the {conn_type} connection has {} unacknowledged bytes in segments of {} bytes (path MTU {}), sent again {} \
@@ -151,7 +151,7 @@ mod tests {
         let tcp =
             TcpFacts { mss: 1448, path_mtu: 1500, unanswered: 3, unacked_bytes: 8688, ..TcpFacts::default() };
         let target = "10.0.0.1@tcp".parse().unwrap();
-        let conn = Connection { nid: target, conn_type: ConnType::BulkOut, tcp };
+        let conn = ConnInfo { nid: target, conn_type: ConnType::BulkOut, tcp };
         let failure = unacknowledged(target, 8192, Duration::from_secs(2), Some(conn));
         let (step, text) = (failure.step, failure.to_string());
         assert_eq!(step, PingStep::Probe);

@@ -51,18 +51,18 @@ pub struct RdmaPort {
     /// The port's state in the system's words: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
     pub state: String,
     /// The link layer of the port.
-    pub link: LinkLayer,
+    pub link: PortLinkLayer,
     /// The port's speed in the system's words: `100 Gb/sec (4X EDR)`.
     pub rate: String,
     /// The network interfaces with this port's addresses, in the system's order.
     pub netdevs: Vec<String>,
     /// The port's GIDs.
-    pub gids: Vec<Gid>,
+    pub gids: Vec<PortGid>,
 }
 
 /// The link layer of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LinkLayer {
+pub enum PortLinkLayer {
     /// InfiniBand: IP addresses come from IPoIB.
     InfiniBand,
     /// Ethernet: RoCE, hard or soft, or iWARP.
@@ -73,7 +73,7 @@ pub enum LinkLayer {
 
 /// An address of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gid {
+pub struct PortGid {
     /// The GID's index in the port's table.
     pub index: u32,
     /// The GID; an IPv4 address has the form `::ffff:10.0.0.1`.
@@ -107,13 +107,13 @@ impl RdmaPort {
 
     /// Returns the GID used by connections from this address, RoCE v2 before v1.
     #[must_use]
-    pub fn gid_of(&self, address: Ipv4Addr) -> Option<&Gid> {
+    pub fn gid_of(&self, address: Ipv4Addr) -> Option<&PortGid> {
         let ours = || self.gids.iter().filter(|gid| gid.ipv4() == Some(address));
         ours().find(|gid| gid.is_routable()).or_else(|| ours().next())
     }
 }
 
-impl Gid {
+impl PortGid {
     /// Returns the IPv4 address of the GID, if it has one.
     #[must_use]
     pub fn ipv4(&self) -> Option<Ipv4Addr> {
@@ -128,12 +128,12 @@ impl Gid {
     }
 }
 
-impl fmt::Display for LinkLayer {
+impl fmt::Display for PortLinkLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            LinkLayer::InfiniBand => "InfiniBand",
-            LinkLayer::Ethernet => "Ethernet",
-            LinkLayer::Other => "other",
+            PortLinkLayer::InfiniBand => "InfiniBand",
+            PortLinkLayer::Ethernet => "Ethernet",
+            PortLinkLayer::Other => "other",
         })
     }
 }

@@ -28,7 +28,7 @@ impl Node {
     }
 
     /// Adds a member of the embedding program to the object of [`Node::status`]. `content` returns
-    /// JSON (see [`Object`](crate::Object)) of some 64 KiB at the most, because the status is
+    /// JSON (see [`JsonObject`](crate::JsonObject)) of some 64 KiB at the most, because the status is
     /// written in one call. Any thread may call `content`, once for each answer; it must not call
     /// this method. A member of the same name is replaced.
     pub fn add_status(&self, name: &'static str, content: impl Fn() -> String + Send + Sync + 'static) {

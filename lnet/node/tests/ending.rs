@@ -14,11 +14,11 @@ use std::time::Duration;
 use lnet_api::{Errno, Event, EventKind, LNet};
 use lnet_nid::{MatchBits, Net, Nid, Pid, Portal, ProcessId};
 use lnet_node::{DiscoverOptions, Node, NodeConfig, PUSH_BACK_NS, Pushed, holder_of};
-use lnet_socklnd::Step;
+use lnet_socklnd::ConnStep;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, listen, socket};
 use nlx_testkit::buffers::whole;
 use nlx_testkit::station::Station;
-use nlx_testkit::{PATIENCE, until};
+use nlx_testkit::{TIME_LIMIT, until};
 use raw::Manners;
 
 const PORT: u16 = 21_948;
@@ -80,7 +80,9 @@ impl Trouble {
 
         let _deaf = Deaf::at(deaf);
         station.begin_put(id(deaf), portal, MatchBits(0), &whole(1), CONNECTING);
-        until("an attempt to connect", || station.node.tcp().progress(id(deaf).nid) == Some(Step::Connect));
+        until("an attempt to connect", || {
+            station.node.tcp().progress(id(deaf).nid) == Some(ConnStep::Connect)
+        });
         Trouble { station, sender, _deaf }
     }
 
@@ -106,7 +108,7 @@ impl Trouble {
         sender.wait_for("the sender's error", |event| event.status.is_err());
         let again = Station::start(&config(own.nid.ip().and_then(ipv4).unwrap()));
         let from = sender.id().nid;
-        until("the next life", || again.node.ping(from, None, PATIENCE).is_ok());
+        until("the next life", || again.node.ping(from, None, TIME_LIMIT).is_ok());
     }
 }
 
@@ -137,8 +139,8 @@ fn a_shutdown_lets_handshakes_finish() {
     let [own, peer] = [1, 2].map(|host| Ipv4Addr::new(127, 48, 3, host));
     let seen = raw::start(PORT, Manners { hesitates: true, asks_first: false, ..Manners::of(peer) });
     let station = Station::start(&config(own));
-    station.node.ping(id(peer).nid, None, PATIENCE).unwrap();
-    station.node.shutdown(PATIENCE);
+    station.node.ping(id(peer).nid, None, TIME_LIMIT).unwrap();
+    station.node.shutdown(TIME_LIMIT);
     assert_eq!(seen.hellos.load(Ordering::SeqCst), 3, "CONTROL, BULK_IN and BULK_OUT");
     until("all connections end", || {
         [&seen.ends, &seen.broken].iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>() == 3
@@ -154,7 +156,7 @@ fn push_and_end(subnet: u8, pushes_back: Option<Duration>, end: impl FnOnce(Node
     let node = Node::start(&config(own)).unwrap();
     let drive = node.drive();
     let begun_ns = drive.now_ns();
-    let options = DiscoverOptions { push: true, timeout: PATIENCE, ..DiscoverOptions::default() };
+    let options = DiscoverOptions { push: true, timeout: TIME_LIMIT, ..DiscoverOptions::default() };
     let found = node.discover(id(peer).nid, &options).unwrap();
     assert!(matches!(found.pushed, Pushed::Acknowledged { .. }));
     end(node);

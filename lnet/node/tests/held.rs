@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The time after which a test counts as hung.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PORT: u16 = 21_979;
 const TIMEOUT_S: u32 = 1;
 /// The lines by which the other program and this one take turns.
@@ -76,7 +76,7 @@ impl Side {
     /// Returns the result of the next event of this kind.
     fn result(&self, kind: EventKind) -> Result<(), Errno> {
         loop {
-            let event = self.node.eq_poll(&[self.eq], Some(PATIENCE)).unwrap().expect("it hangs").event;
+            let event = self.node.eq_poll(&[self.eq], Some(TIME_LIMIT)).unwrap().expect("it hangs").event;
             if event.kind == kind {
                 return event.status;
             }
@@ -86,7 +86,7 @@ impl Side {
     fn drive_until(&self, happens: impl Fn(&Node) -> bool) {
         let begun = Instant::now();
         while !happens(&self.node) {
-            assert!(begun.elapsed() < PATIENCE, "it hangs: {:?}", self.node.tcp().counters());
+            assert!(begun.elapsed() < TIME_LIMIT, "it hangs: {:?}", self.node.tcp().counters());
             let _ = self.node.eq_poll(&[self.eq], Some(Duration::from_millis(1))).unwrap();
         }
     }

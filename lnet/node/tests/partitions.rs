@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_node::NodeConfig;
-use nlx_testkit::PATIENCE;
+use nlx_testkit::TIME_LIMIT;
 use nlx_testkit::station::{self, Station};
 
 /// The length of most operations in bytes.
@@ -84,5 +84,5 @@ fn nodes_of_different_partitions_exchange_messages() {
     exchange(&one, &other);
     exchange(&other, &one);
     let nids: Vec<Nid> = one.node.nids().to_vec();
-    assert_eq!(other.node.ping(nids[0], None, PATIENCE).unwrap().nids, nids);
+    assert_eq!(other.node.ping(nids[0], None, TIME_LIMIT).unwrap().nids, nids);
 }

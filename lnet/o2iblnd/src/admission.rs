@@ -5,13 +5,13 @@
 //! Each connection costs its queues at the device and its message buffers, from the moment it is
 //! accepted (`sizes`).
 
-use lnet_lnd::admission::Bounds;
+use lnet_lnd::admission::AdmissionLimits;
 
 use crate::links::LINKS_MAX;
 
 /// The bounds of an NI. Each NI has one `Admission` with a single listener index ([`DOOR`]); each
 /// address is one peer.
-pub(crate) const BOUNDS: Bounds = Bounds {
+pub(crate) const BOUNDS: AdmissionLimits = AdmissionLimits {
     all: usize::MAX,
     // An opening connection leaves the count when it is established, or after a quarter of
     // `timeout`. After a restart a thousand peers may connect at once; with the default tunables

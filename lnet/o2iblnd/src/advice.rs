@@ -1,7 +1,7 @@
 //! Advice for connections over verbs that fail.
 
 use lnet_api::Errno;
-use lnet_lnd::{Cause, ConnFailure, Step};
+use lnet_lnd::{Cause, ConnFailure, ConnStep};
 use lnet_proto::ib::RejectReason;
 
 /// Returns advice for the operator; `None` if the failure is not specific to verbs.
@@ -35,22 +35,22 @@ fn advice_on_errno(failure: &ConnFailure) -> Option<&'static str> {
         (_, Errno::ENODEV | Errno::ENETDOWN) => {
             "the RDMA device is gone or its port is down: see 'nlx net devices' and 'rdma link'"
         }
-        (Step::Queues, Errno::ENOMEM) => {
+        (ConnStep::Queues, Errno::ENOMEM) => {
             "memory for the queues cannot be locked: raise 'ulimit -l', or lower peer_credits"
         }
-        (Step::Queues, _) => {
+        (ConnStep::Queues, _) => {
             "the device cannot make such queues: see 'nlx o2iblnd-calc', or lower peer_credits"
         }
-        (Step::Resolve, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL) => {
+        (ConnStep::Resolve, Errno::EADDRINUSE | Errno::EADDRNOTAVAIL) => {
             "all privileged source ports are in use: set use_privileged_port to 0"
         }
-        (Step::Resolve, _) => {
+        (ConnStep::Resolve, _) => {
             "is the host up, the address right, and its RDMA port up? see 'rdma link' on both"
         }
-        (Step::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
+        (ConnStep::Connect, Errno::ECONNREFUSED | Errno::EHOSTUNREACH) => {
             "no process listens there: is LNet up on that node, with an o2ib network and the same service?"
         }
-        (Step::Connect, Errno::ETIMEDOUT) => {
+        (ConnStep::Connect, Errno::ETIMEDOUT) => {
             "the node does not answer: is LNet up there, and does RDMA get through?"
         }
         (_, Errno::ENOMEM) => {

@@ -6,7 +6,7 @@ use lnet_api::Errno;
 use lnet_proto::ib::MESSAGE_MAX;
 use lnet_region::{IoVec, Region, RegionError, WriteVec};
 
-use crate::fabric::{Device, FabricError, Memory, Piece, ReceiveWork};
+use crate::fabric::{Device, FabricError, Piece, ReceiveWork, RegisteredMemory};
 use crate::transmit::TransmitBuffers;
 
 /// Marks the ids of receives; the other bits are the buffer's index. Ids of sends have 48 bits.
@@ -14,8 +14,8 @@ const RECEIVE: u64 = 1 << 63;
 
 /// The message buffers of a connection that is being opened, before they are divided into receive
 /// and transmit buffers.
-pub(crate) struct Buffers {
-    pub(crate) memory: Arc<dyn Memory>,
+pub(crate) struct ConnBuffers {
+    pub(crate) memory: Arc<dyn RegisteredMemory>,
     pub(crate) receive: ReceiveBuffers,
     pub(crate) transmit: TransmitBuffers,
 }
@@ -27,13 +27,13 @@ pub(crate) struct ReceiveBuffers {
     key: u32,
 }
 
-impl Buffers {
+impl ConnBuffers {
     /// Allocates and registers `receives` buffers to receive into and `sends` buffers to send from.
     pub(crate) fn new(
         device: &Arc<dyn Device>,
         receives: usize,
         sends: usize,
-    ) -> Result<Buffers, FabricError> {
+    ) -> Result<ConnBuffers, FabricError> {
         let refused = |error: RegionError| FabricError {
             what: format!("memory for {} messages", receives + sends),
             errno: Errno::from_raw(error.errno() as i32),
@@ -47,7 +47,7 @@ impl Buffers {
         let receive = ReceiveBuffers { buffers: leases(0..receives).map_err(refused)?, address, key };
         let buffers = leases(receives..receives + sends).map_err(refused)?;
         let transmit = TransmitBuffers { buffers, address: address + (receives * MESSAGE_MAX) as u64, key };
-        Ok(Buffers { memory, receive, transmit })
+        Ok(ConnBuffers { memory, receive, transmit })
     }
 }
 

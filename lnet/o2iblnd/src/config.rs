@@ -104,7 +104,7 @@ impl Default for O2ibConfig {
 }
 
 impl Config for O2ibConfig {
-    type OfNi = NiConfig;
+    type NiConfig = NiConfig;
 
     fn of(&self, ni: &NiConfig) -> O2ibConfig {
         let NiConfig {

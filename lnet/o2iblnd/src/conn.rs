@@ -10,10 +10,10 @@
 //! | operation | messages | its item is returned |
 //! | --- | --- | --- |
 //! | [`Own::Immediate`] | IMMEDIATE | when the send has completed |
-//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`Received::PutAck`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has been received |
+//! | [`Own::Put`] | PUT_REQ; then PUT_NAK, or PUT_ACK ([`ReceivedMessage::PutAck`], [`Conn::done`]), WRITEs and PUT_DONE | when all sends have completed and the answer has been received |
 //! | [`Own::Get`] | GET_REQ; then GET_DONE | when the send has completed and the answer has been received |
-//! | [`Received::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has been received; from [`Conn::nak`] at once |
-//! | [`Received::GetReq`] | WRITEs and GET_DONE ([`Conn::done`]) | when the send has completed |
+//! | [`ReceivedMessage::PutReq`] | PUT_ACK ([`Conn::ack`]); then PUT_DONE. Or PUT_NAK ([`Conn::nak`]) | when the send has completed and PUT_DONE has been received; from [`Conn::nak`] at once |
+//! | [`ReceivedMessage::GetReq`] | WRITEs and GET_DONE ([`Conn::done`]) | when the send has completed |
 //!
 //! # How a driver uses it
 //! The driver makes all calls under the lock under which it posts:
@@ -75,23 +75,23 @@ pub use error::ConnError;
 use posts::Posts;
 pub use posts::SendId;
 use rules::{saturating, status};
-pub use table::Key;
-use table::{OpState, Table};
-pub use types::{Counts, Emit, EmitKind, Ended, Late, Limits, Own, Receipt, Received};
+pub use table::OpKey;
+use table::{ConnOps, OpState};
+pub use types::{ConnCounts, Emit, EmitKind, EndedOp, Late, Limits, Own, Receipt, ReceivedMessage};
 
 /// One established connection. See the [module](self).
 #[derive(Debug)]
 pub struct Conn<T> {
     limits: Limits,
     credits: Credits,
-    table: Table<T>,
+    table: ConnOps<T>,
     posts: Posts,
     /// Messages that need no credit: the answers to the peer's requests.
-    answers: VecDeque<Key>,
+    answers: VecDeque<OpKey>,
     /// Messages that need a credit.
-    ready: VecDeque<Key>,
+    ready: VecDeque<OpKey>,
     /// PUT_REQs and GET_REQs beyond the number of transfers that may be under way.
-    waiting: VecDeque<Key>,
+    waiting: VecDeque<OpKey>,
     /// NOOPs that are posted and have not completed.
     noops: u8,
     /// Set when a NOOP must show that this side lives, also if no other rule requires one; sending
@@ -118,7 +118,7 @@ impl<T> Conn<T> {
         Conn {
             limits: *limits,
             credits: Credits::new(limits.depth, limits.high_water),
-            table: Table::new(size),
+            table: ConnOps::new(size),
             posts: Posts::new(limits.sends, limits.works),
             answers: queue(),
             ready: queue(),
@@ -136,8 +136,8 @@ impl<T> Conn<T> {
     /// Returns the size in bytes of the tables and queues of a connection with these limits.
     pub(crate) fn table_bytes(limits: &Limits) -> usize {
         let operations = usize::from(limits.operations());
-        let queues = 3 * operations * size_of::<Key>();
-        Table::<T>::bytes(operations) + Posts::bytes(limits.sends.max(1).into()) + queues
+        let queues = 3 * operations * size_of::<OpKey>();
+        ConnOps::<T>::bytes(operations) + Posts::bytes(limits.sends.max(1).into()) + queues
     }
 
     /// Returns whether [`Conn::queue`] takes a message now.
@@ -213,7 +213,7 @@ impl<T> Conn<T> {
 
     fn take_queued(&mut self, mut wanted: impl FnMut(&table::OpSlot<T>) -> bool) -> Option<T> {
         let Conn { table, waiting, ready, credits, .. } = self;
-        let mut is_wanted = |key: &Key| table.find(*key).is_some_and(|slot| wanted(slot));
+        let mut is_wanted = |key: &OpKey| table.find(*key).is_some_and(|slot| wanted(slot));
         let key = if let Some(at) = waiting.iter().position(&mut is_wanted) {
             waiting.remove(at)?
         } else {
@@ -259,7 +259,7 @@ impl<T> Conn<T> {
     ///
     /// # Errors
     /// [`ConnError::UnknownSend`].
-    pub fn completed(&mut self, id: u64) -> Result<Option<Ended<T>>, ConnError> {
+    pub fn completed(&mut self, id: u64) -> Result<Option<EndedOp<T>>, ConnError> {
         let Some(key) = self.posts.completed(id)?.key else {
             self.noops = self.noops.saturating_sub(1);
             return Ok(None);
@@ -276,24 +276,24 @@ impl<T> Conn<T> {
     ///
     /// # Errors
     /// The peer's violation of the protocol: the connection must be closed.
-    pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, Received<T>), ConnError> {
+    pub fn received(&mut self, message: &Message<'_>) -> Result<(Receipt, ReceivedMessage<T>), ConnError> {
         let kind = message.body.kind();
         self.credits.returned(message.head.credits)?;
         self.noops_since_received = 0;
         match &message.body {
             Body::ConnReq(_) | Body::ConnAck(_) => Err(ConnError::Unexpected { kind }),
-            Body::Noop => Ok((Receipt::Plain, Received::Nothing)),
+            Body::Noop => Ok((Receipt::Plain, ReceivedMessage::Nothing)),
             Body::Immediate { .. } => {
                 self.credits.used_by_peer(kind)?;
-                Ok((Receipt::Credit, Received::Immediate))
+                Ok((Receipt::Credit, ReceivedMessage::Immediate))
             }
             Body::PutReq { header, cookie } => {
                 let key = self.begin_request(kind, *cookie, header.payload_length)?;
-                Ok((Receipt::PutReq(key), Received::PutReq(key)))
+                Ok((Receipt::PutReq(key), ReceivedMessage::PutReq(key)))
             }
             Body::GetReq { cookie, descriptor, .. } => {
                 let key = self.begin_request(kind, *cookie, saturating(descriptor.total_len()))?;
-                Ok((Receipt::Credit, Received::GetReq(key)))
+                Ok((Receipt::Credit, ReceivedMessage::GetReq(key)))
             }
             Body::PutAck { source, sink, descriptor } => {
                 let received = self.wanted(*source, *sink, descriptor.total_len())?;
@@ -326,7 +326,7 @@ impl<T> Conn<T> {
     ///
     /// # Errors
     /// The item, if the request has ended, is answered, or has an item.
-    pub fn attach(&mut self, key: Key, item: T) -> Result<(), T> {
+    pub fn attach(&mut self, key: OpKey, item: T) -> Result<(), T> {
         match self.table.find(key) {
             Some(slot) if slot.item.is_none() && matches!(slot.state, OpState::Asking(_)) => {
                 slot.item = Some(item);
@@ -337,12 +337,12 @@ impl<T> Conn<T> {
     }
 
     /// Returns the item of an operation.
-    pub fn item(&mut self, key: Key) -> Option<&mut T> {
+    pub fn item(&mut self, key: OpKey) -> Option<&mut T> {
         self.table.find(key)?.item.as_mut()
     }
 
     /// Removes and returns the item of a request that is not answered yet.
-    pub fn detach(&mut self, key: Key) -> Option<T> {
+    pub fn detach(&mut self, key: OpKey) -> Option<T> {
         let slot = self.table.find(key)?;
         matches!(slot.state, OpState::Asking(_)).then(|| slot.item.take())?
     }
@@ -352,7 +352,7 @@ impl<T> Conn<T> {
     ///
     /// # Errors
     /// [`ConnError::Gone`].
-    pub fn ack(&mut self, put: Key, length: u32, deadline_ns: u64) -> Result<(), ConnError> {
+    pub fn ack(&mut self, put: OpKey, length: u32, deadline_ns: u64) -> Result<(), ConnError> {
         let slot = self.asking(put, MessageKind::PutReq)?;
         slot.state = OpState::Acking;
         slot.reposted = true;
@@ -368,7 +368,7 @@ impl<T> Conn<T> {
     /// [`ConnError::Gone`].
     pub fn nak(
         &mut self,
-        put: Key,
+        put: OpKey,
         reason: Result<(), Errno>,
         deadline_ns: u64,
     ) -> Result<Option<T>, ConnError> {
@@ -392,7 +392,7 @@ impl<T> Conn<T> {
     /// peer has requested.
     pub fn done(
         &mut self,
-        key: Key,
+        key: OpKey,
         result: Result<u32, Errno>,
         writes: u32,
         deadline_ns: u64,
@@ -457,7 +457,7 @@ impl<T> Conn<T> {
 
     /// Sets a new deadline: the peer has answered, and this side has until `deadline_ns` to
     /// continue.
-    pub fn renew(&mut self, key: Key, deadline_ns: u64) {
+    pub fn renew(&mut self, key: OpKey, deadline_ns: u64) {
         self.set_deadline(key, deadline_ns);
     }
 
@@ -476,9 +476,9 @@ impl<T> Conn<T> {
 
     /// Returns the connection's counts.
     #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ConnCounts {
         let (credits, reserved, outstanding) = self.credits.counts();
-        Counts {
+        ConnCounts {
             credits,
             reserved,
             outstanding,
@@ -492,7 +492,7 @@ impl<T> Conn<T> {
     /// Ends the connection and returns all items: each with ECONNABORTED if no message of its
     /// operation was ever posted, otherwise with EIO. The peer may write into memory that was
     /// described to it until the queue pair is destroyed.
-    pub fn close(self) -> impl Iterator<Item = Ended<T>> {
+    pub fn close(self) -> impl Iterator<Item = EndedOp<T>> {
         self.table.into_items()
     }
 }

@@ -10,15 +10,15 @@ use lnet_proto::ib::{ConnParams, IMMEDIATE_MAX, Link};
 use lnet_region::WriteVec;
 use parking_lot::Mutex;
 
-use crate::batch::Batch;
-use crate::conn::{Conn, Key as OpKey, Own};
-use crate::fabric::{Device, Endpoint, Memory, Piece};
-use crate::item::{Described, Item, PayloadSource, PendingGet, Sink};
+use crate::conn::{Conn, OpKey, Own};
+use crate::fabric::{Device, Endpoint, Piece, RegisteredMemory};
 use crate::links::LinkId;
-use crate::memory::{Taken, Undescribed, Waiter, register_sink, sink_of, warn_failed};
+use crate::memory::{BounceResult, Undescribed, Waiter, register_sink, sink_of, warn_failed};
+use crate::op_data::{Described, OpData, PayloadSource, PendingGet, Sink};
 use crate::transmit::TransmitBuffers;
+use crate::work_requests::WorkRequests;
 use crate::writes::WriteLimits;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// The maximum number of messages that wait for the end of a cork ([`lnet_api::corked`]): the
 /// number that LNet has in flight to a peer by default. When more are queued, they are sent at
@@ -27,7 +27,7 @@ const CORKED_MAX: usize = 8;
 
 /// One established connection.
 pub struct Connection {
-    pub(crate) key: Key,
+    pub(crate) key: ShardKey,
     pub(crate) id: LinkId,
     pub(crate) peer: Arc<Peer>,
     /// The protocol version and both ends.
@@ -57,19 +57,19 @@ pub(crate) struct ConnState {
 /// name.
 pub(crate) struct LiveConn {
     pub(crate) endpoint: Box<dyn Endpoint>,
-    pub(crate) machine: Conn<Item>,
+    pub(crate) machine: Conn<OpData>,
     /// Keeps the message buffers registered. `transmit` has those for sends, by index.
-    pub(crate) _memory: Arc<dyn Memory>,
+    pub(crate) _memory: Arc<dyn RegisteredMemory>,
     pub(crate) transmit: TransmitBuffers,
     /// Scratch space for the pieces of a payload while its writes are counted or emitted; kept so
     /// that a transfer allocates nothing.
     pub(crate) pieces: Vec<Piece>,
     /// Work requests that are emitted and not posted yet; empty whenever the lock is free.
-    pub(crate) batch: Batch,
+    pub(crate) batch: WorkRequests,
 }
 
 /// The reason why a connection does not take a message.
-pub(crate) enum Refused {
+pub(crate) enum SendRefused {
     /// The connection has its maximum number of queued own messages.
     Full,
     /// The connection has ended.
@@ -91,7 +91,7 @@ impl Connection {
 
     /// Sends a message, or queues it. Returns the message if the connection does not take it.
     #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
-    pub(crate) fn send(self: &Arc<Connection>, tx: Tx) -> Result<Sent, (Tx, Refused)> {
+    pub(crate) fn send(self: &Arc<Connection>, tx: Tx) -> Result<Sent, (Tx, SendRefused)> {
         if let Err(refused) = self.check_room() {
             return Err((tx, refused));
         }
@@ -105,9 +105,9 @@ impl Connection {
         let length = header.payload_length;
         let own = if length as usize > IMMEDIATE_MAX { Own::Put { length } } else { Own::Immediate };
         let source = PayloadSource { payload, ..PayloadSource::default() };
-        match self.queue(own, Item::Send { token, header, source }, deadline_ns) {
+        match self.queue(own, OpData::Send { token, header, source }, deadline_ns) {
             Ok(()) => Ok(Sent::Later),
-            Err((Item::Send { source, .. }, refused)) => {
+            Err((OpData::Send { source, .. }, refused)) => {
                 let payload = source.payload;
                 Err((Tx { ni, peer, header, payload, token, reply_to, deadline_ns }, refused))
             }
@@ -116,20 +116,25 @@ impl Connection {
     }
 
     /// Returns an error if the connection takes no further message.
-    pub(crate) fn check_room(&self) -> Result<(), Refused> {
+    pub(crate) fn check_room(&self) -> Result<(), SendRefused> {
         match &self.state.lock().live {
-            None => Err(Refused::Closed),
-            Some(live) if !live.machine.has_room() => Err(Refused::Full),
+            None => Err(SendRefused::Closed),
+            Some(live) if !live.machine.has_room() => Err(SendRefused::Full),
             Some(_) => Ok(()),
         }
     }
 
     /// Queues an operation, and posts what the rules allow.
     #[allow(clippy::result_large_err, reason = "the message comes back as it came, and nothing is allocated")]
-    fn queue(self: &Arc<Connection>, own: Own, item: Item, deadline_ns: u64) -> Result<(), (Item, Refused)> {
+    fn queue(
+        self: &Arc<Connection>,
+        own: Own,
+        item: OpData,
+        deadline_ns: u64,
+    ) -> Result<(), (OpData, SendRefused)> {
         let mut state = self.state.lock();
-        let Some(live) = &mut state.live else { return Err((item, Refused::Closed)) };
-        live.machine.queue(own, deadline_ns, item).map_err(|item| (item, Refused::Full))?;
+        let Some(live) = &mut state.live else { return Err((item, SendRefused::Closed)) };
+        live.machine.queue(own, deadline_ns, item).map_err(|item| (item, SendRefused::Full))?;
         self.shard().counters.tx.messages.one();
         self.pump_or_leave(&mut state);
         Ok(())
@@ -171,26 +176,26 @@ impl Connection {
             Ok(described) => (described, None, pending),
             Err(error) => {
                 match self.ni().own.sinks.take(self.device(), bytes, now_ns, Waiter::Get(Box::new(pending))) {
-                    Taken::Later => return,
-                    Taken::Bounce(mut bounce, Waiter::Get(pending)) => {
+                    BounceResult::Later => return,
+                    BounceResult::Bounce(mut bounce, Waiter::Get(pending)) => {
                         (bounce.described(), Some(bounce), *pending)
                     }
-                    Taken::Never(Waiter::Get(pending)) => {
+                    BounceResult::Never(Waiter::Get(pending)) => {
                         let errno = warn_failed(self, &error, error.errno());
                         return self.fail_get(pending.token, pending.sink, errno);
                     }
-                    Taken::Bounce(..) | Taken::Never(_) => return,
+                    BounceResult::Bounce(..) | BounceResult::Never(_) => return,
                 }
             }
         };
         let PendingGet { token, header, sink, deadline_ns, .. } = pending;
         let sink = Sink { vec: sink, described, bounce };
         let queued =
-            self.queue(Own::Get { length: bytes as u32 }, Item::Get { token, header, sink }, deadline_ns);
-        if let Err((Item::Get { sink, .. }, refused)) = queued {
+            self.queue(Own::Get { length: bytes as u32 }, OpData::Get { token, header, sink }, deadline_ns);
+        if let Err((OpData::Get { sink, .. }, refused)) = queued {
             let errno = match refused {
-                Refused::Full => Errno::ENOBUFS,
-                Refused::Closed => self.state.lock().closed.unwrap_or(Errno::ECONNRESET),
+                SendRefused::Full => Errno::ENOBUFS,
+                SendRefused::Closed => self.state.lock().closed.unwrap_or(Errno::ECONNRESET),
             };
             self.fail_get(token, sink.vec, errno);
         }
@@ -206,7 +211,7 @@ impl Connection {
         let mut state = self.state.lock();
         let errno = state.closed.unwrap_or(Errno::ECONNRESET);
         let Some(live) = &mut state.live else { return Sent::Now(Err(errno)) };
-        let Some(Item::Reply { token, source }) = live.machine.item(operation) else {
+        let Some(OpData::Reply { token, source }) = live.machine.item(operation) else {
             return Sent::Now(Err(errno));
         };
         *token = Some(tx.token);
@@ -237,12 +242,12 @@ impl lnet_lnd::protocol::Connection for Connection {
     /// Withdraws a message of which nothing has been posted. A GET whose memory has been requested
     /// continues.
     fn withdraw(&self, token: TxToken) -> bool {
-        let wanted = |item: &Item| matches!(item, Item::Send { token: own, .. } if *own == token);
+        let wanted = |item: &OpData| matches!(item, OpData::Send { token: own, .. } if *own == token);
         let taken = self.state.lock().live.as_mut().and_then(|live| live.machine.withdraw(wanted));
         taken.is_some()
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ShardKey {
         self.key
     }
 

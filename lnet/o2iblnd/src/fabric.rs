@@ -2,7 +2,7 @@
 //! simulated one.
 //!
 //! The traits follow verbs and its connection manager, and contain nothing of LNet: a [`Fabric`]
-//! opens [`Device`]s, memory is registered with a device ([`Memory`]), a shard of the LND has a
+//! opens [`Device`]s, memory is registered with a device ([`RegisteredMemory`]), a shard of the LND has a
 //! [`Channel`] that delivers its events, and an [`Endpoint`] is one connection: a queue pair with
 //! its completion queue. Nothing blocks. Numbers that a device checks itself (keys, addresses) are
 //! plain numbers here: a work request that names memory which is not, or no longer, registered
@@ -10,7 +10,7 @@
 //!
 //! # Memory
 //! A device reads and writes memory outside of Rust's borrow checking. A user of the traits must
-//! keep two rules: the region of a [`Memory`] lives at least until the [`Memory`] is dropped; and
+//! keep two rules: the region of a [`RegisteredMemory`] lives at least until the [`RegisteredMemory`] is dropped; and
 //! the memory that a work request names is lent to it, by the leases of `lnet-region`, until it has
 //! completed or its [`Endpoint`] is dropped. No type can enforce that, so making a real host's
 //! fabric is `unsafe`, and [`O2ibLnd::new`](crate::O2ibLnd) makes one that only the program's NIs
@@ -61,18 +61,18 @@ pub trait Device: Send + Sync {
     /// Returns whether the device's port is up at this moment, so that messages pass.
     fn is_up(&self) -> bool;
 
-    /// Registers [`Region::extent`], the whole of a region or of its arena: until the [`Memory`] is
+    /// Registers [`Region::extent`], the whole of a region or of its arena: until the [`RegisteredMemory`] is
     /// dropped, this node and, if `remote`, peers that know the key may write to it. The memory
-    /// must stay alive until then; storing the [`Memory`] with the region
+    /// must stay alive until then; storing the [`RegisteredMemory`] with the region
     /// ([`Region::registration`]) ensures that.
     ///
     /// # Errors
     /// ENOMEM beyond the limit of locked memory (RLIMIT_MEMLOCK); the message names the limit.
-    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError>;
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn RegisteredMemory>, FabricError>;
 }
 
 /// Memory registered with a device; dropping it ends the registration.
-pub trait Memory: Send + Sync {
+pub trait RegisteredMemory: Send + Sync {
     /// Returns the key for this node's own work requests (`lkey`).
     fn local_key(&self) -> u32;
     /// Returns the key with which peers write to the memory (`rkey`).
@@ -120,7 +120,7 @@ pub trait Channel: Send + Sync {
     /// EADDRINUSE, EADDRNOTAVAIL, EACCES for a port below 1024.
     fn listen(
         &self,
-        token: Token,
+        token: ChannelToken,
         device: &Arc<dyn Device>,
         at: SocketAddrV4,
         backlog: u32,
@@ -134,7 +134,7 @@ pub trait Channel: Send + Sync {
     /// with port 0 takes any.
     fn dial(
         &self,
-        token: Token,
+        token: ChannelToken,
         device: &Arc<dyn Device>,
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -146,14 +146,18 @@ pub trait Channel: Send + Sync {
     ///
     /// # Errors
     /// The request is gone.
-    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError>;
+    fn adopt(
+        &self,
+        token: ChannelToken,
+        request: Box<dyn ConnRequest>,
+    ) -> Result<Box<dyn Endpoint>, FabricError>;
 }
 
 /// Identifies an endpoint or listener in the events of a [`Channel`]; the caller chooses it, and
 /// must not reuse it. Events that were received before its owner was dropped may still be
 /// delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token(pub u64);
+pub struct ChannelToken(pub u64);
 
 /// The options of a connection that is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,26 +178,26 @@ pub enum CmEvent {
     /// A peer requests to connect.
     Request {
         /// The token of the listener that received the request.
-        listener: Token,
+        listener: ChannelToken,
         /// The request, to be adopted or rejected; dropping it rejects it without a record.
-        request: Box<dyn Request>,
+        request: Box<dyn ConnRequest>,
     },
     /// The route to the peer is resolved: the endpoint can connect.
-    Resolved(Token),
+    Resolved(ChannelToken),
     /// The peer accepts (active side): call [`Endpoint::establish`], or drop the endpoint.
-    Accepted(Token, PrivateData),
+    Accepted(ChannelToken, PrivateData),
     /// The connection is established (passive side).
-    Established(Token),
+    Established(ChannelToken),
     /// The peer or its connection manager rejects the connection.
-    Rejected(Token, Rejected),
+    Rejected(ChannelToken, Rejected),
     /// The connection cannot be made: no such address, no route, no answer.
-    Failed(Token, Errno),
+    Failed(ChannelToken, Errno),
     /// The peer has disconnected, the device has stopped the queues after an error, or the device
     /// is gone. Remaining work requests complete with errors, except with broken queues and removed
     /// devices: with these, completions may be missing.
-    Disconnected(Token),
+    Disconnected(ChannelToken),
     /// An armed endpoint has completions. It is no longer armed.
-    Ready(Token),
+    Ready(ChannelToken),
     /// The state of a device has changed.
     Device {
         /// The name of the device.
@@ -232,7 +236,7 @@ pub enum DeviceChange {
 pub trait Listener: Send + Sync {}
 
 /// A peer's request to connect. A [`Channel`] that adopts a request downcasts it to its own type.
-pub trait Request: Any + Send {
+pub trait ConnRequest: Any + Send {
     /// Returns the address and port from which the peer connects.
     fn source(&self) -> SocketAddrV4;
     /// Returns the address and port to which the request was sent.
@@ -397,7 +401,7 @@ pub struct PostError {
 }
 
 /// The completions of one poll.
-pub type Completions = SmallVec<[Completion; COMPLETIONS_PER_LOOK]>;
+pub type Completions = SmallVec<[WorkCompletion; COMPLETIONS_PER_LOOK]>;
 
 /// The maximum number of completions of one poll, and of receives that are posted again in one
 /// call.
@@ -405,7 +409,7 @@ pub const COMPLETIONS_PER_LOOK: usize = 16;
 
 /// A completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
+pub struct WorkCompletion {
     /// The id of the work request.
     pub id: u64,
     /// Bytes received; 0 for a send.

@@ -46,14 +46,14 @@
 //! | `o2ib`, `protocol` | [`O2ibLnd`]: the [`Network`](lnet_lnd::Network) of the verbs protocol, [`O2ib`]; its implementation of the LND skeleton's `Protocol` |
 //! | [`config`] | [`O2ibConfig`] and [`NiConfig`], the tunables with LNet's names |
 //! | [`sizes`] | queue, pool and memory sizes computed from tunables, for nlx and for the kernel's releases |
-//! | `advice`, `counters`, `conn_stats` | [`Failure`], [`O2ibCounters`], [`ConnStats`] |
+//! | `advice`, `counters`, `conn_stats` | [`PeerFailure`], [`O2ibCounters`], [`ConnStats`] |
 //! | [`conn`] | one established connection, without verbs: credits, queues, exchanges |
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
 //! | `ni`, `peer`, `send` | data of NIs and peers; sending in the caller's own thread |
 //! | `shard` | data shared by senders and the driver; requests to the driver |
-//! | `connection`, `item`, `transmit`, `batch` | a connection with its queue pair; the driver's data of each operation; preparing and emitting messages; posting work requests together |
+//! | `connection`, `op_data`, `transmit`, `work_requests` | a connection with its queue pair; the driver's data of each operation; preparing and emitting messages; posting work requests together |
 //! | `admission`, `depths` | bounds on the connections that peers open; the queue depths that a device accepts |
 //! | `buffers`, `memory`, `writes` | message buffers; registered memory, and bounce buffers for memory that is not; splitting a payload into WRITEs |
 //! | `replies` | the short replies to a GET that are accepted |
@@ -63,7 +63,6 @@
 
 mod admission;
 mod advice;
-mod batch;
 mod buffers;
 pub mod config;
 pub mod conn;
@@ -73,11 +72,11 @@ mod counters;
 mod depths;
 mod driver;
 pub mod fabric;
-mod item;
 pub mod links;
 mod memory;
 mod ni;
 mod o2ib;
+mod op_data;
 mod peer;
 mod protocol;
 mod replies;
@@ -88,11 +87,12 @@ mod transmit;
 #[cfg(feature = "verbs")]
 #[allow(unsafe_code, reason = "the libraries are C, and devices write to memory")]
 pub mod verbs;
+mod work_requests;
 mod writes;
 
 pub use config::{NiConfig, O2ibConfig, TIMEOUT_S};
 pub use conn_stats::ConnStats;
 pub use counters::{O2ibCounters, RxCounters, TxCounters};
 pub use fabric::Fabric;
-pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};
+pub use lnet_lnd::{BadTunable, Cause, Config, ConnStep, Hardware, HeldLimits, PeerFailure};
 pub use o2ib::{O2ib, O2ibLnd};

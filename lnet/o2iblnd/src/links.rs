@@ -7,11 +7,11 @@
 //!
 //! | event | call | then |
 //! | --- | --- | --- |
-//! | a message waits, time has passed, or any event below | [`Links::next`] until it does not return [`Next::Connect`] | dial for each [`Links::begin`] |
+//! | a message waits, time has passed, or any event below | [`Links::next`] until it does not return [`NextStep::Connect`] | dial for each [`Links::begin`] |
 //! | the route to the peer is resolved | make the queues for [`Links::params`], then [`Links::request`] | connect with it as private data |
 //! | the peer accepts | [`Links::granted`] | establish, then [`Links::established`] |
-//! | the peer rejects | [`Links::rejected`] | dial again, or see [`Outcome`] |
-//! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`Outcome`] |
+//! | the peer rejects | [`Links::rejected`] | dial again, or see [`AttemptOutcome`] |
+//! | the attempt cannot go on, or is [`Links::overdue`] | [`Links::failed`] | drop it, see [`AttemptOutcome`] |
 //! | the peer asks to connect | [`Links::offered`] | accept with the sizes of the queues really made, or reject; then [`Links::established`] or [`Links::failed`] |
 //! | a message is to be sent | [`Links::pick`] | that connection's [`crate::conn::Conn`] |
 //! | a connection has ended | [`Links::lost`] | call [`Links::next`] |
@@ -23,8 +23,8 @@
 use lnet_nid::Nid;
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{
-    Attempt, ConnParams, Connector, End, Established, Known, Offer, RETRIES_MAX, Refusal, RejectReason,
-    Rejection, Version,
+    Attempt, ConnOffer, ConnParams, Connector, End, Established, Known, RETRIES_MAX, RejectReason, Rejection,
+    RequestRefusal, Version,
 };
 
 mod pace;
@@ -32,7 +32,7 @@ mod types;
 
 pub use pace::{Bounds, MESSAGE_GRACE_NS};
 use pace::{Pace, Pause};
-pub use types::{Answer, LinkId, Next, Outcome};
+pub use types::{AttemptOutcome, ConnAnswer, LinkId, NextStep};
 
 /// The maximum number of connections to one peer, attempts of both sides included: twice the
 /// largest `conns_per_peer`, 127, as both sides may open that number. Further requests of the peer
@@ -134,18 +134,18 @@ impl Links {
 
     /// Returns the next action. `waiting` is `true` if messages wait for a connection.
     #[must_use]
-    pub fn next(&self, now_ns: u64, waiting: bool) -> Next {
+    pub fn next(&self, now_ns: u64, waiting: bool) -> NextStep {
         let needed = waiting && self.live.is_empty();
         let incoming = self.pending.iter().any(|pending| !pending.own);
         let there = self.live.len() + self.pending.len();
         // While the peer's own connection is being made, messages wait for it.
         if there >= self.wanted() || !(self.active || needed) || (needed && incoming) {
-            return Next::Nothing;
+            return NextStep::Nothing;
         }
         match self.pace.pause(now_ns) {
-            Some(Pause::Backoff { .. }) if needed && there == 0 => Next::Unreachable,
-            Some(pause) => Next::Wait { until_ns: pause.until_ns() },
-            None => Next::Connect,
+            Some(Pause::Backoff { .. }) if needed && there == 0 => NextStep::Unreachable,
+            Some(pause) => NextStep::Wait { until_ns: pause.until_ns() },
+            None => NextStep::Connect,
         }
     }
 
@@ -219,41 +219,41 @@ impl Links {
         rejection: Rejection<'_>,
         waiting: bool,
         now_ns: u64,
-    ) -> Result<Outcome, (ProtoError, Outcome)> {
+    ) -> Result<AttemptOutcome, (ProtoError, AttemptOutcome)> {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
-            return Ok(Outcome::GoOn);
+            return Ok(AttemptOutcome::GoOn);
         };
         let Some(mut connector) = self.pending[at].connector.take() else {
             return Ok(self.failed(id, now_ns));
         };
         match connector.rejected(rejection) {
-            lnet_proto::ib::Next::Fail(cause) => Err((cause, self.failed(id, now_ns))),
-            lnet_proto::ib::Next::Later if self.races < RETRIES_MAX => {
+            lnet_proto::ib::AfterRejection::Fail(cause) => Err((cause, self.failed(id, now_ns))),
+            lnet_proto::ib::AfterRejection::Later if self.races < RETRIES_MAX => {
                 self.races += 1;
                 self.pending.remove(at);
                 self.pace.delay_retry(now_ns);
-                Ok(Outcome::GoOn)
+                Ok(AttemptOutcome::GoOn)
             }
-            lnet_proto::ib::Next::Later => Err((self.exhausted(), self.failed(id, now_ns))),
-            lnet_proto::ib::Next::Now if self.pending[at].tries >= RETRIES_MAX => {
+            lnet_proto::ib::AfterRejection::Later => Err((self.exhausted(), self.failed(id, now_ns))),
+            lnet_proto::ib::AfterRejection::Now if self.pending[at].tries >= RETRIES_MAX => {
                 Err((self.exhausted(), self.failed(id, now_ns)))
             }
-            lnet_proto::ib::Next::Now => {
+            lnet_proto::ib::AfterRejection::Now => {
                 self.pending[at].tries += 1;
                 let close_all = self.learn(connector.attempt());
                 if !self.is_wanted(waiting) {
                     self.pending.remove(at);
                     self.rest_if_idle();
-                    return Ok(Outcome::GoOn);
+                    return Ok(AttemptOutcome::GoOn);
                 }
-                Ok(Outcome::Again { close_all })
+                Ok(AttemptOutcome::Again { close_all })
             }
         }
     }
 
     /// Records that an attempt of either side has failed, or that the caller has ended it.
-    pub fn failed(&mut self, id: LinkId, now_ns: u64) -> Outcome {
-        let Some(pending) = self.take(id) else { return Outcome::GoOn };
+    pub fn failed(&mut self, id: LinkId, now_ns: u64) -> AttemptOutcome {
+        let Some(pending) = self.take(id) else { return AttemptOutcome::GoOn };
         if pending.own {
             self.pace.failed(now_ns);
             self.failures += 1;
@@ -262,12 +262,12 @@ impl Links {
             if self.failures > FAILURES_MAX {
                 self.rest();
             }
-            return Outcome::GoOn;
+            return AttemptOutcome::GoOn;
         }
         self.rest_if_idle();
         // No message depends on the peer's attempt: if messages waited for it, `next` begins an own
         // one.
-        if pending.own && self.pending.is_empty() { Outcome::Failed } else { Outcome::GoOn }
+        if pending.own && self.pending.is_empty() { AttemptOutcome::Failed } else { AttemptOutcome::GoOn }
     }
 
     /// Returns an attempt whose deadline has passed: drop it, and call [`Links::failed`].
@@ -283,17 +283,18 @@ impl Links {
     }
 
     /// Answers a connection that the peer offers.
-    pub fn offered(&mut self, offer: &Offer, now_ns: u64) -> Answer {
+    pub fn offered(&mut self, offer: &ConnOffer, now_ns: u64) -> ConnAnswer {
         if let Err(refusal) = offer.check_known(self.life) {
-            return Answer::Reject { refusal, close_all: true };
+            return ConnAnswer::Reject { refusal, close_all: true };
         }
         if self.live.len() + self.pending.len() >= LINKS_MAX {
             let reason = RejectReason::NoResources;
-            let refusal = Refusal { record: offer.refuse(reason), cause: ProtoError::Rejected { reason } };
-            return Answer::Reject { refusal, close_all: false };
+            let refusal =
+                RequestRefusal { record: offer.refuse(reason), cause: ProtoError::Rejected { reason } };
+            return ConnAnswer::Reject { refusal, close_all: false };
         }
         let (id, deadline_ns) = self.pend(false, now_ns);
-        Answer::Accept { id, deadline_ns }
+        ConnAnswer::Accept { id, deadline_ns }
     }
 
     /// Returns the connection for the next message: the first usable one behind the last one used,

@@ -14,17 +14,17 @@ use std::sync::{Arc, Weak};
 use lnet_api::{Errno, TxToken};
 use lnet_cpt::PartitionMemory;
 use lnet_nid::Nid;
-use lnet_proto::ib::Fragment;
+use lnet_proto::ib::RdmaFragment;
 use lnet_region::{IoVec, LndSlot, ReadVec, Region, WriteVec};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::config::NS_PER_S;
-use crate::conn::Key as OpKey;
+use crate::conn::OpKey;
 use crate::connection::Connection;
-use crate::fabric::{Device, FabricError, Memory, Piece};
-use crate::item::{Described, PendingGet};
-use crate::shard::ShardRequest;
+use crate::fabric::{Device, FabricError, Piece, RegisteredMemory};
+use crate::op_data::{Described, PendingGet};
+use crate::shard::O2ibRequest;
 use crate::sizes::{BOUNCE_BYTES, BOUNCES};
 use crate::writes::fragments;
 
@@ -56,8 +56,8 @@ struct Known {
 /// registered for peers only when they first need it.
 struct KnownBy {
     device: Weak<dyn Device>,
-    local: Option<Arc<dyn Memory>>,
-    remote: Option<Arc<dyn Memory>>,
+    local: Option<Arc<dyn RegisteredMemory>>,
+    remote: Option<Arc<dyn RegisteredMemory>>,
     /// The device has refused the memory, and none is offered to it before this time.
     refused_until_ns: u64,
 }
@@ -94,7 +94,7 @@ impl Known {
         &self,
         device: &Arc<dyn Device>,
         by: Accessor,
-        result: Result<Arc<dyn Memory>, FabricError>,
+        result: Result<Arc<dyn RegisteredMemory>, FabricError>,
         now_ns: u64,
     ) -> Result<(), FabricError> {
         let mut list = self.by.lock();
@@ -158,9 +158,9 @@ fn register_known(ni: &Ni, region: &Region, known: &Known, by: Accessor, now_ns:
     }
     let noted = known.note(device, by, device.register(region, by == Accessor::Peers), now_ns);
     if let Err(error) = noted
-        && let Some(unsaid) = ni.own.refused_memory.say(now_ns)
+        && let Some(suppressed) = ni.own.refused_memory.say(now_ns)
     {
-        tracing::warn!(nid = %ni.id.nid, %error, unsaid, "cannot register memory with the device: its data is copied");
+        tracing::warn!(nid = %ni.id.nid, %error, suppressed, "cannot register memory with the device: its data is copied");
     }
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn sink_of(
     let parts = sink.parts(0).map_while(|(region, part)| {
         let length = part.len().min(left);
         left -= length;
-        (length > 0).then(|| Fragment { length: length as u32, address: region.address_of(part.start) })
+        (length > 0).then(|| RdmaFragment { length: length as u32, address: region.address_of(part.start) })
     });
     let fragments = fragments(parts, most).ok_or(Undescribed::Fragments { most })?;
     Ok(Described { key, fragments })
@@ -296,16 +296,16 @@ pub(crate) fn sink_of(
 /// Returns the errno.
 pub(crate) fn warn_failed(conn: &Connection, reason: &dyn std::fmt::Display, errno: Errno) -> Errno {
     let ni = conn.ni();
-    if let Some(unsaid) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
+    if let Some(suppressed) = ni.own.failed_transfers.say(conn.shard().own.now_ns()) {
         let peer = conn.peer.key.id.nid;
-        tracing::warn!(%peer, %errno, unsaid, "a transfer failed: {reason}");
+        tracing::warn!(%peer, %errno, suppressed, "a transfer failed: {reason}");
     }
     errno
 }
 
 /// A bounce buffer in use; dropping it returns it to the pool.
 pub(crate) struct Bounce {
-    pool: Arc<Pool>,
+    pool: Arc<BouncePool>,
     index: usize,
     /// The peer whose transfer uses the buffer.
     nid: Nid,
@@ -327,7 +327,7 @@ const COUNT: usize = BOUNCES as usize / 2;
 /// A pool of bounce buffers of an NI, allocated when the first is needed. Buffers that this node
 /// writes from are in a separate pool, so that peers have no key to them. The memory is spread
 /// over the NUMA nodes of all partitions.
-pub(crate) struct Pool {
+pub(crate) struct BouncePool {
     by: Accessor,
     memory: PartitionMemory,
     buffers: Mutex<Buffers>,
@@ -380,7 +380,7 @@ impl WaiterId {
 }
 
 struct Made {
-    memory: Arc<dyn Memory>,
+    memory: Arc<dyn RegisteredMemory>,
     vec: IoVec,
     address: u64,
     count: usize,
@@ -413,18 +413,18 @@ impl Waiter {
     fn notify(self) {
         match self {
             Waiter::Operation(conn, operation) => {
-                conn.shard().clone().request(Request::Own(ShardRequest::Prepare(conn, operation)));
+                conn.shard().clone().request(Request::Own(O2ibRequest::Prepare(conn, operation)));
             }
             Waiter::Get(pending) => {
                 let conn = pending.conn.clone();
-                conn.shard().request(Request::Own(ShardRequest::BeginGet(pending)));
+                conn.shard().request(Request::Own(O2ibRequest::BeginGet(pending)));
             }
         }
     }
 }
 
 /// The result of a request for a bounce buffer.
-pub(crate) enum Taken {
+pub(crate) enum BounceResult {
     /// A buffer was free.
     Bounce(Bounce, Waiter),
     /// All buffers are in use: the waiter is queued, and notified when one is free.
@@ -433,20 +433,20 @@ pub(crate) enum Taken {
     Never(Waiter),
 }
 
-impl Pool {
+impl BouncePool {
     /// Creates a pool without buffers, for work requests of this node or of peers.
-    pub(crate) fn new(by: Accessor, memory: PartitionMemory) -> Pool {
-        Pool { by, memory, buffers: Mutex::default() }
+    pub(crate) fn new(by: Accessor, memory: PartitionMemory) -> BouncePool {
+        BouncePool { by, memory, buffers: Mutex::default() }
     }
 
     /// Takes a buffer of `bytes` bytes, or queues the waiter.
     pub(crate) fn take(
-        self: &Arc<Pool>,
+        self: &Arc<BouncePool>,
         device: &Arc<dyn Device>,
         bytes: usize,
         now_ns: u64,
         waiter: Waiter,
-    ) -> Taken {
+    ) -> BounceResult {
         let mut buffers = self.buffers.lock();
         if buffers.made.is_none() && buffers.refused_until_ns <= now_ns {
             // The memory is spread over all partitions, because they share the pool.
@@ -455,7 +455,7 @@ impl Pool {
             buffers.refused_until_ns = now_ns.saturating_add(REFUSED_NS);
         }
         if buffers.made.is_none() || bytes > BYTES {
-            return Taken::Never(waiter);
+            return BounceResult::Never(waiter);
         }
         let (nid, id) = (waiter.conn().peer.key.id.nid, waiter.id());
         let queued = buffers.waiting.iter().position(|waiting| waiting.id == id);
@@ -470,12 +470,12 @@ impl Pool {
                     buffers.waiting.push_back(Waiting { id, nid, until_ns, waiter: Some(waiter) });
                 }
             }
-            return Taken::Later;
+            return BounceResult::Later;
         };
         queued.and_then(|at| buffers.waiting.remove(at));
         let start = index * BYTES;
         let leased = buffers.made.as_ref().map(|made| (made, made.vec.write(start..start + bytes)));
-        let Some((made, Ok(memory))) = leased else { return Taken::Never(waiter) };
+        let Some((made, Ok(memory))) = leased else { return BounceResult::Never(waiter) };
         let bounce = Bounce {
             pool: self.clone(),
             index,
@@ -490,7 +490,7 @@ impl Pool {
         drop(buffers);
         // With more buffers in use, a waiter that was refused before may be allowed one.
         self.pass_on();
-        Taken::Bounce(bounce, waiter)
+        BounceResult::Bounce(bounce, waiter)
     }
 
     /// Notifies the first waiter for which a buffer is free, if any. Must be called when the waiter
@@ -585,7 +585,7 @@ impl Bounce {
         if let Some(bytes) = self.memory.as_mut().and_then(WriteVec::as_mut_slice) {
             bytes.fill(0);
         }
-        let fragment = Fragment { length: self.bytes as u32, address: self.address };
+        let fragment = RdmaFragment { length: self.bytes as u32, address: self.address };
         Described { key: self.remote_key, fragments: SmallVec::from_slice(&[fragment]) }
     }
 

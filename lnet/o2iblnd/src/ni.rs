@@ -7,19 +7,19 @@ use std::sync::Arc;
 use lnet_cpt::PartitionMemory;
 use lnet_lnd::{NiTable, RateLimitedLog};
 use lnet_nid::Nid;
-use lnet_proto::ib::{ConnParams, Destination, End, Interface, MESSAGE_MAX};
+use lnet_proto::ib::{ConnParams, Destination, End, LocalInterface, MESSAGE_MAX};
 use parking_lot::Mutex;
 
 use crate::admission::BOUNDS;
 use crate::depths::Depths;
 use crate::fabric::Device;
-use crate::memory::{Accessor, Pool};
+use crate::memory::{Accessor, BouncePool};
 use crate::o2ib::Ni;
 use crate::sizes::Adjusted;
 use lnet_lnd::admission::Admission;
 
 /// The verbs LND's data of an NI.
-pub struct OfNi {
+pub struct NiData {
     pub(crate) ip: Ipv4Addr,
     /// The NID and the incarnation of the NI.
     pub(crate) end: End,
@@ -27,9 +27,9 @@ pub struct OfNi {
     pub(crate) tos: Option<u8>,
     pub(crate) adjusted: Adjusted,
     /// Bounce buffers from which payloads are written if their own memory cannot be used.
-    pub(crate) pool: Arc<Pool>,
+    pub(crate) pool: Arc<BouncePool>,
     /// Bounce buffers to which peers write if the sink's own memory cannot be described.
-    pub(crate) sinks: Arc<Pool>,
+    pub(crate) sinks: Arc<BouncePool>,
     /// The limits on connections of peers, and their counters.
     pub(crate) admission: Arc<Admission>,
     /// The queue depths that the device accepts at this time.
@@ -44,22 +44,22 @@ pub struct OfNi {
     port: Mutex<bool>,
 }
 
-impl OfNi {
+impl NiData {
     pub(crate) fn new(
         (ip, end): (Ipv4Addr, End),
         device: Arc<dyn Device>,
         tos: Option<u8>,
         adjusted: Adjusted,
         memory: &PartitionMemory,
-    ) -> OfNi {
-        OfNi {
+    ) -> NiData {
+        NiData {
             ip,
             end,
             device,
             tos,
             adjusted,
-            pool: Arc::new(Pool::new(Accessor::Node, memory.clone())),
-            sinks: Arc::new(Pool::new(Accessor::Peers, memory.clone())),
+            pool: Arc::new(BouncePool::new(Accessor::Node, memory.clone())),
+            sinks: Arc::new(BouncePool::new(Accessor::Peers, memory.clone())),
             admission: Arc::new(Admission::new(BOUNDS)),
             depths: Depths::default(),
             refused_memory: RateLimitedLog::default(),
@@ -110,7 +110,7 @@ pub(crate) fn can_connect(ni: &Ni) -> bool {
 pub(crate) fn destination(nis: &NiTable<O2ib>, nid: Nid, at: Ipv4Addr) -> Destination {
     match nis.get(nid) {
         Some(ni) if ni.own.ip == at => {
-            Destination::Ready(Interface { end: ni.own.end, limits: ni.own.params() })
+            Destination::Ready(LocalInterface { end: ni.own.end, limits: ni.own.params() })
         }
         Some(_) => Destination::Unknown,
         None if nis.uses(at.into()) => Destination::Unknown,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 #[cfg(feature = "verbs")]
 use lnet_lnd::protocol::OnThisHost;
-use lnet_lnd::protocol::{Conns, Protocol, Started};
+use lnet_lnd::protocol::{Conns, NiStarted, Protocol};
 use lnet_lnd::{Config as _, ConnFailure, Hardware};
 use lnet_nid::{NetType, ProcessId};
 use lnet_proto::ib::End;
@@ -17,16 +17,16 @@ use lnet_region::Region;
 
 use crate::advice::advice;
 use crate::connection::Connection;
-use crate::counters::Live;
+use crate::counters::LiveCounters;
 use crate::driver::Driver;
 use crate::fabric::{Fabric, FabricError};
-use crate::item::HeldMessage;
 use crate::links::{Bounds, Links};
 use crate::memory::{self, Accessor};
-use crate::ni::{OfNi, update_port};
+use crate::ni::{NiData, update_port};
+use crate::op_data::HeldMessage;
 use crate::send::send;
-use crate::shard::OfShard;
-use crate::shard::ShardRequest;
+use crate::shard::O2ibRequest;
+use crate::shard::ShardData;
 use crate::{ConnStats, NiConfig, O2ibConfig, replies, sizes};
 
 /// Error text for a NID that cannot be an NI's.
@@ -40,16 +40,16 @@ impl Protocol for O2ib {
 
     type Config = O2ibConfig;
     type System = dyn Fabric;
-    type OfNi = OfNi;
+    type NiData = NiData;
     type OfPeer = ();
     type OfState = ();
-    type OfShard = OfShard;
+    type ShardData = ShardData;
     type Links = Links;
     type Conn = Connection;
     type Held = HeldMessage;
-    type Request = ShardRequest;
+    type Request = O2ibRequest;
     type Driver = Driver;
-    type Counted = Live;
+    type Counted = LiveCounters;
     type ConnStats = ConnStats;
 
     fn start(
@@ -57,7 +57,7 @@ impl Protocol for O2ib {
         id: ProcessId,
         (own, hardware): (NiConfig, Hardware),
         upcalls: Arc<dyn Upcalls>,
-    ) -> Started {
+    ) -> NiStarted {
         let nid = id.nid;
         let wrong = |reason, errno| LndError { what: format!("{nid} {reason}"), errno };
         let ip = nid.ipv4().filter(|_| nid.net().net_type() == NetType::O2IB);
@@ -74,14 +74,14 @@ impl Protocol for O2ib {
         // connects.
         sizes::connection(&adjusted, adjusted.peer_credits, adjusted.fragments, device.limits())?;
         let interfaces = nis.interfaces_with(&hardware);
-        shared.grow(interfaces, |number| Ok(OfShard::new(number, fabric.channel()?))).map_err(refused)?;
+        shared.grow(interfaces, |number| Ok(ShardData::new(number, fabric.channel()?))).map_err(refused)?;
         let sub = nis.sub_for(&hardware, shards.subs());
         let timeout_ns = own.timeout_ns();
         let limits =
             NiLimits { credits: adjusted.credits, peer_credits: adjusted.peer_credits.into(), timeout_ns };
         let listens = config.listens && !nis.uses(ip.into());
         let end = End { nid, stamp: replies::marked(fabric.incarnation()) };
-        let of_ni = OfNi::new((ip, end), device.clone(), own.tos, adjusted, &config.memory);
+        let of_ni = NiData::new((ip, end), device.clone(), own.tos, adjusted, &config.memory);
         let location = (hardware, sub);
         let ni = Arc::new(Ni::new((id, ip.into()), upcalls, timeout_ns, location, own.conns_per_peer, of_ni));
         let number = shards.shard(sub, 0).number;
@@ -151,7 +151,7 @@ impl OnThisHost for O2ib {
     /// ENOSYS where libibverbs or librdmacm is not installed, ENODEV without any RDMA device,
     /// EACCES for a user who may not use them.
     fn system() -> Result<Arc<dyn Fabric>, LndError> {
-        let host = crate::verbs::Host::of_lnd();
+        let host = crate::verbs::HostFabric::of_lnd();
         // The channel shows whether libraries, devices or permissions are missing.
         host.channel().map_err(|FabricError { what, errno }| LndError { what, errno })?;
         Ok(Arc::new(host))

@@ -19,11 +19,11 @@
 //! wanted, so that the last write fills the last fragment.
 
 use lnet_api::Errno;
-use lnet_proto::ib::{Fragment, IMMEDIATE_MAX};
+use lnet_proto::ib::{IMMEDIATE_MAX, RdmaFragment};
 
 use crate::connection::Connection;
-use crate::item::Described;
 use crate::memory::warn_failed;
+use crate::op_data::Described;
 
 /// The first 16 bits of an incarnation of nlx. A clock that counts nanoseconds since 1970 in 63
 /// bits, or coarser units, never has this value.
@@ -46,7 +46,7 @@ const fn writes_all(incarnation: u64) -> bool {
 
 /// Returns whether the end of `bytes` bytes, written from the first fragment on, is inside a
 /// fragment.
-fn ends_inside(fragments: &[Fragment], bytes: u32) -> bool {
+fn ends_inside(fragments: &[RdmaFragment], bytes: u32) -> bool {
     let mut left = u64::from(bytes);
     for fragment in fragments {
         if left == 0 {
@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn a_reply_ends_with_a_fragment_or_inside_one() {
-        let of = |lengths: &[u32]| -> Vec<Fragment> {
-            lengths.iter().map(|&length| Fragment { length, address: 0 }).collect()
+        let of = |lengths: &[u32]| -> Vec<RdmaFragment> {
+            lengths.iter().map(|&length| RdmaFragment { length, address: 0 }).collect()
         };
         let ends = |lengths: &[u32]| -> Vec<u32> {
             let all = of(lengths);

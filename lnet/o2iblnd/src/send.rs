@@ -1,13 +1,13 @@
 //! Sending in the caller's own thread.
 
 use lnet_api::{Errno, Sent, Tx};
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
-use crate::connection::Refused;
-use crate::item::{AskedGet, get_of_name};
+use crate::connection::SendRefused;
 use crate::memory::register_source;
 use crate::o2ib::Shared;
+use crate::op_data::{AskedGet, get_of_name};
 use crate::peer::choose;
 
 /// Sends a message on a connection to its peer; queues it for the driver if no connection has room.
@@ -39,7 +39,7 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
             drop(state);
             match conn.send(tx) {
                 Ok(sent) => return Ok(sent),
-                Err((back, Refused::Full | Refused::Closed)) => tx = back,
+                Err((back, SendRefused::Full | SendRefused::Closed)) => tx = back,
             }
             state = peer.state.lock();
             if state.retired.is_some() {
@@ -51,6 +51,6 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
 }
 
 /// Removes and returns the GET that the engine answers with this message.
-fn asked_directly(shared: &Shared, key: Key) -> Option<AskedGet> {
+fn asked_directly(shared: &Shared, key: ShardKey) -> Option<AskedGet> {
     shared.shards.slot(key.shard())?.shard.own.gets.lock().remove(key)
 }

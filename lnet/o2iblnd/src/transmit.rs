@@ -8,11 +8,11 @@ use lnet_proto::{Header, ProtoError};
 use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
-use crate::conn::{ConnError, Emit, EmitKind, Key as OpKey};
+use crate::conn::{ConnError, Emit, EmitKind, OpKey};
 use crate::connection::{ConnState, Connection, LiveConn};
 use crate::fabric::{Piece, SendKind, SendWork};
-use crate::item::{Item, PayloadSource, SourceMemory};
-use crate::memory::{Taken, Undescribed, Waiter, gather, source_of, warn_failed};
+use crate::memory::{BounceResult, Undescribed, Waiter, gather, source_of, warn_failed};
+use crate::op_data::{OpData, PayloadSource, SourceMemory};
 use crate::writes::{WriteError, each_write};
 
 /// The position of the checksum in a message (lnet-wire 32).
@@ -53,7 +53,7 @@ impl Connection {
     pub(crate) fn prepare(self: &Arc<Connection>, state: &mut ConnState, operation: OpKey) {
         let Some(live) = &mut state.live else { return };
         let LiveConn { machine, pieces, .. } = live;
-        let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = machine.item(operation) else {
+        let Some(OpData::Send { source, .. } | OpData::Reply { source, .. }) = machine.item(operation) else {
             return;
         };
         let Some(counted) = self.count_writes(pieces, source, operation) else {
@@ -136,13 +136,13 @@ impl Connection {
         }
         let waiter = Waiter::Operation(self.clone(), operation);
         match self.ni().own.pool.take(self.device(), bytes, self.shard().own.now_ns(), waiter) {
-            Taken::Bounce(mut bounce, _) => {
+            BounceResult::Bounce(mut bounce, _) => {
                 bounce.load(payload);
                 self.shard().counters.tx.bytes_bounced.add(bounce.len());
                 Ok(Some(SourceMemory::Bounce(bounce)))
             }
-            Taken::Later => Err(BouncePending),
-            Taken::Never(_) => Ok(None),
+            BounceResult::Later => Err(BouncePending),
+            BounceResult::Never(_) => Ok(None),
         }
     }
 
@@ -185,7 +185,7 @@ impl Connection {
         self.shard().counters.tx.sends.one();
         if let EmitKind::PutDone(done) | EmitKind::GetDone(done) = kind
             && done.status > 0
-            && let Some(Item::Send { source, .. } | Item::Reply { source, .. }) = item
+            && let Some(OpData::Send { source, .. } | OpData::Reply { source, .. }) = item
         {
             let staged =
                 Piece { address: address + STAGED_AT as u64, length: source.bytes, key: transmit.key };
@@ -199,7 +199,7 @@ impl Connection {
         // The pieces of the payload, if it is sent from its own memory.
         let mut gathered: SmallVec<[Piece; GATHERED_PIECES]> = SmallVec::new();
         let emitted = match (kind, item) {
-            (EmitKind::Immediate, Some(Item::Send { header, source, .. })) => {
+            (EmitKind::Immediate, Some(OpData::Send { header, source, .. })) => {
                 self.emit_immediate(&head, header, source, buffer, &mut gathered)
             }
             _ => match body_of(kind, item) {
@@ -294,16 +294,16 @@ impl Connection {
 
 /// Returns the body of any message but an IMMEDIATE; `None` if the item is not of the message's
 /// kind.
-fn body_of(kind: EmitKind, item: Option<&Item>) -> Result<Option<Body<'_>>, ProtoError> {
+fn body_of(kind: EmitKind, item: Option<&OpData>) -> Result<Option<Body<'_>>, ProtoError> {
     Ok(Some(match (kind, item) {
         (EmitKind::Noop, _) => Body::Noop,
-        (EmitKind::PutReq { cookie }, Some(Item::Send { header, .. })) => {
+        (EmitKind::PutReq { cookie }, Some(OpData::Send { header, .. })) => {
             Body::PutReq { header: *header, cookie }
         }
-        (EmitKind::GetReq { cookie }, Some(Item::Get { header, sink, .. })) => {
+        (EmitKind::GetReq { cookie }, Some(OpData::Get { header, sink, .. })) => {
             Body::GetReq { header: *header, cookie, descriptor: sink.described.descriptor()? }
         }
-        (EmitKind::PutAck { source, sink: own }, Some(Item::Receive { sink, .. })) => {
+        (EmitKind::PutAck { source, sink: own }, Some(OpData::Receive { sink, .. })) => {
             Body::PutAck { source, sink: own, descriptor: sink.described.descriptor()? }
         }
         (EmitKind::PutNak(done), _) => Body::PutNak(done),

@@ -2,7 +2,7 @@
 //! sink's fragments (lnet-wire 37).
 
 use lnet_api::Errno;
-use lnet_proto::ib::Fragment;
+use lnet_proto::ib::RdmaFragment;
 use smallvec::SmallVec;
 
 use crate::fabric::Piece;
@@ -72,14 +72,14 @@ impl WriteError {
 pub(crate) fn each_write(
     limits: WriteLimits,
     source: impl Iterator<Item = Piece>,
-    sink: impl Iterator<Item = Fragment>,
+    sink: impl Iterator<Item = RdmaFragment>,
     mut add: impl FnMut(Piece, Option<u64>),
 ) -> Result<u32, WriteError> {
     let WriteLimits { pieces, bytes, writes: limit } = limits;
     let mut source = Joined::of(source);
     let mut piece = Piece::default();
     let (mut writes, mut wanted, mut found) = (0, 0, 0);
-    for Fragment { address, length } in Joined::of(sink) {
+    for RdmaFragment { address, length } in Joined::of(sink) {
         // This check also excludes an overflow in all later sums within the fragment.
         address.checked_add(length.into()).ok_or(WriteError::NoMemory { address, length })?;
         wanted += u64::from(length);
@@ -156,11 +156,11 @@ impl Join for Piece {
     }
 }
 
-impl Join for Fragment {
-    fn join(&self, next: &Fragment) -> Option<Fragment> {
+impl Join for RdmaFragment {
+    fn join(&self, next: &RdmaFragment) -> Option<RdmaFragment> {
         let adjoins = self.address.checked_add(self.length.into()) == Some(next.address);
         let length = self.length.checked_add(next.length).filter(|_| adjoins)?;
-        Some(Fragment { length, ..*self })
+        Some(RdmaFragment { length, ..*self })
     }
 }
 
@@ -168,11 +168,11 @@ impl Join for Fragment {
 const FRAGMENTS_INLINE: usize = 4;
 
 /// The fragments of a descriptor.
-pub(crate) type FragmentList = SmallVec<[Fragment; FRAGMENTS_INLINE]>;
+pub(crate) type FragmentList = SmallVec<[RdmaFragment; FRAGMENTS_INLINE]>;
 
 /// Returns the fragments of memory with these parts, contiguous neighbours merged; `None` if there
 /// are more than `most`.
-pub(crate) fn fragments(parts: impl Iterator<Item = Fragment>, most: usize) -> Option<FragmentList> {
+pub(crate) fn fragments(parts: impl Iterator<Item = RdmaFragment>, most: usize) -> Option<FragmentList> {
     let mut list = FragmentList::new();
     for fragment in Joined::of(parts) {
         if list.len() == most {
@@ -222,7 +222,7 @@ mod tests {
     fn writes(
         limits: WriteLimits,
         source: &[Piece],
-        sink: &[Fragment],
+        sink: &[RdmaFragment],
     ) -> Result<Vec<(u64, Vec<Piece>)>, WriteError> {
         let mut all: Vec<(u64, Vec<Piece>)> = Vec::new();
         let add = |piece, begins: Option<u64>| {
@@ -246,10 +246,10 @@ mod tests {
             let (from, there) = (bytes(source.iter().copied()), bytes(sink.iter().copied()));
             let wanted = there.len().min(from.len()).min(cut as usize);
             let mut left = wanted as u32;
-            let sink: Vec<Fragment> = sink.iter().map_while(|&(address, length)| {
+            let sink: Vec<RdmaFragment> = sink.iter().map_while(|&(address, length)| {
                 let length = length.min(left);
                 left -= length;
-                (length > 0).then_some(Fragment { length, address })
+                (length > 0).then_some(RdmaFragment { length, address })
             }).collect();
             let limits = WriteLimits { pieces: pieces_max, bytes: bytes_max, writes: writes_max };
             let source = pieces(&source, keys);
@@ -280,14 +280,14 @@ mod tests {
         #[test]
         fn neighbours_are_one(cuts in prop::collection::vec(1u32..100, 1..300)) {
             let mut at = 5000;
-            let parts: Vec<Fragment> = cuts.iter().map(|&length| {
+            let parts: Vec<RdmaFragment> = cuts.iter().map(|&length| {
                 at += u64::from(length);
-                Fragment { length, address: at - u64::from(length) }
+                RdmaFragment { length, address: at - u64::from(length) }
             }).collect();
             let list = fragments(parts.iter().copied(), 1).unwrap();
-            prop_assert_eq!(list.as_slice(), &[Fragment { length: cuts.iter().sum(), address: 5000 }]);
+            prop_assert_eq!(list.as_slice(), &[RdmaFragment { length: cuts.iter().sum(), address: 5000 }]);
             let limits = WriteLimits { pieces: 1, bytes: u32::MAX, writes: 1 };
-            let piece = |part: &Fragment| Piece { address: part.address, length: part.length, key: 3 };
+            let piece = |part: &RdmaFragment| Piece { address: part.address, length: part.length, key: 3 };
             let source: Vec<Piece> = parts.iter().map(piece).collect();
             prop_assert!(writes(limits, &source, &parts).is_ok());
         }
@@ -297,7 +297,7 @@ mod tests {
     fn a_sink_that_asks_for_more_than_there_is_gets_nothing() {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
         let source = [Piece { address: 1, length: 10, key: 1 }];
-        let sink = [Fragment { length: 11, address: 1 }];
+        let sink = [RdmaFragment { length: 11, address: 1 }];
         assert_eq!(writes(limits, &source, &sink).unwrap_err().errno(), Errno::EPROTO);
     }
 
@@ -308,7 +308,8 @@ mod tests {
         let limits = WriteLimits { pieces: 2, bytes: 1 << 20, writes: 10 };
         let fill = |sink: &[(u32, u64)]| {
             let source = [Piece { address: 1, length: 4096, key: 1 }];
-            let sink: Vec<_> = sink.iter().map(|&(length, address)| Fragment { length, address }).collect();
+            let sink: Vec<_> =
+                sink.iter().map(|&(length, address)| RdmaFragment { length, address }).collect();
             writes(limits, &source, &sink).map(drop).map_err(|error| error.errno())
         };
         for sink in [
@@ -330,7 +331,7 @@ mod tests {
 
     #[test]
     fn fragments_beyond_the_limit_are_none() {
-        let apart = |index: u64| Fragment { length: 1, address: 2 * index };
+        let apart = |index: u64| RdmaFragment { length: 1, address: 2 * index };
         assert_eq!(fragments((0..5).map(apart), 5).unwrap().len(), 5);
         assert!(fragments((0..6).map(apart), 5).is_none());
     }

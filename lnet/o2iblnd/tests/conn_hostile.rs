@@ -5,9 +5,12 @@
 
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, ProcessId};
-use lnet_o2iblnd::conn::{Conn, ConnError, EmitKind, Ended, Key, Late, Limits, Own, Receipt, Received};
+use lnet_o2iblnd::conn::{
+    Conn, ConnError, EmitKind, EndedOp, Late, Limits, OpKey, Own, Receipt, ReceivedMessage,
+};
 use lnet_proto::ib::{
-    Body, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Link, Message, MessageKind, Version,
+    Body, ConnParams, Cookie, End, Link, Message, MessageKind, RdmaDescriptor, RdmaFragment, TransferStatus,
+    Version,
 };
 use lnet_proto::{Header, WireHandle};
 
@@ -17,7 +20,7 @@ const LIMITS: Limits =
     Limits { depth: 4, high_water: 2, sends: 8, works: 16, messages: 16, keepalive_ns: 100 * S };
 const THEIRS: Cookie = Cookie([7; 8]);
 
-type Answer = Result<(Receipt, Received<u32>), ConnError>;
+type Answer = Result<(Receipt, ReceivedMessage<u32>), ConnError>;
 
 fn conn() -> Conn<u32> {
     Conn::new(&LIMITS, 0)
@@ -57,8 +60,8 @@ fn put_req() -> Body<'static> {
     Body::PutReq { header: header(100, false), cookie: THEIRS }
 }
 
-fn done(cookie: Cookie, status: i32) -> Completion {
-    Completion { cookie, status }
+fn done(cookie: Cookie, status: i32) -> TransferStatus {
+    TransferStatus { cookie, status }
 }
 
 /// Returns the error of an answer, which must be a violation by the peer.
@@ -69,7 +72,7 @@ fn breach(answer: Answer) -> ConnError {
 }
 
 /// Emits the next message, whose send completes at once.
-fn send_next(conn: &mut Conn<u32>) -> (EmitKind, Option<Ended<u32>>) {
+fn send_next(conn: &mut Conn<u32>) -> (EmitKind, Option<EndedOp<u32>>) {
     let emit = conn.next(0).unwrap();
     let (id, kind) = (emit.id, emit.kind);
     (kind, conn.completed(id.bits()).unwrap())
@@ -89,8 +92,10 @@ fn put(conn: &mut Conn<u32>) -> Cookie {
 }
 
 /// Receives a PUT_REQ of 100 bytes.
-fn takes(conn: &mut Conn<u32>) -> Key {
-    let (receipt, Received::PutReq(key)) = receive(conn, 0, put_req()).unwrap() else { panic!("a PUT_REQ") };
+fn takes(conn: &mut Conn<u32>) -> OpKey {
+    let (receipt, ReceivedMessage::PutReq(key)) = receive(conn, 0, put_req()).unwrap() else {
+        panic!("a PUT_REQ")
+    };
     conn.reposted(receipt);
     key
 }
@@ -111,7 +116,7 @@ fn credits_that_never_were_are_a_breach() {
 fn a_peer_without_credits_may_not_send() {
     let mut conn = conn();
     for _ in 0..4 {
-        let (receipt, Received::Immediate) = receive(&mut conn, 0, immediate()).unwrap() else {
+        let (receipt, ReceivedMessage::Immediate) = receive(&mut conn, 0, immediate()).unwrap() else {
             panic!("IMMEDIATE")
         };
         // The credit is now owed, but not yet returned.
@@ -127,12 +132,14 @@ fn a_peer_without_credits_may_not_send() {
 #[test]
 fn a_peer_may_not_have_more_transfers_than_the_depth() {
     let mut conn = conn();
-    let pieces = [Fragment { length: 100, address: 0 }];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: 100, address: 0 }];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     let get = Body::GetReq { header: header(0, true), cookie: THEIRS, descriptor };
     let mut keys = Vec::new();
     for _ in 0..4 {
-        let (receipt, Received::GetReq(key)) = receive(&mut conn, 0, get).unwrap() else { panic!("GET_REQ") };
+        let (receipt, ReceivedMessage::GetReq(key)) = receive(&mut conn, 0, get).unwrap() else {
+            panic!("GET_REQ")
+        };
         conn.reposted(receipt);
         keys.push(key);
     }
@@ -147,8 +154,8 @@ fn a_peer_may_not_have_more_transfers_than_the_depth() {
 #[test]
 fn cookies_that_name_nothing_are_a_breach() {
     let numbers = [0, 1, 1 << 16, 1 << 48, u64::MAX, 0xffff];
-    let pieces = [Fragment { length: 100, address: 0 }];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: 100, address: 0 }];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     for cookie in numbers.map(Cookie::new) {
         for body in [
             Body::PutAck { source: cookie, sink: THEIRS, descriptor },
@@ -165,22 +172,23 @@ fn cookies_that_name_nothing_are_a_breach() {
 /// An answer of each kind to an operation of each kind that does not wait for it is a violation.
 #[test]
 fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
-    let pieces = [Fragment { length: 100, address: 0 }];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: 100, address: 0 }];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     let ack = |source| Body::PutAck { source, sink: THEIRS, descriptor };
 
     let mut own = conn();
     let cookie = put(&mut own);
     breach(receive(&mut own, 0, Body::GetDone(done(cookie, 0))));
     breach(receive(&mut own, 0, Body::PutDone(done(cookie, 0))));
-    let (_, Received::PutAck { put: key, length: 100 }) = receive(&mut own, 0, ack(cookie)).unwrap() else {
+    let (_, ReceivedMessage::PutAck { put: key, length: 100 }) = receive(&mut own, 0, ack(cookie)).unwrap()
+    else {
         panic!("it is wanted")
     };
     breach(receive(&mut own, 0, ack(cookie)));
     breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
     own.done(key, Ok(100), 1, NEVER).unwrap();
     breach(receive(&mut own, 0, ack(cookie)));
-    assert_eq!(send_next(&mut own).1, Some(Ended { item: 5, outcome: Ok(100) }));
+    assert_eq!(send_next(&mut own).1, Some(EndedOp { item: 5, outcome: Ok(100) }));
     breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
 
     let mut own = conn();
@@ -188,7 +196,7 @@ fn answers_to_operations_that_do_not_wait_for_them_are_a_breach() {
     breach(receive(&mut own, 0, ack(cookie)));
     breach(receive(&mut own, 0, Body::PutNak(done(cookie, 0))));
     let ended = receive(&mut own, 0, Body::GetDone(done(cookie, 30))).unwrap();
-    assert!(matches!(ended, (Receipt::Answer, Received::Ended(Ended { item: 5, outcome: Ok(30) }))));
+    assert!(matches!(ended, (Receipt::Answer, ReceivedMessage::Ended(EndedOp { item: 5, outcome: Ok(30) }))));
     breach(receive(&mut own, 0, Body::GetDone(done(cookie, 30))));
 }
 
@@ -243,7 +251,9 @@ fn a_status_is_at_most_what_was_asked_for() {
             }
         };
         match (receive(&mut conn, 0, body), expected) {
-            (Ok((_, Received::Ended(ended))), Some(outcome)) => assert_eq!(ended, Ended { item: 5, outcome }),
+            (Ok((_, ReceivedMessage::Ended(ended))), Some(outcome)) => {
+                assert_eq!(ended, EndedOp { item: 5, outcome })
+            }
             (answer, None) => assert!(matches!(breach(answer), ConnError::Status { .. })),
             (answer, expected) => panic!("{kind} {status}: {answer:?} in place of {expected:?}"),
         }
@@ -256,13 +266,13 @@ fn a_status_is_at_most_what_was_asked_for() {
 fn a_descriptor_of_more_than_there_is_gets_nothing() {
     let mut conn = conn();
     let cookie = put(&mut conn);
-    let pieces = [Fragment { length: u32::MAX, address: 0 }; 257];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: u32::MAX, address: 0 }; 257];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
-    assert!(matches!(answer, Ok((Receipt::Answer, Received::Nothing))));
+    assert!(matches!(answer, Ok((Receipt::Answer, ReceivedMessage::Nothing))));
     let (kind, ended) = send_next(&mut conn);
     assert_eq!(kind, EmitKind::PutDone(done(THEIRS, -71)));
-    assert_eq!(ended, Some(Ended { item: 5, outcome: Err(Errno::EPROTO) }));
+    assert_eq!(ended, Some(EndedOp { item: 5, outcome: Err(Errno::EPROTO) }));
 }
 
 #[test]
@@ -332,10 +342,10 @@ fn lateness_is_reported_with_its_length() {
     conn.completed(id.bits()).unwrap();
     assert_eq!(conn.late(9), Some(Late::Unanswered));
     // Third state: the peer requests the payload, and the writes are not prepared.
-    let pieces = [Fragment { length: 100, address: 0 }];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: 100, address: 0 }];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     let answer = receive(&mut conn, 0, Body::PutAck { source: cookie, sink: THEIRS, descriptor });
-    let (_, Received::PutAck { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
+    let (_, ReceivedMessage::PutAck { put, .. }) = answer.unwrap() else { panic!("it is wanted") };
     assert_eq!(conn.late(9), Some(Late::Unprepared));
     conn.done(put, Ok(100), 1, 20).unwrap();
     assert_eq!((conn.late(9), conn.late(20)), (None, Some(Late::Queued)));
@@ -355,11 +365,11 @@ fn chains_wait_for_room_and_are_never_split() {
     assert_eq!(send_next(&mut conn).0, EmitKind::PutNak(done(THEIRS, 0)));
     assert_eq!(conn.done(keys[0], Ok(1), 1, NEVER), Err(ConnError::Gone { key: keys[0].bits() }), "no GET");
 
-    let pieces = [Fragment { length: 100, address: 0 }];
-    let descriptor = Descriptor::new(1, &pieces).unwrap();
+    let pieces = [RdmaFragment { length: 100, address: 0 }];
+    let descriptor = RdmaDescriptor::new(1, &pieces).unwrap();
     let puts = [(); 2].map(|()| put(&mut conn)).map(|source| {
         match receive(&mut conn, 0, Body::PutAck { source, sink: THEIRS, descriptor }) {
-            Ok((_, Received::PutAck { put, .. })) => put,
+            Ok((_, ReceivedMessage::PutAck { put, .. })) => put,
             other => panic!("{other:?}"),
         }
     });
@@ -374,7 +384,7 @@ fn chains_wait_for_room_and_are_never_split() {
         conn.next(0).is_none(),
         "10 of 16 are taken, and 7 are needed; what needs less does not overtake"
     );
-    assert_eq!(conn.completed(first.bits()).unwrap(), Some(Ended { item: 5, outcome: Ok(100) }));
+    assert_eq!(conn.completed(first.bits()).unwrap(), Some(EndedOp { item: 5, outcome: Ok(100) }));
     assert!(matches!(send_next(&mut conn), (EmitKind::PutDone(_), Some(_))));
     assert_eq!(send_next(&mut conn).0, EmitKind::Immediate);
 }
@@ -389,7 +399,7 @@ fn a_key_is_never_valid_twice() {
     assert_eq!(send_next(&mut conn).0, EmitKind::PutNak(done(THEIRS, -12)));
     let new = takes(&mut conn);
     assert_ne!(old, new);
-    assert_eq!((Key::from_bits(new.bits()), Key::from_bits(u64::MAX)), (Some(new), None));
+    assert_eq!((OpKey::from_bits(new.bits()), OpKey::from_bits(u64::MAX)), (Some(new), None));
     assert!(conn.ack(old, 1, NEVER).is_err() && conn.nak(old, Ok(()), NEVER).is_err());
     assert_eq!((conn.attach(old, 1), conn.item(old).copied(), conn.detach(old)), (Err(1), None, None));
     assert_eq!((conn.attach(new, 1), conn.attach(new, 2), conn.detach(new)), (Ok(()), Err(2), Some(1)));

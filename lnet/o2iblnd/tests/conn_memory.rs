@@ -5,7 +5,7 @@
 mod conn_world;
 
 use conn_world::{NEVER, link, message, pieces};
-use lnet_o2iblnd::conn::{Conn, Limits, Own, Received};
+use lnet_o2iblnd::conn::{Conn, Limits, Own, ReceivedMessage};
 use lnet_proto::ib::Link;
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations};
 
@@ -33,14 +33,14 @@ fn talk(conns: &mut [Conn<u64>; 2], links: &[Link; 2], ended: &mut usize) {
                 to.reposted(receipt);
                 *ended += usize::from(from.completed(id).unwrap().is_some());
                 match received {
-                    Received::Nothing | Received::Immediate => {}
-                    Received::PutReq(key) => {
+                    ReceivedMessage::Nothing | ReceivedMessage::Immediate => {}
+                    ReceivedMessage::PutReq(key) => {
                         to.attach(key, 1).unwrap();
                         to.ack(key, LENGTH, NEVER).unwrap();
                     }
-                    Received::GetReq(key) => to.done(key, Ok(LENGTH), 256, NEVER).unwrap(),
-                    Received::PutAck { put, length } => to.done(put, Ok(length), 256, NEVER).unwrap(),
-                    Received::Ended(_) => *ended += 1,
+                    ReceivedMessage::GetReq(key) => to.done(key, Ok(LENGTH), 256, NEVER).unwrap(),
+                    ReceivedMessage::PutAck { put, length } => to.done(put, Ok(length), 256, NEVER).unwrap(),
+                    ReceivedMessage::Ended(_) => *ended += 1,
                 }
             }
         }

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use lnet_o2iblnd::conn::{Conn, EmitKind, Key, Limits, Own, Received};
-use lnet_proto::ib::{Body, Completion, Cookie, Message, MessageKind};
+use lnet_o2iblnd::conn::{Conn, EmitKind, Limits, OpKey, Own, ReceivedMessage};
+use lnet_proto::ib::{Body, Cookie, Message, MessageKind, TransferStatus};
 use serde_json::Value;
 
 const NEVER: u64 = u64::MAX;
@@ -35,7 +35,7 @@ struct Player {
     /// The cookies of the recorded node, and those of the player in their place.
     cookies: HashMap<Cookie, Cookie>,
     /// The requests to be answered, by kind.
-    open: Vec<(MessageKind, Key, u32)>,
+    open: Vec<(MessageKind, OpKey, u32)>,
     ended: Vec<(MessageKind, u32)>,
     begun: usize,
     given: [u32; 2],
@@ -55,8 +55,8 @@ impl Player {
         }
     }
 
-    fn mapped(&self, done: &Completion) -> Completion {
-        Completion { cookie: self.cookies[&done.cookie], ..*done }
+    fn mapped(&self, done: &TransferStatus) -> TransferStatus {
+        TransferStatus { cookie: self.cookies[&done.cookie], ..*done }
     }
 
     /// Sends a message that the recorded node sent.
@@ -139,11 +139,11 @@ impl Player {
         };
         let (receipt, received) = self.conn.received(&Message { head: message.head, body }).unwrap();
         match received {
-            Received::Nothing | Received::Immediate => {}
-            Received::PutReq(key) => self.open.push((MessageKind::PutReq, key, 0)),
-            Received::GetReq(key) => self.open.push((MessageKind::GetReq, key, 0)),
-            Received::PutAck { put, length } => self.open.push((MessageKind::PutAck, put, length)),
-            Received::Ended(ended) => self.ended.push((ended.item, ended.outcome.unwrap())),
+            ReceivedMessage::Nothing | ReceivedMessage::Immediate => {}
+            ReceivedMessage::PutReq(key) => self.open.push((MessageKind::PutReq, key, 0)),
+            ReceivedMessage::GetReq(key) => self.open.push((MessageKind::GetReq, key, 0)),
+            ReceivedMessage::PutAck { put, length } => self.open.push((MessageKind::PutAck, put, length)),
+            ReceivedMessage::Ended(ended) => self.ended.push((ended.item, ended.outcome.unwrap())),
         }
         self.conn.reposted(receipt);
     }

@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use lnet_api::Errno;
-use lnet_o2iblnd::fabric::{Fabric, Token};
-use lnet_o2iblnd::verbs::Host;
+use lnet_o2iblnd::fabric::{ChannelToken, Fabric};
+use lnet_o2iblnd::verbs::HostFabric;
 use lnet_region::Region;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -17,7 +17,7 @@ const MEMLOCK: usize = 8 << 20;
 #[ignore = "needs a host without RDMA devices: ./test verbs"]
 fn without_devices() {
     // SAFETY: nothing is posted, and each registration ends before its region.
-    let host = unsafe { Host::new() };
+    let host = unsafe { HostFabric::new() };
     for error in [host.open(ADDRESS).err(), host.channel().err()].map(|error| error.expect("a refusal")) {
         assert_eq!(error.errno, Errno::ENODEV, "{error}");
         assert!(error.what.contains("no RDMA device") && error.what.contains("`rdma link`"), "{error}");
@@ -30,7 +30,7 @@ fn without_devices() {
 #[ignore = "needs to be an ordinary user: ./test verbs"]
 fn as_ordinary_user() {
     // SAFETY: nothing is posted, and each registration ends before its region.
-    let host = unsafe { Host::new() };
+    let host = unsafe { HostFabric::new() };
     let device = host.open(ADDRESS).expect("the device");
     let half = Region::heap(MEMLOCK / 2).expect("memory");
     let registered = device.register(&half, true).expect("half of what may be locked");
@@ -43,11 +43,13 @@ fn as_ordinary_user() {
 
     let channel = host.channel().expect("a channel");
     let privileged = channel
-        .listen(Token(1), &device, SocketAddrV4::new(ADDRESS, 987), 1)
+        .listen(ChannelToken(1), &device, SocketAddrV4::new(ADDRESS, 987), 1)
         .err()
         .expect("a port of root's");
     assert_eq!(privileged.errno, Errno::EACCES, "{privileged}");
     let advice = "CAP_NET_BIND_SERVICE; or set another service, above 1023, on all nodes";
     assert!(privileged.what.contains(advice), "{privileged}");
-    channel.listen(Token(2), &device, SocketAddrV4::new(ADDRESS, 20_987), 1).expect("a port of everyone's");
+    channel
+        .listen(ChannelToken(2), &device, SocketAddrV4::new(ADDRESS, 20_987), 1)
+        .expect("a port of everyone's");
 }

@@ -3,11 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use lnet_lnd::protocol::Links as _;
-use lnet_o2iblnd::links::{Answer, Bounds, LINKS_MAX, LinkId, Links, Next, Outcome};
+use lnet_o2iblnd::links::{AttemptOutcome, Bounds, ConnAnswer, LINKS_MAX, LinkId, Links, NextStep};
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{
-    Attempt, Body, ConnParams, Connector, Destination, End, Head, Interface, Known, Listener, Message, Offer,
-    RETRIES_MAX, Reject, RejectReason, Rejection, Version,
+    AcceptRules, Attempt, Body, ConnOffer, ConnParams, Connector, Destination, End, Head, Known,
+    LocalInterface, Message, RETRIES_MAX, Reject, RejectReason, Rejection, Version,
 };
 
 const S: u64 = 1_000_000_000;
@@ -30,7 +30,7 @@ fn links(conns: u8) -> Links {
 /// Begins all attempts that may begin now; returns them.
 fn begin(links: &mut Links, now_ns: u64) -> Vec<LinkId> {
     let mut begun = Vec::new();
-    while links.next(now_ns, true) == Next::Connect {
+    while links.next(now_ns, true) == NextStep::Connect {
         begun.push(links.begin(now_ns).0);
     }
     begun
@@ -51,7 +51,7 @@ fn record(reason: RejectReason, stamp: u64, params: ConnParams) -> Vec<u8> {
 }
 
 /// Rejects an attempt in the peer's name, while a message waits.
-fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnParams) -> Outcome {
+fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnParams) -> AttemptOutcome {
     request(links, id);
     let record = record(reason, LIFE.stamp, offered);
     match links.rejected(id, Rejection::Record(&record), true, 0) {
@@ -60,7 +60,7 @@ fn reject(links: &mut Links, id: LinkId, reason: RejectReason, offered: ConnPara
 }
 
 /// Returns the offer of a peer of this incarnation.
-fn offer(stamp: u64) -> Offer {
+fn offer(stamp: u64) -> ConnOffer {
     let wanted = Attempt {
         local: peer(stamp),
         peer: End { stamp: 0, ..own() },
@@ -68,8 +68,8 @@ fn offer(stamp: u64) -> Offer {
         oldest: Version::V2,
         params: ConnParams::DEFAULT,
     };
-    let interface = Interface { end: own(), limits: DEEP };
-    let listener = Listener {
+    let interface = LocalInterface { end: own(), limits: DEEP };
+    let listener = AcceptRules {
         require_privileged: false,
         oldest: Version::V2,
         destination: |_| Destination::Ready(interface),
@@ -79,7 +79,7 @@ fn offer(stamp: u64) -> Offer {
 
 fn accept(links: &mut Links, stamp: u64) -> LinkId {
     match links.offered(&offer(stamp), 0) {
-        Answer::Accept { id, .. } => id,
+        ConnAnswer::Accept { id, .. } => id,
         answer => panic!("{answer:?}"),
     }
 }
@@ -89,36 +89,36 @@ fn accept(links: &mut Links, stamp: u64) -> LinkId {
 #[test]
 fn all_connections_are_begun_at_once_on_first_use() {
     let mut active = links(4);
-    assert_eq!(active.next(0, false), Next::Nothing);
+    assert_eq!(active.next(0, false), NextStep::Nothing);
     let begun = begin(&mut active, 0);
     assert_eq!(begun.len(), 4);
     assert_eq!(request(&mut active, begun[0]), (peer(0), DEEP));
     for id in begun {
         assert!(!active.established(id, LIFE, 0));
     }
-    assert_eq!((active.next(0, true), active.connections().len()), (Next::Nothing, 4));
+    assert_eq!((active.next(0, true), active.connections().len()), (NextStep::Nothing, 4));
 
     let mut passive = links(4);
     let id = accept(&mut passive, 2);
-    assert_eq!(passive.next(0, true), Next::Nothing, "it may serve");
+    assert_eq!(passive.next(0, true), NextStep::Nothing, "it may serve");
     assert!(!passive.established(id, LIFE, 0));
-    assert_eq!(passive.next(0, true), Next::Nothing);
+    assert_eq!(passive.next(0, true), NextStep::Nothing);
 }
 
 /// Each rejection has the effect that the table of lnet-wire 33 gives.
 #[test]
 fn each_rejection_has_its_reaction() {
     let less = ConnParams { queue_depth: 8, max_fragments: 256, ..ConnParams::DEFAULT };
-    let again = || Outcome::Again { close_all: false };
+    let again = || AttemptOutcome::Again { close_all: false };
     let cases = [
-        (RejectReason::ConnRace, Outcome::GoOn, DEEP),
-        (RejectReason::NoResources, Outcome::Failed, DEEP),
-        (RejectReason::Fatal, Outcome::Failed, DEEP),
+        (RejectReason::ConnRace, AttemptOutcome::GoOn, DEEP),
+        (RejectReason::NoResources, AttemptOutcome::Failed, DEEP),
+        (RejectReason::Fatal, AttemptOutcome::Failed, DEEP),
         (RejectReason::ConnStale, again(), DEEP),
         (RejectReason::RdmaFrags, again(), ConnParams { max_fragments: 256, ..DEEP }),
         (RejectReason::MsgQueueSize, again(), ConnParams { queue_depth: 8, ..DEEP }),
-        (RejectReason::InvalidSrvId, Outcome::Failed, DEEP),
-        (RejectReason::Early, Outcome::Failed, DEEP),
+        (RejectReason::InvalidSrvId, AttemptOutcome::Failed, DEEP),
+        (RejectReason::Early, AttemptOutcome::Failed, DEEP),
     ];
     for (reason, outcome, params) in cases {
         let mut links = links(1);
@@ -129,11 +129,11 @@ fn each_rejection_has_its_reaction() {
         if outcome == again() {
             let stamp = if reason == RejectReason::ConnStale { LIFE.stamp } else { 0 };
             assert_eq!(request(&mut links, id), (peer(stamp), params), "{reason}");
-            assert_eq!(links.next(0, true), Next::Nothing, "it is still the same attempt");
+            assert_eq!(links.next(0, true), NextStep::Nothing, "it is still the same attempt");
         }
         // The second offer is rejected, because it is not smaller.
         if [RejectReason::RdmaFrags, RejectReason::MsgQueueSize].contains(&reason) {
-            assert_eq!(reject(&mut links, id, reason, DEEP), Outcome::Failed, "{reason}");
+            assert_eq!(reject(&mut links, id, reason, DEEP), AttemptOutcome::Failed, "{reason}");
         }
     }
     for (rejection, errno) in [(Rejection::StaleConnection, None), (Rejection::NoListener, Some(113))] {
@@ -156,13 +156,13 @@ fn an_attempt_is_not_repeated_for_nothing() {
         let id = begin(&mut links, 0)[0];
         request(&mut links, id);
         let theirs = incoming.then(|| accept(&mut links, 2));
-        assert_eq!(links.rejected(id, Rejection::Record(&deep), incoming, 0), Ok(Outcome::GoOn));
-        assert_eq!(links.next(0, incoming), Next::Nothing);
+        assert_eq!(links.rejected(id, Rejection::Record(&deep), incoming, 0), Ok(AttemptOutcome::GoOn));
+        assert_eq!(links.next(0, incoming), NextStep::Nothing);
         // If the attempt of the peer fails, this side's next attempt has the new parameters.
         if let Some(theirs) = theirs {
-            assert_eq!(links.failed(theirs, 0), Outcome::GoOn);
+            assert_eq!(links.failed(theirs, 0), AttemptOutcome::GoOn);
         }
-        assert_eq!((links.next(0, true), links.params()), (Next::Connect, ConnParams::DEFAULT));
+        assert_eq!((links.next(0, true), links.params()), (NextStep::Connect, ConnParams::DEFAULT));
     }
 }
 
@@ -172,16 +172,16 @@ fn after_a_lost_race_the_peers_connection_is_used() {
     let mut links = links(1);
     let id = begin(&mut links, 0)[0];
     let theirs = accept(&mut links, 2);
-    assert_eq!(reject(&mut links, id, RejectReason::ConnRace, DEEP), Outcome::GoOn);
-    assert_eq!(links.next(0, true), Next::Nothing);
+    assert_eq!(reject(&mut links, id, RejectReason::ConnRace, DEEP), AttemptOutcome::GoOn);
+    assert_eq!(links.next(0, true), NextStep::Nothing);
     assert!(!links.established(theirs, LIFE, 0));
-    assert_eq!((links.pick(|_| true), links.next(0, true)), (Some(theirs), Next::Nothing));
+    assert_eq!((links.pick(|_| true), links.next(0, true)), (Some(theirs), NextStep::Nothing));
 
     // If the peer makes no connection, the attempt is repeated after a while, but not forever.
     let mut links = self::links(1);
     for race in 0..=RETRIES_MAX {
         let now_ns = u64::from(race) * S;
-        assert_eq!(links.next(now_ns, true), Next::Connect);
+        assert_eq!(links.next(now_ns, true), NextStep::Connect);
         let (id, _) = links.begin(now_ns);
         request(&mut links, id);
         let record = record(RejectReason::ConnRace, 2, DEEP);
@@ -189,10 +189,10 @@ fn after_a_lost_race_the_peers_connection_is_used() {
         if race < RETRIES_MAX {
             assert_eq!(
                 (answer, links.next(now_ns, true)),
-                (Ok(Outcome::GoOn), Next::Wait { until_ns: now_ns + S })
+                (Ok(AttemptOutcome::GoOn), NextStep::Wait { until_ns: now_ns + S })
             );
         } else {
-            assert!(matches!(answer, Err((ProtoError::RetriesExhausted { .. }, Outcome::Failed))));
+            assert!(matches!(answer, Err((ProtoError::RetriesExhausted { .. }, AttemptOutcome::Failed))));
         }
     }
 }
@@ -204,10 +204,10 @@ fn a_peer_cannot_send_an_attempt_back_for_ever() {
     for _ in 0..RETRIES_MAX {
         assert_eq!(
             reject(&mut links, id, RejectReason::ConnStale, DEEP),
-            Outcome::Again { close_all: false }
+            AttemptOutcome::Again { close_all: false }
         );
     }
-    assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Failed);
+    assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), AttemptOutcome::Failed);
 }
 
 /// A node requests only what its device can make; for the next attempt the device may be able to
@@ -235,7 +235,7 @@ fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
         (links, begun)
     };
     let (mut links, begun) = connected(1);
-    let Answer::Reject { refusal, close_all: true } = links.offered(&offer(3), 0) else {
+    let ConnAnswer::Reject { refusal, close_all: true } = links.offered(&offer(3), 0) else {
         panic!("it is stale")
     };
     assert_eq!((refusal.record.reason, links.life()), (RejectReason::ConnStale, Some(LIFE)));
@@ -247,7 +247,7 @@ fn another_life_of_the_peer_ends_all_connections_to_the_old_one() {
     request(&mut links, begun[1]);
     let stale = record(RejectReason::ConnStale, OTHER.stamp, DEEP);
     let answer = links.rejected(begun[1], Rejection::Record(&stale), false, 0);
-    assert_eq!(answer, Ok(Outcome::Again { close_all: true }));
+    assert_eq!(answer, Ok(AttemptOutcome::Again { close_all: true }));
     assert_eq!(links.params(), DEEP, "what was learnt of the old life is forgotten");
     links.lost(begun[0], 0);
     assert!(!links.is_connected());
@@ -269,10 +269,13 @@ fn attempts_end_in_time() {
     let (id, deadline_ns) = links.begin(S);
     assert_eq!((deadline_ns, links.deadline_ns()), (13_500_000_000, Some(13_500_000_000)));
     // A repeated try does not extend the deadline.
-    assert_eq!(reject(&mut links, id, RejectReason::ConnStale, DEEP), Outcome::Again { close_all: false });
+    assert_eq!(
+        reject(&mut links, id, RejectReason::ConnStale, DEEP),
+        AttemptOutcome::Again { close_all: false }
+    );
     assert_eq!((links.overdue(deadline_ns - 1), links.overdue(deadline_ns)), (None, Some(id)));
-    assert_eq!(links.failed(id, deadline_ns), Outcome::Failed);
-    assert_eq!(links.failed(id, deadline_ns), Outcome::GoOn, "it is over");
+    assert_eq!(links.failed(id, deadline_ns), AttemptOutcome::Failed);
+    assert_eq!(links.failed(id, deadline_ns), AttemptOutcome::GoOn, "it is over");
     // An attempt of the peer has a deadline as well.
     let theirs = accept(&mut links, 2);
     assert_eq!(links.overdue(100 * S), Some(theirs));
@@ -286,10 +289,13 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
         let begun = begin(&mut links, now_ns);
         assert_eq!(begun.len(), 2);
         // The failure of both counts as one, and the messages stay until the second.
-        assert_eq!(links.failed(begun[0], now_ns), Outcome::GoOn);
-        assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + expected_s * S });
-        assert_eq!(links.failed(begun[1], now_ns), Outcome::Failed);
-        assert_eq!((links.next(now_ns, true), links.next(now_ns, false)), (Next::Unreachable, Next::Nothing));
+        assert_eq!(links.failed(begun[0], now_ns), AttemptOutcome::GoOn);
+        assert_eq!(links.next(now_ns, true), NextStep::Wait { until_ns: now_ns + expected_s * S });
+        assert_eq!(links.failed(begun[1], now_ns), AttemptOutcome::Failed);
+        assert_eq!(
+            (links.next(now_ns, true), links.next(now_ns, false)),
+            (NextStep::Unreachable, NextStep::Nothing)
+        );
         now_ns += expected_s * S;
         assert!(!links.is_forgettable(now_ns - 1) && links.is_forgettable(now_ns));
     }
@@ -297,7 +303,7 @@ fn failures_make_pauses_that_grow_up_to_a_minute() {
     assert!(!links.established(begun[0], LIFE, now_ns));
     links.lost(begun[0], now_ns + S);
     assert!(!links.is_connected());
-    assert_eq!(links.failed(begun[1], now_ns + S), Outcome::Failed);
+    assert_eq!(links.failed(begun[1], now_ns + S), AttemptOutcome::Failed);
     assert_eq!(begin(&mut links, now_ns + 2 * S).len(), 2, "the success has made up for the failures");
 }
 
@@ -310,14 +316,14 @@ fn a_set_that_cannot_be_completed_is_taken_as_it_is() {
     let mut id = begun[1];
     let mut now_ns = 0;
     for pause_s in [1, 2, 4] {
-        assert_eq!(links.failed(id, now_ns), Outcome::GoOn);
-        assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + pause_s * S });
+        assert_eq!(links.failed(id, now_ns), AttemptOutcome::GoOn);
+        assert_eq!(links.next(now_ns, true), NextStep::Wait { until_ns: now_ns + pause_s * S });
         now_ns += pause_s * S;
-        assert_eq!(links.next(now_ns, false), Next::Connect);
+        assert_eq!(links.next(now_ns, false), NextStep::Connect);
         id = links.begin(now_ns).0;
     }
-    assert_eq!(links.failed(id, now_ns), Outcome::GoOn);
-    assert_eq!(links.next(1000 * S, true), Next::Nothing);
+    assert_eq!(links.failed(id, now_ns), AttemptOutcome::GoOn);
+    assert_eq!(links.next(1000 * S, true), NextStep::Nothing);
     // When the number is set again, the node requests the missing connections again.
     links.set_conns(3);
     assert_eq!(begin(&mut links, 1000 * S).len(), 2);
@@ -329,16 +335,16 @@ fn a_lost_connection_is_opened_again_by_the_side_that_opened_it() {
     let begun = begin(&mut active, 0);
     begun.iter().for_each(|id| assert!(!active.established(*id, LIFE, 0)));
     active.lost(begun[1], 10 * S);
-    assert_eq!((active.is_connected(), active.next(10 * S, false)), (true, Next::Connect));
+    assert_eq!((active.is_connected(), active.next(10 * S, false)), (true, NextStep::Connect));
     let mut passive = links(2);
     let theirs = [(); 2].map(|()| accept(&mut passive, 2));
     theirs.iter().for_each(|id| assert!(!passive.established(*id, LIFE, 0)));
     passive.lost(theirs[1], 10 * S);
-    assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, Next::Nothing));
+    assert_eq!((passive.is_connected(), passive.next(10 * S, true)), (true, NextStep::Nothing));
     // The second call has no effect: the connection is gone.
     for _ in 0..2 {
         passive.lost(theirs[0], 10 * S);
-        assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, Next::Nothing));
+        assert_eq!((passive.is_connected(), passive.next(10 * S, false)), (false, NextStep::Nothing));
     }
 }
 
@@ -349,7 +355,7 @@ fn a_peer_may_open_many_connections_and_no_more() {
         let id = accept(&mut links, 2);
         assert!(!links.established(id, LIFE, 0));
     }
-    let Answer::Reject { refusal, close_all: false } = links.offered(&offer(2), 0) else {
+    let ConnAnswer::Reject { refusal, close_all: false } = links.offered(&offer(2), 0) else {
         panic!("one too many")
     };
     assert_eq!(refusal.record.reason, RejectReason::NoResources);

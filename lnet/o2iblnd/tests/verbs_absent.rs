@@ -3,14 +3,14 @@
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::Fabric;
-use lnet_o2iblnd::verbs::{Host, devices};
+use lnet_o2iblnd::verbs::{HostFabric, devices};
 
 /// The program starts without the libraries, and reports what to install as soon as it uses RDMA.
 #[test]
 #[ignore = "needs a guest without RDMA libraries: ./test verbs"]
 fn without_libraries_everything_says_so() {
     // SAFETY: nothing can be opened.
-    let host = unsafe { Host::new() };
+    let host = unsafe { HostFabric::new() };
     let errors = [
         host.open("10.77.0.1".parse().expect("an address")).err().expect("no library"),
         host.channel().err().expect("no library"),

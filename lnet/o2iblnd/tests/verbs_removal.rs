@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
+use lnet_o2iblnd::verbs::HostFabric;
 use nix::poll::{PollFd, PollFlags, poll};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
@@ -16,9 +16,9 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// The variable that marks the process with the open device.
 const USER: &str = "NLX_VERBS_USER";
 
-fn new_host() -> Host {
+fn new_host() -> HostFabric {
     // SAFETY: nothing is registered, and nothing posted.
-    unsafe { Host::new() }
+    unsafe { HostFabric::new() }
 }
 
 fn rdma(arguments: &[&str]) {
@@ -38,10 +38,10 @@ fn the_user_of_a_device() {
     let device = host.open(ADDRESS).expect("the device");
     let channel = host.channel().expect("a channel");
     let at = SocketAddrV4::new(ADDRESS, 987);
-    let _listener = channel.listen(Token(1), &device, at, 8).expect("a listener");
+    let _listener = channel.listen(ChannelToken(1), &device, at, 8).expect("a listener");
     let options = DialOptions { resolve_ms: 5_000, tos: None };
     let from = SocketAddrV4::new(ADDRESS, 0);
-    let mut endpoint = channel.dial(Token(2), &device, from, at, &options).expect("dialling");
+    let mut endpoint = channel.dial(ChannelToken(2), &device, from, at, &options).expect("dialling");
     println!("\nusing");
     let sizes = QueueSizes { sends: 8, receives: 8, completions: 16, pieces: 1, inline: 0 };
     let (mut removed, mut disconnected) = (false, false);
@@ -53,11 +53,11 @@ fn the_user_of_a_device() {
             continue;
         };
         match cm_event {
-            CmEvent::Resolved(Token(2)) => drop(endpoint.make_queues(&sizes).expect("queues")),
+            CmEvent::Resolved(ChannelToken(2)) => drop(endpoint.make_queues(&sizes).expect("queues")),
             CmEvent::Device { name, change: DeviceChange::Removed } => removed = *name == *device.name(),
             CmEvent::Device { .. } => (),
-            CmEvent::Disconnected(Token(2)) => disconnected = true,
-            CmEvent::Disconnected(Token(1)) => (),
+            CmEvent::Disconnected(ChannelToken(2)) => disconnected = true,
+            CmEvent::Disconnected(ChannelToken(1)) => (),
             _ => panic!("something else"),
         }
     }

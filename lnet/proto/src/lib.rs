@@ -48,10 +48,10 @@
 //! | [`ib`] | 31 to 37 | the RDMA driver: messages, descriptors, reject records, negotiation |
 //! | `ib::head`, `ib::kind`, `ib::message` | 32, 35 | [`ib::Message`], [`ib::Head`], [`ib::Link`] |
 //! | `ib::params` | 32, 34 | [`ib::ConnParams`] |
-//! | `ib::descriptor` | 32, 37 | [`ib::Descriptor`] |
+//! | `ib::descriptor` | 32, 37 | [`ib::RdmaDescriptor`] |
 //! | `ib::checksum` | 32 | [`ib::checksum()`], [`ib::verify_checksum`] |
 //! | `ib::reject` | 33 | [`ib::Reject`] |
-//! | `ib::connector`, `ib::listener` | 33, 34 | [`ib::Connector`], [`ib::Listener`] |
+//! | `ib::connector`, `ib::listener` | 33, 34 | [`ib::Connector`], [`ib::AcceptRules`] |
 //! | [`lst`] | lst 2 to 8 | the self-test: requests, replies, statistics |
 //! | `error` | | [`ProtoError`] |
 

@@ -128,7 +128,7 @@ impl fmt::Debug for NiStatus {
 
 /// One interface of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Interface {
+pub struct PingInterface {
     /// The NID of the interface.
     pub nid: Nid,
     /// The status of the interface.
@@ -146,7 +146,7 @@ pub struct PingInfo {
     pub sequence: u32,
     /// The interfaces without the loopback entry: those with small NIDs in order, then those with
     /// large ones, which [`Features::LARGE_ADDR`] must announce.
-    pub nis: Vec<Interface>,
+    pub nis: Vec<PingInterface>,
 }
 
 impl PingInfo {
@@ -229,7 +229,7 @@ impl PingInfo {
             pid: U32::new(self.pid.0),
             count: U32::new(1 + small.clone().count() as u32),
         });
-        let loopback = Interface { nid: Nid::LOOPBACK, status: NiStatus(self.sequence) };
+        let loopback = PingInterface { nid: Nid::LOOPBACK, status: NiStatus(self.sequence) };
         out.put(&RawEntry::new(&loopback, total_size as u32)?);
         for ni in small {
             out.put(&RawEntry::new(ni, 0)?);
@@ -240,7 +240,9 @@ impl PingInfo {
         Ok(needed)
     }
 
-    fn split(&self) -> (impl Iterator<Item = &Interface> + Clone, impl Iterator<Item = &Interface> + Clone) {
+    fn split(
+        &self,
+    ) -> (impl Iterator<Item = &PingInterface> + Clone, impl Iterator<Item = &PingInterface> + Clone) {
         let small = self.nis.iter().filter(|ni| ni.nid.is_nid4());
         (small, self.nis.iter().filter(|ni| !ni.nid.is_nid4()))
     }
@@ -265,7 +267,7 @@ fn parse_large(
     mut bytes: &[u8],
     mut offset: usize,
     order: ByteOrder,
-    nis: &mut Vec<Interface>,
+    nis: &mut Vec<PingInterface>,
 ) -> Result<(), ProtoError> {
     let end = offset + bytes.len();
     while !bytes.is_empty() {
@@ -286,7 +288,7 @@ fn parse_large(
     Ok(())
 }
 
-fn parse_large_entry(entry: &[u8], order: ByteOrder) -> Result<Interface, ProtoError> {
+fn parse_large_entry(entry: &[u8], order: ByteOrder) -> Result<PingInterface, ProtoError> {
     let mut bytes = [0; LARGE_ENTRY_LEN];
     bytes[..entry.len()].copy_from_slice(entry);
     let raw: RawLargeEntry = zerocopy::transmute!(bytes);
@@ -294,7 +296,7 @@ fn parse_large_entry(entry: &[u8], order: ByteOrder) -> Result<Interface, ProtoE
     if nid.is_nid4() {
         return Err(ProtoError::PingSmallNid { nid });
     }
-    Ok(Interface { nid, status: NiStatus(order.u32(raw.status.get())) })
+    Ok(PingInterface { nid, status: NiStatus(order.u32(raw.status.get())) })
 }
 
 fn check_features(features: Features) -> Result<Features, ProtoError> {
@@ -370,7 +372,7 @@ const_assert_eq!(offset_of!(RawEntry, status), 8);
 const_assert_eq!(offset_of!(RawEntry, total_size), 12);
 
 impl RawEntry {
-    fn new(ni: &Interface, total_size: u32) -> Result<RawEntry, ProtoError> {
+    fn new(ni: &PingInterface, total_size: u32) -> Result<RawEntry, ProtoError> {
         Ok(RawEntry {
             nid: U64::new(to_nid4("ping info entry", ni.nid)?),
             status: U32::new(ni.status.0),
@@ -378,9 +380,9 @@ impl RawEntry {
         })
     }
 
-    fn parse(&self, order: ByteOrder) -> Result<Interface, ProtoError> {
+    fn parse(&self, order: ByteOrder) -> Result<PingInterface, ProtoError> {
         let nid = check_interface(nid4("ping info entry", order.u64(self.nid.get()))?)?;
-        Ok(Interface { nid, status: NiStatus(order.u32(self.status.get())) })
+        Ok(PingInterface { nid, status: NiStatus(order.u32(self.status.get())) })
     }
 }
 

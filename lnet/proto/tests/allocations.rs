@@ -8,10 +8,10 @@ mod common;
 use common::{Item, rdma_items, streams};
 use lnet_nid::Pid;
 use lnet_proto::ib::{
-    Attempt, Body, ConnParams, Cookie, Descriptor, Destination, End, Fragment, Link, Listener, MESSAGE_MAX,
-    Message, Rejection, Version, verify_checksum,
+    AcceptRules, Attempt, Body, ConnParams, Cookie, Destination, End, Link, MESSAGE_MAX, Message,
+    RdmaDescriptor, RdmaFragment, Rejection, Version, verify_checksum,
 };
-use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, NIS_MAX, NiStatus, PingInfo, PingInterface};
 use lnet_proto::sock::{self, AckQueue, Acks, Decoder, Frame, Hello, LocalInterface, Prefix};
 use lnet_proto::{ByteOrder, Header, ProtoError};
 use nlx_testkit::heap::{COUNTING, WatchedHeap, allocations as counted, peak_bytes};
@@ -40,9 +40,9 @@ fn rdma_messages_cost_no_memory() {
 
     let end = |text: &str| End { nid: text.parse().unwrap(), stamp: 1 };
     let link = Link { version: Version::V2, local: end("10.0.0.1@o2ib"), peer: end("10.0.0.2@o2ib") };
-    let fragments = [Fragment { length: 4096, address: 5 }; 257];
+    let fragments = [RdmaFragment { length: 4096, address: 5 }; 257];
     let (total, allocations) = counted(|| {
-        let descriptor = Descriptor::new(1, &fragments).unwrap();
+        let descriptor = RdmaDescriptor::new(1, &fragments).unwrap();
         let body = Body::PutAck { source: Cookie::new(1), sink: Cookie::new(2), descriptor };
         let length = Message { head: link.head(0), body }.emit(&mut out).unwrap();
         let Body::PutAck { descriptor, .. } = Message::parse(&out[..length]).unwrap().body else { panic!() };
@@ -55,7 +55,7 @@ fn rdma_messages_cost_no_memory() {
 fn negotiation_over_rdma_costs_no_memory() {
     let items = rdma_items();
     let listener =
-        Listener { require_privileged: false, oldest: Version::V2, destination: |_| Destination::Unknown };
+        AcceptRules { require_privileged: false, oldest: Version::V2, destination: |_| Destination::Unknown };
     let end = |text: &str| End { nid: text.parse().unwrap(), stamp: 1 };
     let mut connector = lnet_proto::ib::Connector::new(Attempt {
         local: end("10.0.0.1@o2ib"),
@@ -149,7 +149,7 @@ fn a_handshake_costs_no_memory() {
 fn a_ping_info_earns_its_memory() {
     let nid = |index: usize| format!("10.1.{}.{}@tcp", index / 256, index % 256).parse().unwrap();
     let nis: Vec<_> =
-        (0..NIS_MAX - 1).map(|index| Interface { nid: nid(index), status: NiStatus::UP }).collect();
+        (0..NIS_MAX - 1).map(|index| PingInterface { nid: nid(index), status: NiStatus::UP }).collect();
     let info = PingInfo { features: Features::NI_STATUS, pid: Pid::LNET, sequence: 1, nis };
     let mut bytes = vec![0; info.encoded_len()];
     info.emit(&mut bytes).unwrap();

@@ -8,8 +8,8 @@ mod common;
 use common::{Stream, connections};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::sock::{
-    AcceptProgress, Acceptor, AcceptorRequest, Attempt, ConnType, ConnectProgress, Connector, Established,
-    Hello, InterfaceAddresses, LocalInterface, LocalNode, Offer, Retry, Version, WireBytes,
+    AcceptProgress, Acceptor, AcceptorRequest, Attempt, ConnOffer, ConnType, ConnectProgress, Connector,
+    Established, Hello, InterfaceAddresses, LocalInterface, LocalNode, Retry, Version, WireBytes,
 };
 use lnet_proto::{ByteOrder, Decoded, ProtoError};
 
@@ -88,7 +88,7 @@ fn every_cut(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
     cuts
 }
 
-fn offer_of(said: &[AcceptProgress]) -> Offer {
+fn offer_of(said: &[AcceptProgress]) -> ConnOffer {
     match said {
         [AcceptProgress::RequestOk { nid }, AcceptProgress::Hello(offer)] => {
             assert_eq!(*nid, offer.local_nid());
@@ -99,7 +99,7 @@ fn offer_of(said: &[AcceptProgress]) -> Offer {
 }
 
 /// Runs one handshake through both machines.
-fn shake(attempt: Attempt, decide: impl Fn(&Offer) -> WireBytes) -> ConnectProgress {
+fn shake(attempt: Attempt, decide: impl Fn(&ConnOffer) -> WireBytes) -> ConnectProgress {
     let mut connector = Connector::new(attempt).unwrap();
     let mut acceptor = Acceptor::new(only(attempt.peer.nid, SERVER));
     let (consumed, said) = run_acceptor(&mut acceptor, &[connector.output()]);
@@ -217,7 +217,7 @@ fn a_peer_from_an_unprivileged_port_learns_its_identity() {
 /// The active side's results for refusals are those of the table in lnet-wire 24.
 #[test]
 fn the_active_side_reads_refusals_as_the_table_says() {
-    let refused = shake(attempt(), Offer::refuse);
+    let refused = shake(attempt(), ConnOffer::refuse);
     assert_eq!(refused, ConnectProgress::Retry(Retry::Race));
 
     let stale = Attempt { live_incarnation: Some(SERVER.incarnation - 1), ..attempt() };
@@ -227,7 +227,7 @@ fn the_active_side_reads_refusals_as_the_table_says() {
         shake(stale, |offer| offer.accept(offer.claimed()).unwrap()),
         ConnectProgress::Retry(expected)
     );
-    assert_eq!(shake(stale, Offer::refuse), ConnectProgress::Retry(Retry::Race), "a refusal comes first");
+    assert_eq!(shake(stale, ConnOffer::refuse), ConnectProgress::Retry(Retry::Race), "a refusal comes first");
 }
 
 /// The active side's result for an answer that differs in one field from the right one.

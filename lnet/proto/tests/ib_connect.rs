@@ -5,8 +5,9 @@
 use lnet_nid::Nid;
 use lnet_proto::ProtoError;
 use lnet_proto::ib::{
-    Attempt, Body, ConnParams, Connector, Destination, End, Established, Head, Interface, Known, Link,
-    Listener, Message, Next, Offer, RETRIES_MAX, Refusal, Reject, RejectReason, Rejection, Version,
+    AcceptRules, AfterRejection, Attempt, Body, ConnOffer, ConnParams, Connector, Destination, End,
+    Established, Head, Known, Link, LocalInterface, Message, RETRIES_MAX, Reject, RejectReason, Rejection,
+    RequestRefusal, Version,
 };
 use proptest::prelude::*;
 
@@ -32,13 +33,13 @@ fn attempt() -> Attempt {
     }
 }
 
-fn listener(limits: ConnParams, oldest: Version) -> Listener<impl Fn(Nid) -> Destination> {
+fn listener(limits: ConnParams, oldest: Version) -> AcceptRules<impl Fn(Nid) -> Destination> {
     let destination = move |nid: Nid| match nid {
-        nid if nid == passive().nid => Destination::Ready(Interface { end: passive(), limits }),
+        nid if nid == passive().nid => Destination::Ready(LocalInterface { end: passive(), limits }),
         nid if nid == "10.0.0.3@o2ib".parse().unwrap() => Destination::NotReady,
         _ => Destination::Unknown,
     };
-    Listener { require_privileged: false, oldest, destination }
+    AcceptRules { require_privileged: false, oldest, destination }
 }
 
 fn record_bytes(record: &Reject) -> Vec<u8> {
@@ -53,7 +54,7 @@ fn record_bytes(record: &Reject) -> Vec<u8> {
 /// attempts.
 fn connect(
     mut connector: Connector,
-    listener: &Listener<impl Fn(Nid) -> Destination>,
+    listener: &AcceptRules<impl Fn(Nid) -> Destination>,
 ) -> (Result<Established, ProtoError>, u32) {
     for tries in 1.. {
         match listener.judge(1023, connector.request()) {
@@ -63,8 +64,8 @@ fn connect(
                 return (Ok(established), tries);
             }
             Err(refusal) => match connector.rejected(Rejection::Record(&record_bytes(&refusal.record))) {
-                Next::Now | Next::Later => {}
-                Next::Fail(cause) => return (Err(cause), tries),
+                AfterRejection::Now | AfterRejection::Later => {}
+                AfterRejection::Fail(cause) => return (Err(cause), tries),
             },
         }
     }
@@ -103,7 +104,7 @@ proptest! {
             let before = *connector.attempt();
             let record = Reject { version, reason, stamp: *stamp, params: offered };
             rejections += 1;
-            if let Next::Fail(_) = connector.rejected(Rejection::Record(&record_bytes(&record))) {
+            if let AfterRejection::Fail(_) = connector.rejected(Rejection::Record(&record_bytes(&record))) {
                 prop_assert_eq!(connector.attempt(), &before, "a failure changes nothing");
                 break;
             }
@@ -122,7 +123,7 @@ proptest! {
         prop_assert_eq!(refusal.record.reason, RejectReason::Fatal);
         prop_assert!(Connector::new(attempt()).unwrap().accepted(&bytes).is_err());
         let next = Connector::new(attempt()).unwrap().rejected(Rejection::Record(&bytes));
-        prop_assert!(matches!(next, Next::Fail(_)), "{:?}", next);
+        prop_assert!(matches!(next, AfterRejection::Fail(_)), "{:?}", next);
     }
 }
 
@@ -159,7 +160,7 @@ fn emit(head: &Head, asked: ConnParams) -> Vec<u8> {
 /// that come later.
 #[test]
 fn the_passive_side_follows_its_table() {
-    let strict = Listener { require_privileged: true, ..listener(ConnParams::DEFAULT, Version::V2) };
+    let strict = AcceptRules { require_privileged: true, ..listener(ConnParams::DEFAULT, Version::V2) };
     let good = request_head();
     let asked = ConnParams::DEFAULT;
     let bad = ConnParams { queue_depth: 9, max_fragments: 258, max_message: 4097 };
@@ -201,7 +202,7 @@ fn the_passive_side_follows_its_table() {
         ("message size", 1023, emit(&good, ConnParams { max_message: 4097, ..asked }), fatal, known),
     ];
     for (what, port, bytes, reason, known) in table {
-        let Refusal { record, cause } = strict.judge(port, &bytes).unwrap_err();
+        let RequestRefusal { record, cause } = strict.judge(port, &bytes).unwrap_err();
         assert_eq!(record.reason, reason, "{what}: {cause}");
         let (stamp, offered) = if known { (22, ConnParams::DEFAULT) } else { (0, params(0, 0)) };
         assert_eq!(
@@ -223,10 +224,10 @@ fn a_peer_that_has_restarted_must_connect_again() {
     assert_eq!(offer.check_known(None), Ok(()));
     assert_eq!(offer.check_known(known(Version::V2, 11)), Ok(()));
     for (old, errno) in [(known(Version::V2, 10), 116), (known(Version::V1, 11), 71)] {
-        let Refusal { record, cause } = offer.check_known(old).unwrap_err();
+        let RequestRefusal { record, cause } = offer.check_known(old).unwrap_err();
         assert_eq!((record.reason, cause.errno()), (RejectReason::ConnStale, errno));
         let mut connector = Connector::new(attempt()).unwrap();
-        assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), Next::Now);
+        assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), AfterRejection::Now);
         assert_eq!(connector.attempt().peer, passive(), "it uses the incarnation of the answer");
     }
 }
@@ -234,7 +235,7 @@ fn a_peer_that_has_restarted_must_connect_again() {
 /// A queue pair may be smaller than requested, never larger.
 #[test]
 fn only_what_was_asked_for_is_granted() {
-    let offer: Offer = listener(ConnParams::DEFAULT, Version::V2)
+    let offer: ConnOffer = listener(ConnParams::DEFAULT, Version::V2)
         .judge(1023, &emit(&request_head(), params(8, 100)))
         .unwrap();
     let connector = Connector::new(Attempt { params: params(8, 100), ..attempt() }).unwrap();
@@ -281,16 +282,17 @@ fn the_active_side_follows_its_table() {
     let failed = |reason| Err(ProtoError::Rejected { reason });
     let v1 = Attempt { version: Version::V1, params: params(8, 257), ..first };
     let stale = |version, attempt: Attempt| {
-        Ok((Next::Now, Attempt { version, peer: End { stamp: 99, ..first.peer }, ..attempt }))
+        Ok((AfterRejection::Now, Attempt { version, peer: End { stamp: 99, ..first.peer }, ..attempt }))
     };
-    let now = |depth, fragments| Ok((Next::Now, Attempt { params: params(depth, fragments), ..first }));
+    let now =
+        |depth, fragments| Ok((AfterRejection::Now, Attempt { params: params(depth, fragments), ..first }));
     let offer = Some(params(8, 256));
     let table = [
-        (RejectReason::ConnRace, Version::V2, offer, Ok((Next::Later, first))),
+        (RejectReason::ConnRace, Version::V2, offer, Ok((AfterRejection::Later, first))),
         (RejectReason::NoResources, Version::V2, offer, failed(RejectReason::NoResources)),
         (RejectReason::Fatal, Version::V2, offer, failed(RejectReason::Fatal)),
-        (RejectReason::Fatal, Version::V1, None, Ok((Next::Now, v1))),
-        (RejectReason::ConnUncompat, Version::V1, None, Ok((Next::Now, v1))),
+        (RejectReason::Fatal, Version::V1, None, Ok((AfterRejection::Now, v1))),
+        (RejectReason::ConnUncompat, Version::V1, None, Ok((AfterRejection::Now, v1))),
         (RejectReason::ConnUncompat, Version::V2, offer, failed(RejectReason::ConnUncompat)),
         (RejectReason::ConnStale, Version::V2, offer, stale(Version::V2, first)),
         (RejectReason::ConnStale, Version::V1, None, stale(Version::V1, v1)),
@@ -313,21 +315,23 @@ fn the_active_side_follows_its_table() {
                 assert_eq!((next, *connector.attempt()), (now_or_later, attempt), "{record:?}")
             }
             Err(cause) => {
-                assert_eq!((cause.errno(), next), (111, Next::Fail(cause)), "{record:?}");
+                assert_eq!((cause.errno(), next), (111, AfterRejection::Fail(cause)), "{record:?}");
                 assert_eq!(*connector.attempt(), first);
             }
         }
     }
     let mut connector = Connector::new(first).unwrap();
-    assert_eq!(connector.rejected(Rejection::StaleConnection), Next::Now);
-    let Next::Fail(nobody) = connector.rejected(Rejection::NoListener) else { panic!("nobody listens") };
+    assert_eq!(connector.rejected(Rejection::StaleConnection), AfterRejection::Now);
+    let AfterRejection::Fail(nobody) = connector.rejected(Rejection::NoListener) else {
+        panic!("nobody listens")
+    };
     assert_eq!(nobody.errno(), 113);
     let modern = Attempt { oldest: Version::V2, ..first };
     let record = Reject { version: Version::V1, reason: RejectReason::Fatal, stamp: 0, params: None };
     let next = Connector::new(modern).unwrap().rejected(Rejection::Record(&record_bytes(&record)));
     assert_eq!(
         next,
-        Next::Fail(ProtoError::Rejected { reason: RejectReason::Fatal }),
+        AfterRejection::Fail(ProtoError::Rejected { reason: RejectReason::Fatal }),
         "no version 1 for the modern"
     );
 }
@@ -339,12 +343,12 @@ fn old_nodes_are_talked_to_where_the_driver_can() {
     let able = listener(params(64, 257), Version::V1);
     let offer = able.judge(1023, &old(params(8, 256))).unwrap();
     assert_eq!((offer.link.version, offer.asked), (Version::V1, params(8, 256)));
-    let Refusal { record, .. } = able.judge(1023, &old(params(9, 256))).unwrap_err();
+    let RequestRefusal { record, .. } = able.judge(1023, &old(params(9, 256))).unwrap_err();
     assert_eq!(record, Reject { version: Version::V1, reason: RejectReason::Fatal, stamp: 22, params: None });
 
     // A node that supports only version 1 rejects version 2 in version 1.
     let mut connector = Connector::new(Attempt { params: params(64, 257), ..attempt() }).unwrap();
-    assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), Next::Now);
+    assert_eq!(connector.rejected(Rejection::Record(&record_bytes(&record))), AfterRejection::Now);
     let (established, tries) = connect(connector, &able);
     assert_eq!((established.unwrap().link.version, tries), (Version::V1, 1));
 }
@@ -359,10 +363,10 @@ fn a_race_leaves_a_connection_in_any_case() {
     let refused = record_bytes(&offer.refuse(RejectReason::ConnRace));
     for _ in 0..RETRIES_MAX {
         let request = connector.request().to_vec();
-        assert_eq!(connector.rejected(Rejection::Record(&refused)), Next::Later);
+        assert_eq!(connector.rejected(Rejection::Record(&refused)), AfterRejection::Later);
         assert_eq!(connector.request(), request);
     }
-    let Next::Fail(cause) = connector.clone().rejected(Rejection::Record(&refused)) else {
+    let AfterRejection::Fail(cause) = connector.clone().rejected(Rejection::Record(&refused)) else {
         panic!("endless")
     };
     assert_eq!(cause, ProtoError::RetriesExhausted { nid: passive().nid, limit: RETRIES_MAX });

@@ -8,8 +8,8 @@ use common::flip;
 use common::ib::{emit, get, sample};
 use lnet_nid::Nid;
 use lnet_proto::ib::{
-    Body, CharSign, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Head, IMMEDIATE_MAX, Link,
-    MESSAGE_MAX, Message, MessageKind, Reject, RejectReason, Version, checksum, emit_immediate,
+    Body, CharSign, ConnParams, Cookie, End, Head, IMMEDIATE_MAX, Link, MESSAGE_MAX, Message, MessageKind,
+    RdmaDescriptor, RdmaFragment, Reject, RejectReason, TransferStatus, Version, checksum, emit_immediate,
     verify_checksum,
 };
 use lnet_proto::{Header, MessageType, ProtoError};
@@ -153,9 +153,9 @@ fn what_no_node_would_read_is_not_written() {
     let short = ProtoError::Buffer { object: "o2iblnd message", length: 107, needed: 108 };
     assert_eq!(fits.message().emit(&mut out[..107]), Err(short));
     for count in [0, 258] {
-        let fragments = vec![Fragment { length: 1, address: 1 }; count];
+        let fragments = vec![RdmaFragment { length: 1, address: 1 }; count];
         assert_eq!(
-            Descriptor::new(1, &fragments).unwrap_err(),
+            RdmaDescriptor::new(1, &fragments).unwrap_err(),
             ProtoError::Fragments { value: count, limit: 257 }
         );
     }
@@ -164,15 +164,15 @@ fn what_no_node_would_read_is_not_written() {
 /// The sum is the length that a source writes (lnet-wire 35.2), and no peer's numbers overflow it.
 #[test]
 fn the_fragments_of_a_descriptor_are_summed() {
-    let fragments = vec![Fragment { length: u32::MAX, address: 0 }; 257];
-    let descriptor = Descriptor::new(1, &fragments).unwrap();
+    let fragments = vec![RdmaFragment { length: u32::MAX, address: 0 }; 257];
+    let descriptor = RdmaDescriptor::new(1, &fragments).unwrap();
     assert_eq!((descriptor.count(), descriptor.total_len()), (257, 257 * u64::from(u32::MAX)));
     assert_eq!(descriptor.fragments().len(), 257);
 }
 
 #[test]
 fn a_status_is_a_length_or_an_errno() {
-    let outcome = |status| Completion { cookie: Cookie::new(0), status }.outcome();
+    let outcome = |status| TransferStatus { cookie: Cookie::new(0), status }.outcome();
     assert_eq!([outcome(0), outcome(1_048_576)], [Ok(0), Ok(1_048_576)]);
     assert_eq!([outcome(-61), outcome(i32::MIN)], [Err(61), Err(1 << 31)]);
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use common::{RdmaItem, rdma_items};
 use lnet_proto::ib::{
-    Attempt, Body, ConnParams, Connector, Descriptor, Destination, Fragment, Interface, Link, Listener,
-    MESSAGE_MAX, Message, Version, emit_immediate, verify_checksum,
+    AcceptRules, Attempt, Body, ConnParams, Connector, Destination, Link, LocalInterface, MESSAGE_MAX,
+    Message, RdmaDescriptor, RdmaFragment, Version, emit_immediate, verify_checksum,
 };
 use lnet_proto::ping::PingInfo;
 
@@ -20,13 +20,13 @@ fn every_message_is_read_and_written_back() {
     for RdmaItem { file, kind, bytes } in rdma_items() {
         let message = Message::parse(&bytes).unwrap();
         // The message is built from copied values alone: the fragments, too.
-        let fragments: Vec<Fragment> = match message.body {
+        let fragments: Vec<RdmaFragment> = match message.body {
             Body::PutAck { descriptor, .. } | Body::GetReq { descriptor, .. } => {
                 descriptor.fragments().collect()
             }
             _ => Vec::new(),
         };
-        let own = |descriptor: Descriptor<'_>| Descriptor::new(descriptor.key, &fragments).unwrap();
+        let own = |descriptor: RdmaDescriptor<'_>| RdmaDescriptor::new(descriptor.key, &fragments).unwrap();
         let body = match message.body {
             Body::PutAck { source, sink, descriptor } => {
                 Body::PutAck { source, sink, descriptor: own(descriptor) }
@@ -97,8 +97,8 @@ fn the_recorded_negotiation_is_played_again() {
         .unwrap();
         assert_eq!(connector.request(), request);
 
-        let passive = Interface { end: answered.head.src, limits: ConnParams::DEFAULT };
-        let listener = Listener {
+        let passive = LocalInterface { end: answered.head.src, limits: ConnParams::DEFAULT };
+        let listener = AcceptRules {
             require_privileged: true,
             oldest: Version::V2,
             destination: |nid| match nid == passive.end.nid {

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use common::flip;
 use common::strategies::{any_nid, header_of, large_nid, small_nid};
 use lnet_nid::{Nid, Pid, ProcessId};
-use lnet_proto::ping::{Features, Interface, NIS_MAX, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, NIS_MAX, NiStatus, PingInfo, PingInterface};
 use lnet_proto::sock::{
     AcceptorRequest, AckQueue, Acks, ConnType, Decoder, Frame, Hello, InterfaceAddresses, Prefix, PrefixKind,
     RequestVersion, Version,
@@ -54,7 +54,7 @@ fn any_prefix() -> impl Strategy<Value = Prefix> {
 
 fn any_ping() -> impl Strategy<Value = PingInfo> {
     let ni = |nid: BoxedStrategy<Nid>| {
-        (nid, any::<u32>()).prop_map(|(nid, status)| Interface { nid, status: NiStatus(status) })
+        (nid, any::<u32>()).prop_map(|(nid, status)| PingInterface { nid, status: NiStatus(status) })
     };
     let small = vec(ni(small_nid().boxed()), 0..20);
     let large = prop_oneof![Just(Vec::new()), vec(ni(large_nid().boxed()), 0..20)];
@@ -306,8 +306,8 @@ fn sample_ping() -> [u8; 72] {
         pid: Pid::LNET,
         sequence: 2,
         nis: vec![
-            Interface { nid: "10.0.0.1@tcp".parse().unwrap(), status: NiStatus::UP },
-            Interface { nid: "fd00::1@tcp".parse().unwrap(), status: NiStatus::DOWN },
+            PingInterface { nid: "10.0.0.1@tcp".parse().unwrap(), status: NiStatus::UP },
+            PingInterface { nid: "fd00::1@tcp".parse().unwrap(), status: NiStatus::DOWN },
         ],
     };
     emit_ping(&info).try_into().unwrap()
@@ -380,7 +380,7 @@ fn a_ping_info_that_no_node_would_read_is_not_written() {
     assert!(matches!(without_status.emit(&mut out), Err(ProtoError::PingFeatures { .. })));
     let metadata = PingInfo { features: good.features | Features::METADATA, ..good.clone() };
     assert!(matches!(metadata.emit(&mut out), Err(ProtoError::PingFeatures { .. })));
-    let any = Interface { nid: Nid::ANY, status: NiStatus::UP };
+    let any = PingInterface { nid: Nid::ANY, status: NiStatus::UP };
     let wildcard = PingInfo { nis: vec![any], ..good.clone() };
     assert!(matches!(wildcard.emit(&mut out), Err(ProtoError::NotInterface { .. })));
     let crowd = PingInfo { nis: vec![good.nis[0]; NIS_MAX], ..good.clone() };

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use static_assertions::assert_impl_all;
 
 use self::free::FreeRanges;
-use crate::memory::{Memory, check_length};
+use crate::memory::{OwnedMemory, check_length};
 use crate::region::Registrations;
 use crate::{ForkGuard, Fragment, Region, RegionError};
 
@@ -54,7 +54,7 @@ struct ArenaInner {
     /// The registrations of all regions together. Dropped before the memory, so that devices
     /// release it first.
     registrations: Registrations,
-    memory: Memory,
+    memory: OwnedMemory,
     length: usize,
     free: Mutex<FreeRanges>,
 }
@@ -74,7 +74,7 @@ impl Arena {
     /// transport's lease to receive ([`crate::IoVec::incoming`]) throughout. This process may
     /// expose all other bytes as slices.
     pub unsafe fn trusted(fds: Vec<OwnedFd>) -> Result<Arena, RegionError> {
-        let (memory, length) = Memory::join(&fds)?;
+        let (memory, length) = OwnedMemory::join(&fds)?;
         let registrations = Registrations::new(*memory.fork_guard());
         let free = Mutex::new(FreeRanges::new(length));
         Ok(Arena(Arc::new(ArenaInner { registrations, memory, length, free })))
@@ -95,7 +95,7 @@ impl Arena {
         // SAFETY: the range lies within the arena, and belongs to this piece alone: there is no
         // lease on it yet. Bytes beyond `used` are zeros from the system.
         unsafe { piece.base().write_bytes(0, taken.used) };
-        Region::of_arena(Memory::piece(piece), bytes)
+        Region::of_arena(OwnedMemory::piece(piece), bytes)
     }
 
     /// Returns the number of bytes in the arena, used or free.

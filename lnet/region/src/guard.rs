@@ -27,13 +27,13 @@ mod tests;
 
 pub use self::handler::install;
 pub(crate) use self::handler::touch;
-use self::list::Node;
+use self::list::RangeNode;
 use crate::{ForkGuard, RegionError};
 
 /// A range of memory in which faults are healed, until this is dropped.
 #[derive(Debug)]
 pub struct Watched {
-    node: &'static Node,
+    node: &'static RangeNode,
     fork_guard: ForkGuard,
 }
 

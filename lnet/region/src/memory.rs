@@ -50,7 +50,7 @@ const FUTURE_WRITE: SealFlag = SealFlag::from_bits_retain(0x10);
 
 /// Memory that is freed when this is dropped. It has at least the requested length, and its address
 /// does not change.
-pub(crate) struct Memory {
+pub(crate) struct OwnedMemory {
     source: Source,
     fork_guard: ForkGuard,
 }
@@ -76,53 +76,53 @@ enum Source {
 
 // SAFETY: every kind owns its memory, and nothing in it belongs to a thread. The region's leases
 // control concurrent access to the bytes.
-unsafe impl Send for Memory {}
+unsafe impl Send for OwnedMemory {}
 // SAFETY: as above; a shared reference returns the address and the descriptor, and accesses no
 // byte.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for OwnedMemory {}
 
-impl Memory {
+impl OwnedMemory {
     /// Allocates private zeroed memory.
-    pub(crate) fn private(bytes: usize) -> Result<Memory, RegionError> {
+    pub(crate) fn private(bytes: usize) -> Result<OwnedMemory, RegionError> {
         if bytes > HEAP_MAX_BYTES {
-            return Memory::separate_pages(bytes);
+            return OwnedMemory::separate_pages(bytes);
         }
         check_length(bytes)?;
-        Memory::heap(bytes)
+        OwnedMemory::heap(bytes)
     }
 
-    /// Allocates private memory like [`Memory::private`], but in separate pages for any length.
-    pub(crate) fn separate_pages(bytes: usize) -> Result<Memory, RegionError> {
+    /// Allocates private memory like [`OwnedMemory::private`], but in separate pages for any length.
+    pub(crate) fn separate_pages(bytes: usize) -> Result<OwnedMemory, RegionError> {
         check_length(bytes)?;
         // Miri supports only the allocator's memory.
-        if cfg!(miri) { Memory::heap(bytes) } else { Memory::pages(bytes) }
+        if cfg!(miri) { OwnedMemory::heap(bytes) } else { OwnedMemory::pages(bytes) }
     }
 
-    fn heap(bytes: usize) -> Result<Memory, RegionError> {
+    fn heap(bytes: usize) -> Result<OwnedMemory, RegionError> {
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).map_err(|_| too_long(bytes))?;
         // SAFETY: the layout has a non-zero size, which check_length has ensured.
         let base = unsafe { alloc_zeroed(layout) };
         let base = NonNull::new(base).ok_or(RegionError::System { bytes, errno: Errno::ENOMEM })?;
-        Ok(Memory::of(Source::Heap { base, layout }))
+        Ok(OwnedMemory::of(Source::Heap { base, layout }))
     }
 
-    fn pages(bytes: usize) -> Result<Memory, RegionError> {
+    fn pages(bytes: usize) -> Result<OwnedMemory, RegionError> {
         let map = MmapOptions::new().len(bytes).map_anon().map_err(|error| refused(bytes, &error))?;
-        Ok(Memory::of(Source::Pages { map: not_for_children(map.into(), bytes)?, start: 0 }))
+        Ok(OwnedMemory::of(Source::Pages { map: not_for_children(map.into(), bytes)?, start: 0 }))
     }
 
     /// Wraps a program's vector; its capacity beyond its length is not used.
-    pub(crate) fn vector(bytes: Vec<u8>) -> Result<Memory, RegionError> {
+    pub(crate) fn vector(bytes: Vec<u8>) -> Result<OwnedMemory, RegionError> {
         check_length(bytes.len())?;
         let mut bytes = ManuallyDrop::new(bytes);
         let (length, capacity) = (bytes.len(), bytes.capacity());
         let base = NonNull::new(bytes.as_mut_ptr()).ok_or(too_long(length))?;
-        Ok(Memory::of(Source::Vector { base, length, capacity }))
+        Ok(OwnedMemory::of(Source::Vector { base, length, capacity }))
     }
 
     /// Returns the vector from which the memory was made; the memory itself if it has another
     /// source.
-    pub(crate) fn into_vector(self) -> Result<Vec<u8>, Memory> {
+    pub(crate) fn into_vector(self) -> Result<Vec<u8>, OwnedMemory> {
         let Source::Vector { base, length, capacity } = self.source else { return Err(self) };
         std::mem::forget(self);
         // SAFETY: they are the parts of a vector that `vector` has decomposed, and only this value
@@ -136,7 +136,7 @@ impl Memory {
     }
 
     /// Creates a sealed memfd of this many bytes, on huge pages if `huge`.
-    pub(crate) fn file(bytes: usize, huge: bool) -> Result<Memory, RegionError> {
+    pub(crate) fn file(bytes: usize, huge: bool) -> Result<OwnedMemory, RegionError> {
         check_length(bytes)?;
         let (flags, granule) = if huge {
             (MFdFlags::MFD_HUGETLB | MFdFlags::MFD_HUGE_2MB, HUGE_PAGE_BYTES)
@@ -149,18 +149,18 @@ impl Memory {
         // The cast does not truncate: the length is at most MAX_REGION_BYTES and a huge page.
         ftruncate(&fd, length as i64).map_err(system)?;
         fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system)?;
-        Memory::map(fd, length)
+        OwnedMemory::map(fd, length)
     }
 
     /// Maps the memory of a descriptor of another process; returns it with its length.
-    pub(crate) fn attach(fd: OwnedFd) -> Result<(Memory, usize), RegionError> {
+    pub(crate) fn attach(fd: OwnedFd) -> Result<(OwnedMemory, usize), RegionError> {
         let length = sealed_length(fd.as_fd())?;
-        Ok((Memory::map(fd, length)?, length))
+        Ok((OwnedMemory::map(fd, length)?, length))
     }
 
     /// Maps the memory of several such descriptors, one after the other in one piece; returns it
     /// with its length.
-    pub(crate) fn join(fds: &[OwnedFd]) -> Result<(Memory, usize), RegionError> {
+    pub(crate) fn join(fds: &[OwnedFd]) -> Result<(OwnedMemory, usize), RegionError> {
         let lengths = fds.iter().map(|fd| sealed_length(fd.as_fd())).collect::<Result<Vec<_>, _>>()?;
         // The sum does not overflow: at most one length per descriptor, of at most 2^40 bytes each.
         let length = lengths.iter().sum();
@@ -183,19 +183,19 @@ impl Memory {
             end += part;
         }
         fds.iter().try_for_each(|fd| seal(fd.as_fd()))?;
-        Ok((Memory::of(Source::Pages { map: not_for_children(map, length)?, start }), length))
+        Ok((OwnedMemory::of(Source::Pages { map: not_for_children(map, length)?, start }), length))
     }
 
     /// Wraps the memory of a region of an arena.
-    pub(crate) fn piece(piece: ArenaPiece) -> Memory {
-        Memory::of(Source::Piece(piece))
+    pub(crate) fn piece(piece: ArenaPiece) -> OwnedMemory {
+        OwnedMemory::of(Source::Piece(piece))
     }
 
-    pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<Memory, RegionError> {
+    pub(crate) fn map(fd: OwnedFd, length: usize) -> Result<OwnedMemory, RegionError> {
         let map = MmapOptions::new().len(length).map_raw(&fd).map_err(|error| refused(length, &error));
         let map = map.and_then(|map| not_for_children(map, length));
         match map.and_then(|map| Ok((map, TryArc::try_new(())?))) {
-            Ok((map, mark)) => Ok(Memory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark })),
+            Ok((map, mark)) => Ok(OwnedMemory::of(Source::File { map, fd: ManuallyDrop::new(fd), mark })),
             Err(error) => {
                 closer::close(fd);
                 Err(error)
@@ -203,8 +203,8 @@ impl Memory {
         }
     }
 
-    fn of(source: Source) -> Memory {
-        Memory { source, fork_guard: ForkGuard::here() }
+    fn of(source: Source) -> OwnedMemory {
+        OwnedMemory { source, fork_guard: ForkGuard::here() }
     }
 
     /// Returns the fork guard of the process that owns the memory.
@@ -257,7 +257,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for OwnedMemory {
     fn drop(&mut self) {
         let in_owner_process = self.fork_guard.in_owner_process();
         match &mut self.source {

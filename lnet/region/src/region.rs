@@ -15,7 +15,7 @@ use static_assertions::assert_impl_all;
 use crate::arena::ArenaPiece;
 use crate::guard::Watched;
 use crate::lease::{Access, Leases};
-use crate::memory::Memory;
+use crate::memory::OwnedMemory;
 use crate::{ForkGuard, RegionError};
 
 /// Number of LNDs that can each keep a registration of a region: TCP, verbs, a simulated network
@@ -88,7 +88,7 @@ struct RegionInner {
     watched: OnceLock<Option<Watched>>,
     /// The registrations with LNDs. Dropped before the memory, so that devices release it first.
     registrations: Registrations,
-    memory: Memory,
+    memory: OwnedMemory,
     length: usize,
     /// True if other processes may write the memory. Set under the lock of the leases and only
     /// while there is none, so that it does not change during a lease.
@@ -141,7 +141,7 @@ impl Region {
     /// [`RegionError::Length`] for 0 or more than [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES),
     /// [`RegionError::System`] with ENOMEM when there is no memory.
     pub fn heap(bytes: usize) -> Result<Region, RegionError> {
-        Region::over(Memory::private(bytes)?, bytes, false)
+        Region::over(OwnedMemory::private(bytes)?, bytes, false)
     }
 
     /// Allocates private memory like [`Region::heap`], but in separate pages for any size, which
@@ -151,7 +151,7 @@ impl Region {
     /// # Errors
     /// As [`Region::heap`].
     pub fn pages(bytes: usize) -> Result<Region, RegionError> {
-        Region::over(Memory::separate_pages(bytes)?, bytes, false)
+        Region::over(OwnedMemory::separate_pages(bytes)?, bytes, false)
     }
 
     /// Creates a region over a program's vector, without a copy. Its memory is always private.
@@ -170,7 +170,7 @@ impl Region {
     /// [`MAX_REGION_BYTES`](crate::MAX_REGION_BYTES).
     pub fn from_vec(bytes: Vec<u8>) -> Result<Region, RegionError> {
         let length = bytes.len();
-        Region::over(Memory::vector(bytes)?, length, false)
+        Region::over(OwnedMemory::vector(bytes)?, length, false)
     }
 
     /// Returns the vector of [`Region::from_vec`].
@@ -203,8 +203,8 @@ impl Region {
     pub fn memfd(bytes: usize, pages: Pages) -> Result<Region, RegionError> {
         let memory = match pages {
             // If huge pages fail for any reason, ordinary ones are tried.
-            Pages::Huge => Memory::file(bytes, true).or_else(|_| Memory::file(bytes, false)),
-            Pages::Normal => Memory::file(bytes, false),
+            Pages::Huge => OwnedMemory::file(bytes, true).or_else(|_| OwnedMemory::file(bytes, false)),
+            Pages::Normal => OwnedMemory::file(bytes, false),
         };
         Region::over(memory?, bytes, false)
     }
@@ -218,15 +218,15 @@ impl Region {
     /// [`RegionError::Length`] for no bytes or too many, [`RegionError::System`] if it cannot be
     /// mapped.
     pub fn attach(fd: OwnedFd) -> Result<Region, RegionError> {
-        let (memory, length) = Memory::attach(fd)?;
+        let (memory, length) = OwnedMemory::attach(fd)?;
         Region::over(memory, length, true)
     }
 
-    pub(crate) fn of_arena(memory: Memory, length: usize) -> Result<Region, RegionError> {
+    pub(crate) fn of_arena(memory: OwnedMemory, length: usize) -> Result<Region, RegionError> {
         Region::over(memory, length, false)
     }
 
-    pub(crate) fn over(memory: Memory, length: usize, shared: bool) -> Result<Region, RegionError> {
+    pub(crate) fn over(memory: OwnedMemory, length: usize, shared: bool) -> Result<Region, RegionError> {
         Ok(Region(TryArc::try_new(RegionInner {
             watched: OnceLock::new(),
             registrations: Registrations::new(*memory.fork_guard()),

@@ -8,7 +8,7 @@ mod harness;
 use lnet_api::{Errno, MdOptions};
 use lnet_o2iblnd::{O2ib, O2ibConfig};
 use lnet_region::IoVec;
-use lnet_sim::ib::{IbDevice, IbHabits, IbNet, IbScenario};
+use lnet_sim::ib::{IbBehaviour, IbDevice, IbNet, IbScenario};
 use nlx_testkit::buffers::{apart, bytes, filled, gapped, pattern, whole};
 use nlx_testkit::lnds::{Network, Node, TestBed as _, VerbsBed, exchange};
 
@@ -19,8 +19,8 @@ const SEEDS: u64 = 60;
 const STEPS: u64 = 60;
 
 /// Makes two nodes on a network with this behaviour.
-fn pair(partitions: usize, habits: IbHabits) -> (VerbsBed, IbNet, [Node<O2ib>; 2]) {
-    let network = Network::new(habits);
+fn pair(partitions: usize, behaviour: IbBehaviour) -> (VerbsBed, IbNet, [Node<O2ib>; 2]) {
+    let network = Network::new(behaviour);
     let net = network.net.clone();
     let bed = VerbsBed::Simulated(network);
     let nodes = bed.pair(&O2ibConfig { partitions, ..O2ibConfig::default() });
@@ -42,7 +42,7 @@ fn put_and_get(bed: &VerbsBed, [a, b]: &[Node<O2ib>; 2], source: IoVec, sink: &I
 #[test]
 fn each_length_arrives_by_put_and_by_get() {
     for partitions in [1, 2, 4] {
-        let (bed, net, nodes) = pair(partitions, IbHabits::reliable());
+        let (bed, net, nodes) = pair(partitions, IbBehaviour::reliable());
         for length in [1, 64, 3976, 5000, 65_536, MIB] {
             put_and_get(&bed, &nodes, whole(length), &whole(length));
         }
@@ -57,7 +57,7 @@ fn each_length_arrives_by_put_and_by_get() {
 /// than one transfer can have.
 #[test]
 fn buffers_of_any_shape_arrive() {
-    let (bed, _, nodes) = pair(1, IbHabits::reliable());
+    let (bed, _, nodes) = pair(1, IbBehaviour::reliable());
     let shapes: [(&[usize], bool); 5] = [
         (&[9000], false),
         (&[5000; 3], false),
@@ -85,7 +85,7 @@ fn buffers_of_any_shape_arrive() {
 #[test]
 fn without_memory_transfers_fail_and_small_messages_go_on() {
     let little = IbDevice { memory_bytes: 1 << 19, ..IbDevice::LARGE };
-    let (bed, _, nodes) = pair(1, IbHabits { devices: vec![little], ..IbHabits::reliable() });
+    let (bed, _, nodes) = pair(1, IbBehaviour { devices: vec![little], ..IbBehaviour::reliable() });
     let [a, b] = &nodes;
     b.post(&whole(MIB), 7, MdOptions::OP_PUT | MdOptions::TRUNCATE);
     a.put(b.id, &filled(whole(MIB), 1), 7);

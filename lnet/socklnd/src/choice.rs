@@ -14,7 +14,7 @@ pub(crate) enum Suitability {
 
 /// The kind of message to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum MessageClass {
     /// An LNet message of this many bytes, prefix and header included; from `min_bulk` bytes on it
     /// is bulk.
     Message { bytes: usize, min_bulk: usize },
@@ -24,22 +24,26 @@ pub(crate) enum Load {
 
 /// Returns whether a connection of this type may carry LNet messages.
 pub(crate) fn carries_lnet(conn_type: ConnType, version: Version) -> bool {
-    suits(conn_type, version, Load::Message { bytes: 0, min_bulk: 0 }) > Suitability::No
+    suits(conn_type, version, MessageClass::Message { bytes: 0, min_bulk: 0 }) > Suitability::No
 }
 
 /// Returns the suitability of a connection for a message.
-pub(crate) fn suits(conn_type: ConnType, version: Version, load: Load) -> Suitability {
+pub(crate) fn suits(conn_type: ConnType, version: Version, load: MessageClass) -> Suitability {
     match (conn_type, load) {
-        (ConnType::Control, Load::Message { bytes, min_bulk }) if bytes < min_bulk => Suitability::Yes,
-        (ConnType::BulkOut, Load::Message { bytes, min_bulk }) if bytes >= min_bulk => Suitability::Yes,
-        (ConnType::Control | ConnType::BulkOut, Load::Message { .. }) => Suitability::May,
-        (ConnType::Any, Load::Message { .. }) if version == Version::V2 => Suitability::Yes,
-        (ConnType::BulkIn, Load::Message { .. }) if version == Version::V2 => Suitability::May,
-        (_, Load::Message { .. }) => Suitability::No,
-        (ConnType::BulkIn, Load::Noop) => Suitability::Yes,
+        (ConnType::Control, MessageClass::Message { bytes, min_bulk }) if bytes < min_bulk => {
+            Suitability::Yes
+        }
+        (ConnType::BulkOut, MessageClass::Message { bytes, min_bulk }) if bytes >= min_bulk => {
+            Suitability::Yes
+        }
+        (ConnType::Control | ConnType::BulkOut, MessageClass::Message { .. }) => Suitability::May,
+        (ConnType::Any, MessageClass::Message { .. }) if version == Version::V2 => Suitability::Yes,
+        (ConnType::BulkIn, MessageClass::Message { .. }) if version == Version::V2 => Suitability::May,
+        (_, MessageClass::Message { .. }) => Suitability::No,
+        (ConnType::BulkIn, MessageClass::Noop) => Suitability::Yes,
         // Peers accept acknowledgements and keepalives on every connection.
-        (ConnType::None, Load::Noop) => Suitability::No,
-        (_, Load::Noop) => Suitability::May,
+        (ConnType::None, MessageClass::Noop) => Suitability::No,
+        (_, MessageClass::Noop) => Suitability::May,
     }
 }
 
@@ -56,7 +60,7 @@ pub(crate) struct Candidate {
 
 /// Returns the index of the best connection: the one that suits best, then the one with the fewest
 /// bytes queued, then the least recently used, then the first.
-pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: Load) -> Option<usize> {
+pub(crate) fn choose(conns: impl Iterator<Item = Candidate>, load: MessageClass) -> Option<usize> {
     conns
         .map(|conn| (suits(conn.conn_type, conn.version, load), Reverse(conn.queued), Reverse(conn.used)))
         .enumerate()
@@ -72,7 +76,7 @@ mod tests {
     const MIN_BULK: usize = 1024;
     const SET: [ConnType; 3] = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
 
-    fn chosen(types: &[ConnType], queued: &[usize], load: Load) -> Option<ConnType> {
+    fn chosen(types: &[ConnType], queued: &[usize], load: MessageClass) -> Option<ConnType> {
         let conns = types.iter().zip(queued).map(|(conn_type, queued)| candidate(*conn_type, *queued, 0));
         choose(conns, load).map(|index| types[index])
     }
@@ -81,8 +85,8 @@ mod tests {
         Candidate { conn_type, version: Version::V3, queued, used }
     }
 
-    fn message(bytes: usize) -> Load {
-        Load::Message { bytes, min_bulk: MIN_BULK }
+    fn message(bytes: usize) -> MessageClass {
+        MessageClass::Message { bytes, min_bulk: MIN_BULK }
     }
 
     /// The table of lnet-wire 25.4.
@@ -91,14 +95,14 @@ mod tests {
     fn size_decides_the_type() {
         assert_eq!(chosen(&SET, &[9, 0, 0], message(MIN_BULK - 1)), Some(ConnType::Control));
         assert_eq!(chosen(&SET, &[0, 0, 9], message(MIN_BULK)), Some(ConnType::BulkOut));
-        assert_eq!(chosen(&SET, &[0, 9, 0], Load::Noop), Some(ConnType::BulkIn));
+        assert_eq!(chosen(&SET, &[0, 9, 0], MessageClass::Noop), Some(ConnType::BulkIn));
     }
 
     #[test]
     fn any_connection_that_may_carry_it_serves_if_the_right_one_is_missing() {
         assert_eq!(chosen(&[ConnType::Control], &[0], message(1 << 20)), Some(ConnType::Control));
         assert_eq!(chosen(&[ConnType::BulkOut], &[0], message(96)), Some(ConnType::BulkOut));
-        assert_eq!(chosen(&[ConnType::Control], &[0], Load::Noop), Some(ConnType::Control));
+        assert_eq!(chosen(&[ConnType::Control], &[0], MessageClass::Noop), Some(ConnType::Control));
         assert_eq!(chosen(&[ConnType::BulkIn, ConnType::Any], &[0, 0], message(96)), None);
         assert_eq!(chosen(&[], &[], message(96)), None);
     }

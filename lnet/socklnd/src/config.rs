@@ -143,7 +143,7 @@ impl Default for SockConfig {
 }
 
 impl Config for SockConfig {
-    type OfNi = NiConfig;
+    type NiConfig = NiConfig;
 
     fn of(&self, ni: &NiConfig) -> SockConfig {
         let NiConfig { credits, peer_credits, conns_per_peer, timeout_s, tos } = *ni;

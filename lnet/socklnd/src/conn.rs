@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::choice::Candidate;
-use crate::outbox_message::{Batch, OutboxMessage};
+use crate::outbox_message::{OutboxMessage, WriteBatch};
 use crate::shard::SockRequest;
 use crate::sys::{Gather, PIECES_MAX, Stream};
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 mod end;
 mod outbox;
@@ -42,7 +42,7 @@ const ROUNDS_MAX: usize = 16;
 /// while writing. Messages that are sent during the write are queued, and the writing thread sends
 /// them before it returns the batch.
 pub struct Conn {
-    pub(crate) key: Key,
+    pub(crate) key: ShardKey,
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) conn_type: ConnType,
     pub(crate) version: Version,
@@ -72,7 +72,7 @@ struct OwnMessage {
 
 impl Conn {
     pub(crate) fn new(
-        key: Key,
+        key: ShardKey,
         stream: Box<dyn Stream>,
         conn_type: ConnType,
         version: Version,
@@ -228,7 +228,7 @@ impl Conn {
 
     /// Writes a batch, and then the messages queued during the write. `own` is the caller's
     /// message.
-    fn write(&self, mut batch: Batch, own: Option<TxToken>) -> Sent {
+    fn write(&self, mut batch: WriteBatch, own: Option<TxToken>) -> Sent {
         let mut own = own.map(|token| OwnMessage { token, result: None });
         for _ in 0..ROUNDS_MAX {
             let mut pieces = Gather::new();
@@ -256,7 +256,7 @@ impl Conn {
     }
 
     /// Records that `count` bytes are sent, and finalises the messages that are sent completely.
-    fn advance(&self, batch: &mut Batch, count: usize, own: &mut Option<OwnMessage>) {
+    fn advance(&self, batch: &mut WriteBatch, count: usize, own: &mut Option<OwnMessage>) {
         self.queued.fetch_sub(count, Ordering::Relaxed);
         self.written.fetch_add(count as u64, Ordering::Relaxed);
         self.shard.counters.tx.bytes.add(count);
@@ -276,7 +276,7 @@ impl Conn {
 
     /// Continues after the system took all bytes offered: takes the messages queued during the
     /// write, or stores the empty batch.
-    fn go_on(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
+    fn go_on(&self, batch: WriteBatch, own: &mut Option<OwnMessage>) -> Option<WriteBatch> {
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
             drop(outbox);
@@ -302,7 +302,7 @@ impl Conn {
 
     /// Handles a full socket: stores the batch until the socket is writable. Returns the batch if
     /// the socket has become writable again.
-    fn park(&self, batch: Batch, own: &mut Option<OwnMessage>) -> Option<Batch> {
+    fn park(&self, batch: WriteBatch, own: &mut Option<OwnMessage>) -> Option<WriteBatch> {
         self.shard.counters.tx.short.one();
         let mut outbox = self.outbox.lock();
         if let Some(errno) = outbox.closed {
@@ -321,7 +321,7 @@ impl Conn {
     }
 
     /// Handles a broken connection: the driver closes it and finalises the queued messages.
-    fn break_off(&self, batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) -> Option<Batch> {
+    fn break_off(&self, batch: WriteBatch, errno: Errno, own: &mut Option<OwnMessage>) -> Option<WriteBatch> {
         {
             let mut outbox = self.outbox.lock();
             (outbox.blocked, outbox.broken) = (true, Some(errno));
@@ -333,7 +333,7 @@ impl Conn {
     }
 
     /// Stores the batch unchanged; returns `true` if the connection was closed during the write.
-    fn put_back(&self, batch: Batch, own: &mut Option<OwnMessage>) -> bool {
+    fn put_back(&self, batch: WriteBatch, own: &mut Option<OwnMessage>) -> bool {
         let mut outbox = self.outbox.lock();
         match outbox.closed {
             Some(errno) => {
@@ -352,7 +352,7 @@ impl Conn {
 
     /// Handles a connection that was closed while this thread was writing: finalises the unsent
     /// messages, then stores the empty batch, for which [`Conn::wait_for_writer`] may be waiting.
-    fn give_up(&self, mut batch: Batch, errno: Errno, own: &mut Option<OwnMessage>) {
+    fn give_up(&self, mut batch: WriteBatch, errno: Errno, own: &mut Option<OwnMessage>) {
         for message in batch.clear() {
             self.finalize(message, Err(errno), own);
         }

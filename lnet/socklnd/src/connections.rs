@@ -54,7 +54,7 @@ impl From<&Shared> for ConnStats {
 
 /// An established connection, with the system's information about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Connection {
+pub struct ConnInfo {
     /// The NID of the peer.
     pub nid: Nid,
     /// The type of the connection, as this node sees it (lnet-wire 23).
@@ -68,17 +68,17 @@ pub trait Connections {
     /// Returns the connections to the peers with these NIDs. Takes each peer's lock briefly, and
     /// makes a system call for each connection returned.
     #[must_use]
-    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection>;
+    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<ConnInfo>;
 }
 
 impl Connections for SockLnd {
-    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<Connection> {
+    fn connections(&self, of: impl Fn(Nid) -> bool) -> Vec<ConnInfo> {
         let peers = self.shared().peers.all(|peer| of(peer.key.id.nid));
         let facts = peers.into_iter().flat_map(|peer| {
             let conns = peer.state.lock().conns.clone();
             let nid = peer.key.id.nid;
             conns.into_iter().filter_map(move |conn| {
-                Some(Connection { nid, conn_type: conn.conn_type, tcp: conn.stream.facts()? })
+                Some(ConnInfo { nid, conn_type: conn.conn_type, tcp: conn.stream.facts()? })
             })
         });
         facts.collect()

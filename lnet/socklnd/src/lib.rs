@@ -42,13 +42,13 @@
 //! | --- | --- |
 //! | `sock`, `protocol` | [`SockLnd`]: the [`Network`](lnet_lnd::Network) of the socket protocol, [`Sock`]; its implementation of the LND skeleton |
 //! | `config` | [`SockConfig`], [`NiConfig`] |
-//! | `error`, `advice`, `counters` | [`SockError`], [`Failure`], [`SockCounters`] |
+//! | `error`, `advice`, `counters` | [`SockError`], [`PeerFailure`], [`SockCounters`] |
 //! | `links` | the connection set of a peer: next connection to open, races, back-off; plain code, no socket, no clock |
 //! | `choice` | the connection for a message |
 //! | `ni`, `peer`, `send` | TCP state of NIs and peers; sending on the caller's own thread |
 //! | `shard` | state that senders share with a driver: the poller, the requests to the driver |
 //! | `admission`, `attempts` | limits on accepted connections and handshakes, and on simultaneous connection attempts |
-//! | `connections` | a snapshot of the connections: [`ConnStats`], [`Connection`], [`Connections`] |
+//! | `connections` | a snapshot of the connections: [`ConnStats`], [`ConnInfo`], [`Connections`] |
 //! | `conn`, `outbox_message`, `burst` | the sending half of a connection: outbox, gathering, adaptive send coalescing |
 //! | `driver` | the work of polling a shard: events, accepting, connecting, receiving, closing, timers |
 //! | [`sys`] | the system layer, behind traits |
@@ -77,8 +77,8 @@ mod sock;
 pub mod sys;
 
 pub use config::{AcceptPolicy, NiConfig, SockConfig};
-pub use connections::{ConnStats, Connection, Connections, ConnectionsByType};
+pub use connections::{ConnInfo, ConnStats, Connections, ConnectionsByType};
 pub use counters::{RxCounters, SockCounters, TxCounters};
 pub use error::SockError;
-pub use lnet_lnd::{BadTunable, Cause, Config, Failure, Hardware, HeldLimits, Step};
+pub use lnet_lnd::{BadTunable, Cause, Config, ConnStep, Hardware, HeldLimits, PeerFailure};
 pub use sock::{Sock, SockLnd};

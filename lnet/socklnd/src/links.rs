@@ -21,7 +21,7 @@ pub(crate) struct PeerRun {
 
 /// The next step for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum NextStep {
     /// Nothing: the set is complete, or an attempt is under way.
     Nothing,
     /// Open this connection.
@@ -34,7 +34,7 @@ pub(crate) enum Next {
 
 /// The answer to a connection that a peer offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ConnAnswer {
     /// Accept the connection.
     Accept,
     /// Refuse it with NONE: this node's own attempt wins, or the set has no room for the type.
@@ -46,7 +46,7 @@ pub(crate) enum Answer {
 
 /// The consequence of an attempt that gave no connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum AttemptOutcome {
     /// Continue with [`Links::next`].
     GoOn,
     /// Close all connections to the peer, then continue with [`Links::next`].
@@ -132,24 +132,24 @@ impl Links {
     }
 
     /// Returns the next step; `waiting` is set if messages have no connection to go on.
-    pub(crate) fn next(&self, now_ns: u64, waiting: bool) -> Next {
+    pub(crate) fn next(&self, now_ns: u64, waiting: bool) -> NextStep {
         if self.attempt.is_some() {
-            return Next::Nothing;
+            return NextStep::Nothing;
         }
         let needed = waiting && !self.carries();
         if self.incoming_only {
-            return if needed { Next::Unreachable } else { Next::Nothing };
+            return if needed { NextStep::Unreachable } else { NextStep::Nothing };
         }
         let Some(missing) = self.missing().filter(|_| needed || self.active) else {
-            return Next::Nothing;
+            return NextStep::Nothing;
         };
         if let Some(until_ns) = self.pace.surplus_pause(now_ns).filter(|_| self.count(missing) > 0) {
-            return Next::Wait { until_ns };
+            return NextStep::Wait { until_ns };
         }
         match self.pace.pause(now_ns) {
-            Some(Pause::Backoff { .. }) if needed => Next::Unreachable,
-            Some(pause) => Next::Wait { until_ns: pause.until_ns() },
-            None => Next::Connect(missing),
+            Some(Pause::Backoff { .. }) if needed => NextStep::Unreachable,
+            Some(pause) => NextStep::Wait { until_ns: pause.until_ns() },
+            None => NextStep::Connect(missing),
         }
     }
 
@@ -197,7 +197,7 @@ impl Links {
     }
 
     /// Handles the peer's refusal of the attempt.
-    pub(crate) fn refused(&mut self, retry: Retry, now_ns: u64) -> Outcome {
+    pub(crate) fn refused(&mut self, retry: Retry, now_ns: u64) -> AttemptOutcome {
         self.attempt = None;
         if !self.pace.refused(now_ns) {
             return self.settle_or_fail(now_ns);
@@ -208,19 +208,19 @@ impl Links {
             Retry::Race => {
                 self.pace.delay_retry(now_ns);
                 self.rest_if_complete();
-                Outcome::GoOn
+                AttemptOutcome::GoOn
             }
             Retry::Version { version, .. } => {
                 self.learnt = Some(version);
                 if self.run.is_some_and(|run| run.version != version) {
-                    Outcome::CloseAll
+                    AttemptOutcome::CloseAll
                 } else {
-                    Outcome::GoOn
+                    AttemptOutcome::GoOn
                 }
             }
             Retry::Stale { version, .. } => {
                 self.learnt = Some(version);
-                Outcome::CloseAll
+                AttemptOutcome::CloseAll
             }
         }
     }
@@ -228,29 +228,29 @@ impl Links {
     /// Handles a failed attempt. Without any connection there is no set to complete: the next
     /// message starts anew. If the attempt was for a second connection of a type, this side
     /// requests no such connection for a while.
-    pub(crate) fn failed(&mut self, now_ns: u64) -> Outcome {
+    pub(crate) fn failed(&mut self, now_ns: u64) -> AttemptOutcome {
         let surplus = self.attempt.take().is_some_and(|conn_type| self.count(conn_type) > 0);
         self.active &= self.is_connected();
         self.pace.failed(now_ns);
         if surplus {
             self.pace.put_off_surplus(now_ns);
         }
-        Outcome::Failed
+        AttemptOutcome::Failed
     }
 
     /// Decides on a connection that the peer offers (of this type in the local view), in the order
     /// of lnet-wire 24.
-    pub(crate) fn offered(&self, conn_type: ConnType, run: PeerRun) -> Answer {
+    pub(crate) fn offered(&self, conn_type: ConnType, run: PeerRun) -> ConnAnswer {
         if self.peer < self.own && self.attempt.is_some() {
-            return Answer::Refuse;
+            return ConnAnswer::Refuse;
         }
         if self.contradicts(run) {
-            return Answer::CloseAllAndRefuse;
+            return ConnAnswer::CloseAllAndRefuse;
         }
         if self.count(conn_type) >= self.most(conn_type) {
-            return Answer::Refuse;
+            return ConnAnswer::Refuse;
         }
-        Answer::Accept
+        ConnAnswer::Accept
     }
 
     /// Records that the offered connection is established.
@@ -297,12 +297,12 @@ impl Links {
         self.run.is_some()
     }
 
-    fn settle_or_fail(&mut self, now_ns: u64) -> Outcome {
+    fn settle_or_fail(&mut self, now_ns: u64) -> AttemptOutcome {
         let complete = [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut];
         if complete.into_iter().all(|conn_type| self.count(conn_type) > 0) {
             self.active = false;
             self.pace.begin_anew();
-            return Outcome::GoOn;
+            return AttemptOutcome::GoOn;
         }
         self.failed(now_ns)
     }

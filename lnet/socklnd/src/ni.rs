@@ -9,7 +9,7 @@ use crate::Sock;
 use crate::sys::Options;
 
 /// TCP state of an NI.
-pub struct OfNi {
+pub struct NiData {
     pub(crate) incarnation: u64,
     /// The socket options of the NI's connections.
     pub(crate) options: Options,

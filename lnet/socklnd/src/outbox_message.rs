@@ -105,13 +105,13 @@ pub(crate) fn take_from(
 
 /// Messages being written; the first may be partly sent.
 #[derive(Default)]
-pub(crate) struct Batch {
+pub(crate) struct WriteBatch {
     messages: VecDeque<OutboxMessage>,
     /// Bytes of the first message already sent.
     sent: usize,
 }
 
-impl Batch {
+impl WriteBatch {
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 
 use lnet_proto::sock::Keepalive;
 
-use crate::choice::{Load, choose};
+use crate::choice::{MessageClass, choose};
 use crate::conn::Conn;
 use crate::sock::PeerState;
 
@@ -24,16 +24,16 @@ pub struct OfState {
 pub(crate) trait Choose {
     /// Returns the best connection for a load, which may depend on the connection's version;
     /// equally good ones take turns if `in_turn`.
-    fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>>;
+    fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> MessageClass) -> Option<&Arc<Conn>>;
 
     /// Returns the connection for acknowledgements and keepalives.
     fn choose_for_noop(&mut self) -> Option<&Arc<Conn>> {
-        self.choose(false, |_| Load::Noop)
+        self.choose(false, |_| MessageClass::Noop)
     }
 }
 
 impl Choose for PeerState {
-    fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> Load) -> Option<&Arc<Conn>> {
+    fn choose(&mut self, in_turn: bool, load: impl Fn(&Conn) -> MessageClass) -> Option<&Arc<Conn>> {
         let load = load(self.conns.first()?);
         let index = choose(self.conns.iter().map(|conn| conn.candidate()), load)?;
         let conn = self.conns.get(index)?;

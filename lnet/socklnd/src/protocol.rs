@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lnet_api::{Errno, LndError, NiLimits, Sent, Tx, Upcalls};
 use lnet_lnd::admission::Admission;
-use lnet_lnd::protocol::{Conns, OnThisHost, Protocol, Started};
+use lnet_lnd::protocol::{Conns, NiStarted, OnThisHost, Protocol};
 use lnet_lnd::{ConnFailure, Hardware};
 use lnet_nid::{NetType, ProcessId};
 use parking_lot::Mutex;
@@ -14,15 +14,15 @@ use crate::admission;
 use crate::advice::advice;
 use crate::attempts::{AttemptState, Attempts};
 use crate::conn::Conn;
-use crate::counters::Live;
+use crate::counters::LiveCounters;
 use crate::driver::{Driver, Unread, closed};
 use crate::links::{Bounds, Links};
-use crate::ni::OfNi;
+use crate::ni::NiData;
 use crate::peer::OfState;
 use crate::send::send;
-use crate::shard::{OfShard, SockRequest};
+use crate::shard::{ShardData, SockRequest};
 use crate::sock::{Ni, PeerState, Request, Shared, Sock};
-use crate::sys::{Listener, Net, Options, Os};
+use crate::sys::{Listener, Options, Os, TcpStack};
 use crate::{AcceptPolicy, ConnStats, NiConfig, SockConfig, SockError};
 
 impl Protocol for Sock {
@@ -31,20 +31,20 @@ impl Protocol for Sock {
     const CONNS_PER_PEER_MAX: u8 = u8::MAX;
 
     type Config = SockConfig;
-    type System = dyn Net;
-    type OfNi = OfNi;
+    type System = dyn TcpStack;
+    type NiData = NiData;
     type OfPeer = AttemptState;
     type OfState = OfState;
-    type OfShard = OfShard;
+    type ShardData = ShardData;
     type Links = Links;
     type Conn = Conn;
     type Held = Unread;
     type Request = SockRequest;
     type Driver = Driver;
-    type Counted = Live;
+    type Counted = LiveCounters;
     type ConnStats = ConnStats;
 
-    fn open(config: SockConfig, net: Arc<dyn Net>) -> Result<Shared, LndError> {
+    fn open(config: SockConfig, net: Arc<dyn TcpStack>) -> Result<Shared, LndError> {
         let sock = Sock {
             policy: config.accept_policy(),
             options: Options::of(&config, &NiConfig::from(&config)),
@@ -64,7 +64,7 @@ impl Protocol for Sock {
         id: ProcessId,
         (own, hardware): (NiConfig, Hardware),
         upcalls: Arc<dyn Upcalls>,
-    ) -> Started {
+    ) -> NiStarted {
         let nid = id.nid;
         let ip =
             nid.ip().filter(|_| nid.net().net_type() == NetType::TCP).ok_or(SockError::NotTcp { nid })?;
@@ -72,7 +72,7 @@ impl Protocol for Sock {
         let claim = Mutex::new(Some(sock.net.claim(nid)?));
         grow(shared, nis.interfaces_with(&hardware), nid)?;
         let sub = nis.sub_for(&hardware, shards.subs());
-        let of_ni = OfNi { incarnation: sock.net.incarnation(), options: Options::of(config, &own), claim };
+        let of_ni = NiData { incarnation: sock.net.incarnation(), options: Options::of(config, &own), claim };
         let ni = Ni::new((id, ip), upcalls, own.timeout_ns(), (hardware, sub), own.conns_per_peer, of_ni);
         let listeners = listeners(shared, &ni)?;
         nis.insert(Arc::new(ni));
@@ -112,7 +112,7 @@ impl Protocol for Sock {
 }
 
 impl OnThisHost for Sock {
-    fn system() -> Result<Arc<dyn Net>, LndError> {
+    fn system() -> Result<Arc<dyn TcpStack>, LndError> {
         Ok(Arc::new(Os))
     }
 }
@@ -120,7 +120,7 @@ impl OnThisHost for Sock {
 /// Creates shards until there are enough for `interfaces` hardware interfaces.
 fn grow(shared: &Shared, interfaces: usize, of: impl Display) -> Result<(), SockError> {
     let Sock { net, identity, .. } = &shared.own;
-    let new_shard = |_| Ok(OfShard::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
+    let new_shard = |_| Ok(ShardData::new(net.poller(shared.config.epoll_busy_poll_us)?, identity.clone()));
     shared
         .grow(interfaces, new_shard)
         .map_err(|errno| SockError::System { what: format!("set up a shard for {of}"), errno })

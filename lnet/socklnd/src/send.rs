@@ -6,7 +6,7 @@ use lnet_proto::MessageType;
 use lnet_proto::sock::Version;
 
 use crate::SockConfig;
-use crate::choice::Load;
+use crate::choice::MessageClass;
 use crate::outbox_message::wire_len;
 use crate::peer::Choose;
 use crate::sock::Shared;
@@ -51,8 +51,8 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
 }
 
 /// Returns the message's properties for the choice of a connection.
-pub(crate) fn load(config: &SockConfig, tx: &Tx, version: Version) -> Load {
-    Load::Message { bytes: wire_len(&tx.header, version), min_bulk: config.min_bulk as usize }
+pub(crate) fn load(config: &SockConfig, tx: &Tx, version: Version) -> MessageClass {
+    MessageClass::Message { bytes: wire_len(&tx.header, version), min_bulk: config.min_bulk as usize }
 }
 
 /// Returns whether a node has proven its address under any PID, which counts for all its PIDs.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lnet_lnd::LIST_ROOM;
 use lnet_lnd::admission::Permit;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 use lnet_nid::ProcessId;
-use lnet_proto::sock::Offer;
+use lnet_proto::sock::ConnOffer;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
@@ -33,7 +33,7 @@ pub enum SockRequest {
     /// listener.
     Decide(Box<Offered>),
     /// Continue writing on this connection.
-    Flush(Key),
+    Flush(ShardKey),
 }
 
 /// An incoming connection whose hello has been read, passed to the shard that accepts or refuses
@@ -45,18 +45,18 @@ pub struct Offered {
     pub(crate) ni: Arc<Ni>,
     pub(crate) id: ProcessId,
     pub(crate) rewrite: Option<ProcessId>,
-    pub(crate) offer: Offer,
+    pub(crate) offer: ConnOffer,
     /// Bytes received after the hello.
     pub(crate) behind: SmallVec<[u8; HANDSHAKE_READ]>,
 }
 
 /// TCP state of a shard: its poller, and the connections to flush.
-pub struct OfShard {
+pub struct ShardData {
     pub(crate) poller: Box<dyn Poller>,
     /// Identity of the LND, shared by all its shards.
     lnd: Arc<()>,
     corked: Mutex<Corked>,
-    /// True if the poller has been woken since the last [`OfShard::take_woken`].
+    /// True if the poller has been woken since the last [`ShardData::take_woken`].
     woken: AtomicBool,
     /// Set while messages may wait for the next poll of the sending thread.
     may_coalesce: AtomicBool,
@@ -69,7 +69,7 @@ struct Corked {
     poller: usize,
 }
 
-impl lnet_lnd::protocol::OfShard for OfShard {
+impl lnet_lnd::protocol::ShardData for ShardData {
     fn wake(&self) {
         self.poller.wake();
         // Set after the wake-up, so that a poll that sees the flag also receives the wake-up's
@@ -86,9 +86,9 @@ impl lnet_lnd::protocol::OfShard for OfShard {
     }
 }
 
-impl OfShard {
-    pub(crate) fn new(poller: Box<dyn Poller>, lnd: Arc<()>) -> OfShard {
-        OfShard {
+impl ShardData {
+    pub(crate) fn new(poller: Box<dyn Poller>, lnd: Arc<()>) -> ShardData {
+        ShardData {
             poller,
             lnd,
             corked: Mutex::new(Corked { conns: Vec::with_capacity(LIST_ROOM), poller: 0 }),

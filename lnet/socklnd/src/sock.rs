@@ -7,7 +7,7 @@ use lnet_lnd::admission::Admission;
 
 use crate::AcceptPolicy;
 use crate::attempts::Attempts;
-use crate::sys::{Net, Options};
+use crate::sys::{Options, TcpStack};
 
 /// The TCP LND: all `tcp` networks of a node.
 pub type SockLnd = Network<Sock>;
@@ -17,7 +17,7 @@ lnet_lnd::names!(Sock);
 /// The socket protocol, with the state shared by all shards of its LND.
 pub struct Sock {
     pub(crate) policy: AcceptPolicy,
-    pub(crate) net: Arc<dyn Net>,
+    pub(crate) net: Arc<dyn TcpStack>,
     pub(crate) options: Options,
     /// Identity of the LND, shared by all its shards.
     pub(crate) identity: Arc<()>,

@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lnet_api::{Arrival, Delivery, Errno, Lnd, POLL_BUDGET, RxToken, Sent, Tx, TxToken, Upcalls, Verdict};
+use lnet_api::{
+    Arrival, Errno, Lnd, POLL_BUDGET, PayloadTarget, RxToken, Sent, Tx, TxToken, Upcalls, Verdict,
+};
 use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, Region, WriteVec};
@@ -33,7 +35,7 @@ impl Upcalls for Sink {
     fn parse(&self, arrival: &Arrival<'_>) -> Verdict {
         let length = arrival.header.payload_length as usize;
         let sink = (length > 0).then(|| self.memory.write(0..length).unwrap());
-        Verdict::Deliver(Delivery { token: RxToken(0), sink })
+        Verdict::Deliver(PayloadTarget { token: RxToken(0), sink })
     }
 
     fn forget_delayed(&self, _: RxToken) -> bool {

@@ -17,7 +17,7 @@ use nlx_ucore::{HelperOptions, Ucore};
 /// The service of `nlxd`, in this process.
 struct Helper {
     // Ends before the folder of its socket.
-    _service: service::Service,
+    _service: service::ServingThreads,
     socket: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Helper {
         let policy = Policy::default().others(Some(Rights::all()));
         let host = Host::new(node.lnet(), node.drive(), HostConfig { policy, ..HostConfig::default() });
         let listener = service::bind(&socket).unwrap();
-        let service = service::Service::start(host, listener, ServiceConfig::default()).unwrap();
+        let service = service::ServingThreads::start(host, listener, ServiceConfig::default()).unwrap();
         Helper { _service: service, socket, _folder: folder }
     }
 

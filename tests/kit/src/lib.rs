@@ -29,4 +29,4 @@ mod waiting;
 pub mod warnings;
 
 pub use lnet_fake::events;
-pub use waiting::{PATIENCE, until};
+pub use waiting::{TIME_LIMIT, until};

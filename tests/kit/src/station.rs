@@ -10,7 +10,7 @@ use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
 use lnet_node::{Node, NodeConfig};
 use lnet_region::IoVec;
 
-use crate::PATIENCE;
+use crate::TIME_LIMIT;
 use crate::buffers::{bytes, filled, pattern, whole};
 use crate::events::EventLog;
 
@@ -109,7 +109,7 @@ impl Station {
     /// Drives the node until a wanted event comes, and returns it.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
         let drive = self.node.drive();
-        let deadline_ns = drive.now_ns() + PATIENCE.as_nanos() as u64;
+        let deadline_ns = drive.now_ns() + TIME_LIMIT.as_nanos() as u64;
         let mut found = None;
         wait_until(&*drive, &self.sleeper, Some(deadline_ns), || {
             found = found.or_else(|| self.log.take_first(&wanted));
@@ -144,7 +144,7 @@ pub fn exchange(one: &Station, other: &Station, length: usize) {
         }
     }
     for (asking, asked) in [(one, other), (other, one)] {
-        let answer = asking.node.ping(asked.id().nid, None, PATIENCE).unwrap();
+        let answer = asking.node.ping(asked.id().nid, None, TIME_LIMIT).unwrap();
         assert_eq!(answer.nids, asked.node.nids());
     }
 }

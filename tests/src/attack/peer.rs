@@ -13,7 +13,7 @@ use crate::judge::frame::{Message, PING_BITS};
 use crate::judge::wire::{Hello, Nid, Order, PID, kind, request};
 
 /// The time limit for the node's answer to a hello.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// If the node does not read a message within this time, it has stopped reading.
 const JAM: Duration = Duration::from_millis(500);
 /// The size of the receive buffer in bytes; the system rounds up to its minimum.
@@ -39,7 +39,7 @@ impl DeafPeer {
         bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(from, 0)))?;
         connect(fd.as_raw_fd(), &SockaddrIn::from(to))?;
         let mut stream = TcpStream::from(fd);
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIME_LIMIT))?;
         stream.set_write_timeout(Some(JAM))?;
         let (nid, node) = (Nid::new(IpAddr::V4(claimed), 0), Nid::new(IpAddr::V4(*to.ip()), 0));
         let hello = Hello {

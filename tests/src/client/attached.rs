@@ -14,7 +14,7 @@ use super::socket::Socket;
 use super::wire::{self, Address, Entry, Reply, kind, u16_at, u32_at, u64_at};
 
 /// Far longer than any operation here takes: a wait that exceeds it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// A client of the helper.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Client {
         let hello = wire::packet(kind::HELLO, 1, &wire::hello(name, wire::VERSION));
         socket.send(&hello, &[]).map_err(|errno| format!("cannot send the hello: {errno}"))?;
         points.pass("hello sent");
-        let reply = receive(&socket, 1, PATIENCE)?;
+        let reply = receive(&socket, 1, TIME_LIMIT)?;
         points.pass("welcomed");
         let mut reply = reply.done().map_err(|errno| format!("not welcome: {errno}"))?;
         if reply.body.len() != 96 || u16_at(&reply.body, 0) != wire::VERSION || reply.fds.len() != 2 {
@@ -94,7 +94,7 @@ impl Client {
             ring_memory: memory,
             points,
             welcome: reply.body,
-            patience: PATIENCE,
+            patience: TIME_LIMIT,
             last_id: 1,
         })
     }

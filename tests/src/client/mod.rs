@@ -24,4 +24,4 @@ pub mod ring;
 pub mod socket;
 pub mod wire;
 
-pub use attached::{Arena, Client, PATIENCE, Tm};
+pub use attached::{Arena, Client, TIME_LIMIT, Tm};

@@ -146,7 +146,7 @@ pub struct Entry {
     pub buffer: u64,
     pub cookie: u64,
     pub length: u64,
-    pub place: u64,
+    pub counter_or_offset: u64,
     pub count: u32,
     /// The length of the target in the entry: that of `target`, unless set.
     pub target_length: Option<u32>,
@@ -174,7 +174,7 @@ impl Entry {
     /// passive ones.
     pub fn passive(queue: u32, tm: u64, buffer: u64, cookie: u64, counter: u64, length: u64) -> Entry {
         let length = if queue == queue::PASSIVE_SEND { length } else { 0 };
-        Entry { place: counter, length, ..Entry::operate(queue, tm, buffer, cookie) }
+        Entry { counter_or_offset: counter, length, ..Entry::operate(queue, tm, buffer, cookie) }
     }
 
     /// Returns an entry that starts a bulk transfer; `queue` is one of the two active ones.
@@ -190,7 +190,7 @@ impl Entry {
 
     /// Returns an entry that registers a buffer of one segment.
     pub fn register(buffer: u64, arena: u32, offset: u64, length: u64) -> Entry {
-        Entry { kind: 3, buffer, count: arena, place: offset, length, ..Entry::default() }
+        Entry { kind: 3, buffer, count: arena, counter_or_offset: offset, length, ..Entry::default() }
     }
 
     /// Returns an entry that deregisters a buffer.
@@ -201,7 +201,8 @@ impl Entry {
     /// Encodes the entry as it lies in the ring.
     pub fn bytes(&self) -> [u8; ENTRY] {
         let target_length = self.target_length.unwrap_or(self.target.len() as u32);
-        let words = [self.tm, self.buffer, self.cookie, self.length, self.place].map(u64::to_le_bytes);
+        let words =
+            [self.tm, self.buffer, self.cookie, self.length, self.counter_or_offset].map(u64::to_le_bytes);
         let mut target = [0; 56];
         target[..self.target.len()].copy_from_slice(&self.target);
         let all = bytes([

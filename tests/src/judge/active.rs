@@ -9,7 +9,7 @@ use super::dial::{accept, dial};
 use super::wire::{self, BadHello, Hello, Nid, Order, PID, PRIVILEGED_MAX, USERSPACE, kind};
 
 /// The default time limit for an expected answer. A node that takes longer has hung.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The connections that the node under test accepts (lnet-wire 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Target {
     /// Creates a node with the policy `secure`, judged from privileged ports.
     pub fn new(to: SocketAddr, nid: Nid, own: Nid) -> Target {
         let (from, policy) = (own.address(), Policy::Secure);
-        Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: PATIENCE }
+        Target { to, nid, own, from, privileged: true, policy, buffer: None, patience: TIME_LIMIT }
     }
 
     /// Returns the hello version that peers use first with an address of the node's family

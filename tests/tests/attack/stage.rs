@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::figures::{self, Figures};
 use crate::people::{Attacker, Honest, User, can_be_others, visit};
-use crate::scene::{Helper, Launch, install, machine_to_itself};
+use crate::scene::{Helper, HelperStart, install, machine_to_itself};
 
 /// The number of honest rounds during an attack that shows its effect: some seconds on a busy
 /// machine.
@@ -17,7 +17,7 @@ const ROUNDS: u64 = 1000;
 /// The settings of an attack test.
 pub(crate) struct Setup {
     name: &'static str,
-    launch: Launch,
+    launch: HelperStart,
     afar: bool,
     single_user: bool,
 }
@@ -48,7 +48,7 @@ impl Stage {
     #[expect(clippy::new_ret_no_self, reason = "there is more to say before it can open")]
     pub(crate) fn new(name: &'static str) -> Setup {
         // Clients of all users may connect.
-        let launch = Launch { config: "[helper]\nmode = \"0666\"\n".into(), ..Launch::new() };
+        let launch = HelperStart { config: "[helper]\nmode = \"0666\"\n".into(), ..HelperStart::new() };
         Setup { name, launch, afar: false, single_user: false }
     }
 }
@@ -99,7 +99,8 @@ impl Setup {
         let threads = from_environment("NLX_ATTACK_THREADS", 1);
         self.launch.args = ["--threads".to_string(), threads.to_string()].into();
         self.launch.uid = can_be_others().then(|| User::Helper.uid());
-        let mut far = Launch { config: self.launch.config.clone(), uid: self.launch.uid, ..Launch::new() };
+        let mut far =
+            HelperStart { config: self.launch.config.clone(), uid: self.launch.uid, ..HelperStart::new() };
         if std::env::var("NLX_ATTACK_NET").as_deref() == Ok("o2ib") {
             let addresses = std::env::var("NLX_GUEST_ADDRESSES").expect("the guest names its addresses");
             let addresses: Vec<Ipv4Addr> =
@@ -186,7 +187,7 @@ impl Stage {
     pub(crate) fn visit_from_afar(&self) -> Result<(), String> {
         let config = "[helper]\nmode = \"0666\"\n".to_string();
         let uid = can_be_others().then(|| User::Helper.uid());
-        let far = Helper::launch(Launch { config, uid, ..Launch::new() }, None);
+        let far = Helper::launch(HelperStart { config, uid, ..HelperStart::new() }, None);
         visit(&self.programs.client, User::Newcomer, [&self.helper, &far])
     }
 

@@ -6,7 +6,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::signal::Signal;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::wire::{self, Address, Entry, kind, queue};
-use nlx_tests::client::{Client, PATIENCE};
+use nlx_tests::client::{Client, TIME_LIMIT};
 
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
@@ -80,7 +80,7 @@ fn the_end_of_the_stream_comes_after_the_last_use() {
             assert!(!client.socket.is_readable(Duration::ZERO).unwrap());
             assert!(helper.number("/leftovers/arenas") > 0);
             elsewhere.signal(Signal::SIGCONT);
-            assert!(client.socket.ends(PATIENCE));
+            assert!(client.socket.ends(TIME_LIMIT));
         }
         work.advance(1);
         helper.is_clean_but_for(2);
@@ -102,6 +102,6 @@ fn memory_that_can_never_be_sealed_keeps_no_helper_from_ending() {
         fcntl(&memory, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SEAL)).unwrap();
     }
     helper.signal(Signal::SIGTERM);
-    assert!(client.socket.ends(PATIENCE));
+    assert!(client.socket.ends(TIME_LIMIT));
     assert!(helper.ends(), "it says that it has ended");
 }

@@ -14,7 +14,7 @@ use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, Reply, kind};
-use nlx_tests::client::{Client, PATIENCE};
+use nlx_tests::client::{Client, TIME_LIMIT};
 
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
@@ -62,7 +62,7 @@ fn descriptors_that_nothing_asks_for() {
     // Before the hello.
     let socket = Socket::connect(&helper.socket()).unwrap();
     socket.send(&hello("early"), &[memory.as_raw_fd()]).unwrap();
-    assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT)));
+    assert!(!matches!(socket.receive(TIME_LIMIT), Ok(Some(_)) | Err(Errno::ETIMEDOUT)));
     helper.holds_again(before);
     work.advance(2);
     work.stop();
@@ -106,14 +106,14 @@ fn descriptors_that_the_kernel_lets_pass() {
     let honest = early(&[(&hello, &[])]);
     let helper = Helper::at(listener, path.clone());
     for (socket, welcome) in hostile {
-        let answers = std::iter::from_fn(|| match socket.receive(PATIENCE) {
+        let answers = std::iter::from_fn(|| match socket.receive(TIME_LIMIT) {
             Ok(answer) => answer,
             Err(errno) => (errno == Errno::ETIMEDOUT).then(|| panic!("it is not cut off")),
         });
         assert_eq!(answers.count(), welcome);
     }
     assert_eq!(helper.number("/door/cut_off"), 4);
-    let (packet, fds) = honest.receive(PATIENCE).unwrap().expect("an answer");
+    let (packet, fds) = honest.receive(TIME_LIMIT).unwrap().expect("an answer");
     let reply = Reply::read(&packet, fds).unwrap();
     assert_eq!((reply.id, reply.status), (1, 0), "{reply:?}");
     drop(honest);
@@ -131,7 +131,7 @@ fn descriptors_that_the_kernel_refuses() {
     let early = Socket::connect(&helper.socket()).unwrap();
     for socket in [&early, &client.socket] {
         match socket.send(&hello("again"), &[memory.as_raw_fd()]) {
-            Ok(()) => assert!(!matches!(socket.receive(PATIENCE), Ok(Some(_)) | Err(Errno::ETIMEDOUT))),
+            Ok(()) => assert!(!matches!(socket.receive(TIME_LIMIT), Ok(Some(_)) | Err(Errno::ETIMEDOUT))),
             Err(errno) => assert_eq!(errno, Errno::EPERM),
         }
     }

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::wire::{Address, Entry, queue};
-use nlx_tests::client::{Arena, Client, PATIENCE, Tm};
+use nlx_tests::client::{Arena, Client, TIME_LIMIT, Tm};
 
 use crate::scene::{Helper, Random, Work};
 
@@ -73,8 +73,8 @@ fn entries_that_end_the_connection() {
         ("a target of any length".into(), Box::new(|entry| entry.target_length = Some(u32::MAX))),
         ("a target of a strange length".into(), Box::new(|entry| entry.target_length = Some(47))),
     ];
-    for place in [1 << 52, u64::MAX] {
-        cases.push((format!("place {place:#x}"), Box::new(move |entry| entry.place = place)));
+    for value in [1 << 52, u64::MAX] {
+        cases.push((format!("counter {value:#x}"), Box::new(move |entry| entry.counter_or_offset = value)));
     }
     let kinds = {
         let outfit = Outfit::new(&helper);
@@ -86,12 +86,15 @@ fn entries_that_end_the_connection() {
             let mut entry = right(&outfit.tm).swap_remove(number);
             spoil(&mut entry);
             outfit.client.operate(&mut outfit.tm, &entry).unwrap();
-            assert!(outfit.client.socket.ends(PATIENCE), "{what}: {entry:?} is taken");
+            assert!(outfit.client.socket.ends(TIME_LIMIT), "{what}: {entry:?} is taken");
         }
     }
     let spoilt: [FaultyEntry; 6] = [
         ("no counter", |o| Entry::passive(queue::PASSIVE_RECEIVE, o.tm.handle, handle(0), 1, 0, 1)),
-        ("a counter too many", |o| Entry { place: 1, ..Entry::receive(o.tm.handle, handle(0), 1, 1, 1) }),
+        ("a counter too many", |o| Entry {
+            counter_or_offset: 1,
+            ..Entry::receive(o.tm.handle, handle(0), 1, 1, 1)
+        }),
         ("to an unused id", |o| {
             Entry::send(o.tm.handle, handle(0), 1, 1, &Address { tmid: 0, ..o.tm.address })
         }),
@@ -107,7 +110,7 @@ fn entries_that_end_the_connection() {
         let mut outfit = Outfit::new(&helper);
         let entry = spoil(&outfit);
         outfit.client.operate(&mut outfit.tm, &entry).unwrap();
-        assert!(outfit.client.socket.ends(PATIENCE), "{what}: {entry:?} is taken");
+        assert!(outfit.client.socket.ends(TIME_LIMIT), "{what}: {entry:?} is taken");
     }
     work.advance(1);
     work.stop();
@@ -217,7 +220,7 @@ fn random_entries() {
     let mut random = Random(7);
     for _ in 0..300 {
         let mut outfit = Outfit::new(&helper);
-        outfit.client.patience = PATIENCE;
+        outfit.client.patience = TIME_LIMIT;
         for _ in 0..10 {
             let entries = right(&outfit.tm);
             let mut bytes = entries[random.below(entries.len() as u64) as usize].bytes();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc::O_PATH;
 use nix::sys::signal::Signal;
-use nlx_tests::client::PATIENCE;
+use nlx_tests::client::TIME_LIMIT;
 use nlx_tests::client::pair::{BULK, PORTAL, Side, handle};
 use nlx_tests::client::points::Points;
 use nlx_tests::client::socket::Socket;
@@ -110,7 +110,7 @@ fn an_operation_that_ends_while_the_helper_does() {
     elsewhere.signal(Signal::SIGCONT);
     let event = here.client.event(&mut here.tm).unwrap();
     assert_eq!((event.cookie, event.status, event.length), (2, 0, BULK));
-    assert!(here.client.socket.ends(PATIENCE));
+    assert!(here.client.socket.ends(TIME_LIMIT));
     assert!(helper.ends(), "{}", helper.log());
     assert_eq!(here.client.event(&mut here.tm).unwrap_err(), Errno::ENOTCONN);
 }

@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Reply, kind};
-use nlx_tests::client::{Client, PATIENCE};
+use nlx_tests::client::{Client, TIME_LIMIT};
 
 use crate::scene::{Helper, Work};
 use crate::support::peer::hung_unless;
@@ -44,12 +44,12 @@ fn no_hello() {
         slowed.send(&wire::packet(kind::SYNC, id, &[]), &[]).unwrap();
     }
     for id in 0..3 {
-        let (packet, fds) = slowed.receive(PATIENCE).unwrap().unwrap();
+        let (packet, fds) = slowed.receive(TIME_LIMIT).unwrap().unwrap();
         let reply = Reply::read(&packet, fds).unwrap();
         assert_eq!((reply.id, reply.status < 0), (id, true), "nothing but a hello is first");
     }
     assert!(helper.number("/door/throttled") > 0);
-    assert!(silent.ends(PATIENCE) && slowed.ends(PATIENCE));
+    assert!(silent.ends(TIME_LIMIT) && slowed.ends(TIME_LIMIT));
     hung_unless("both are counted", || helper.number("/door/silent") == 2);
     honest.sync().unwrap();
     drop(honest);
@@ -92,7 +92,7 @@ fn requests_beyond_the_rate_wait() {
             }
         });
         for id in 0..last {
-            let (packet, fds) = client.socket.receive(PATIENCE).unwrap().unwrap();
+            let (packet, fds) = client.socket.receive(TIME_LIMIT).unwrap().unwrap();
             let reply = Reply::read(&packet, fds).unwrap();
             assert_eq!((reply.id, reply.status), (id, 0));
         }

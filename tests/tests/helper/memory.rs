@@ -7,7 +7,7 @@ use nlx_tests::client::memory::Memory;
 use nlx_tests::client::pair::PORTAL;
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Reply, kind};
-use nlx_tests::client::{Client, PATIENCE};
+use nlx_tests::client::{Client, TIME_LIMIT};
 
 use crate::scene::{Helper, Other, Work};
 
@@ -47,7 +47,7 @@ fn memory_that_is_not_sealed_is_not_touched() {
     let socket = Socket::connect(&helper.socket()).unwrap();
     let ask = |kind, id, body: &[u8]| {
         socket.send(&wire::packet(kind, id, body), &[]).unwrap();
-        let (packet, fds) = socket.receive(PATIENCE).unwrap().expect("an answer");
+        let (packet, fds) = socket.receive(TIME_LIMIT).unwrap().expect("an answer");
         Reply::read(&packet, fds).unwrap()
     };
     let mut welcome = ask(kind::HELLO, 1, &wire::hello("unsealed", wire::VERSION)).done().unwrap();

@@ -56,7 +56,7 @@ fn an_event_queue() {
         if number % 10 == 0 {
             events.provision(1, &mut points);
         }
-        assert!(events.wait(nlx_tests::client::PATIENCE, &mut points, || false));
+        assert!(events.wait(nlx_tests::client::TIME_LIMIT, &mut points, || false));
         let event = events.take(&mut points).unwrap();
         assert_eq!((event.buffer, event.cookie, event.length), (number, number, 4096));
         assert_eq!((event.offset, event.status, event.last), (64, 0, true));

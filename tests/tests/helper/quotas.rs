@@ -5,7 +5,7 @@ use nlx_tests::client::events::Event;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, Reply, kind};
-use nlx_tests::client::{Client, PATIENCE, Tm};
+use nlx_tests::client::{Client, TIME_LIMIT, Tm};
 
 use crate::scene::{Helper, Work};
 
@@ -160,7 +160,7 @@ fn two_threads_on_one_object() {
 }
 
 fn reply(socket: &Socket) -> Reply {
-    let (packet, fds) = socket.receive(PATIENCE).unwrap().unwrap();
+    let (packet, fds) = socket.receive(TIME_LIMIT).unwrap().unwrap();
     Reply::read(&packet, fds).unwrap()
 }
 

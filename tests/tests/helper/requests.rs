@@ -4,14 +4,14 @@ use nix::errno::Errno;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, Reply, kind};
-use nlx_tests::client::{Arena, Client, PATIENCE, Tm};
+use nlx_tests::client::{Arena, Client, TIME_LIMIT, Tm};
 
 use crate::scene::{Helper, Random, Work};
 
 /// Sends a packet, and returns the reply; `None` if the helper closes the connection.
 fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
     socket.send(packet, &[]).unwrap();
-    match socket.receive(PATIENCE) {
+    match socket.receive(TIME_LIMIT) {
         Ok(Some((packet, fds))) => Some(Reply::read(&packet, fds).unwrap()),
         Ok(None) | Err(Errno::ECONNRESET) => None,
         Err(errno) => panic!("no answer: {errno}"),

@@ -10,7 +10,7 @@ use nix::unistd::Uid;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, kind};
-use nlx_tests::client::{Client, PATIENCE};
+use nlx_tests::client::{Client, TIME_LIMIT};
 
 use crate::scene::{Helper, Work};
 
@@ -53,7 +53,7 @@ fn flood_answers(helper: &Helper, honest: &Client, flood: &[Socket]) -> usize {
     (0..HONEST).for_each(|id| ask(&honest.socket, 1000 + id));
     helper.signal(Signal::SIGCONT);
     for _ in 0..HONEST {
-        honest.socket.receive(PATIENCE).unwrap().unwrap();
+        honest.socket.receive(TIME_LIMIT).unwrap().unwrap();
     }
     helper.signal(Signal::SIGSTOP);
     let answered = |socket: &&Socket| {
@@ -64,7 +64,7 @@ fn flood_answers(helper: &Helper, honest: &Client, flood: &[Socket]) -> usize {
     helper.signal(Signal::SIGCONT);
     // Receives the remaining answers, for the next call.
     for (socket, count) in flood.iter().zip(&counts) {
-        (*count as u64..WAITING).for_each(|_| drop(socket.receive(PATIENCE).unwrap().unwrap()));
+        (*count as u64..WAITING).for_each(|_| drop(socket.receive(TIME_LIMIT).unwrap().unwrap()));
     }
     counts.into_iter().sum()
 }
@@ -151,7 +151,7 @@ fn a_rate_for_all_connections_of_a_user() {
     }
     honest.sync().unwrap();
     for socket in &flood {
-        (0..WAITING).for_each(|_| drop(socket.receive(PATIENCE).unwrap().unwrap()));
+        (0..WAITING).for_each(|_| drop(socket.receive(TIME_LIMIT).unwrap().unwrap()));
     }
     assert!(helper.number("/door/throttled") > 0);
     assert_eq!(helper.number("/door/cut_off"), 0);

@@ -15,8 +15,8 @@ use lnet_region::{IoVec, Region};
 use nlx_testkit::events::on_event;
 use nlx_tests::judge::{Policy, Target, wire};
 
-/// Far longer than any operation here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of each wait: far longer than any operation here takes.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The board's portal.
 pub(crate) const PORTAL: u32 = 31;
 /// The board's match bits.
@@ -121,7 +121,7 @@ impl Nlx {
 
     fn wait_for(&self, kind: EventKind) -> Event {
         loop {
-            let event = self.events.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            let event = self.events.lock().unwrap().recv_timeout(TIME_LIMIT).unwrap();
             assert_eq!(event.status, Ok(()), "{event:?}");
             if event.kind == kind {
                 return event;

@@ -16,7 +16,7 @@ use crate::place::addresses;
 /// for BULK_OUT, with large NIDs and with small ones, the first with a cookie, the measured sizes,
 /// the maximum.
 const SIZES: [usize; 11] = [0, 1, 904 - 1, 904, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|at| (at * 31 + (at >> 8) + seed) as u8).collect()
@@ -59,9 +59,9 @@ fn exchange(meeting: Meeting, silent: &[&str]) {
     let play = Play { policy, race, pushes_back: true, ..Play::new(SocketAddr::new(judge, nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
     let target = nid.to_string().parse().unwrap();
-    let answer = nlx.node.ping(target, None, PATIENCE).unwrap();
+    let answer = nlx.node.ping(target, None, TIME_LIMIT).unwrap();
     assert_eq!(answer.nids, [target]);
-    let options = DiscoverOptions { timeout: PATIENCE, push: true, ..DiscoverOptions::default() };
+    let options = DiscoverOptions { timeout: TIME_LIMIT, push: true, ..DiscoverOptions::default() };
     nlx.node.discover(target, &options).unwrap();
     for (bits, length) in (1..).zip(SIZES) {
         let payload = pattern(length, bits);
@@ -72,7 +72,7 @@ fn exchange(meeting: Meeting, silent: &[&str]) {
         let back = passive.get(nlx.nid(), PORTAL, BITS, length as u32).unwrap();
         assert!(back == payload, "{length} bytes came back changed");
     }
-    nlx.node.shutdown(PATIENCE);
+    nlx.node.shutdown(TIME_LIMIT);
     passive.wait_for_end().unwrap();
     let report = passive.report();
     assert!(report.failures().is_empty(), "{report}");
@@ -122,7 +122,7 @@ fn push_and_end(attempt: u8) -> Report {
     let listen = SocketAddr::new(judge.into(), nlx.port);
     let play = Play { policy: Policy::Hello, pushes_back: true, ..Play::new(listen, nid) };
     let passive = Passive::start(play).unwrap();
-    let options = DiscoverOptions { timeout: PATIENCE, push: true, ..DiscoverOptions::default() };
+    let options = DiscoverOptions { timeout: TIME_LIMIT, push: true, ..DiscoverOptions::default() };
     nlx.node.discover(nid.to_string().parse().unwrap(), &options).unwrap();
     drop(nlx);
     passive.wait_for_end().unwrap();
@@ -158,10 +158,10 @@ fn nlx_keeps_connections_alive() {
     let nid = wire::Nid::new(judge, 0);
     let play = Play { policy: Policy::Hello, ..Play::new(SocketAddr::new(judge.into(), nlx.port), nid) };
     let passive = Passive::start(play).unwrap();
-    nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap();
+    nlx.node.ping(nid.to_string().parse().unwrap(), None, TIME_LIMIT).unwrap();
     // The second keepalive follows a pause.
     passive.wait_for_keepalives(nlx.nid(), 2).unwrap();
-    nlx.node.shutdown(PATIENCE);
+    nlx.node.shutdown(TIME_LIMIT);
     passive.wait_for_end().unwrap();
     let report = passive.report();
     assert!(report.failures().is_empty(), "{report}");
@@ -177,10 +177,10 @@ fn nlx_gives_up_a_silent_acceptor() {
     let listener = TcpListener::bind((judge, nlx.port)).unwrap();
     let nid = wire::Nid::new(judge, 0);
     let begun = Instant::now();
-    let failure = nlx.node.ping(nid.to_string().parse().unwrap(), None, PATIENCE).unwrap_err();
+    let failure = nlx.node.ping(nid.to_string().parse().unwrap(), None, TIME_LIMIT).unwrap_err();
     assert!(begun.elapsed() >= Duration::from_secs(1), "given up too early: {failure}");
     let (mut stream, _) = listener.accept().unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIME_LIMIT)).unwrap();
     // The request and the hello of the node, and then the end.
     let mut said = Vec::new();
     stream.read_to_end(&mut said).unwrap();

@@ -17,8 +17,8 @@ const PORT: u16 = 21_961;
 /// The number of ports for each test, which is larger than the index of its last case.
 const CASES: u16 = 32;
 
-/// Far longer than any operation here takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of each wait: far longer than any operation here takes.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The address in the NID of a peer over IPv6; it connects from the only address that there is.
 pub(crate) const LARGE: Ipv6Addr = Ipv6Addr::new(0xfd4e, 0, 0, 0, 0, 0, 0, 9);
@@ -116,7 +116,7 @@ fn wait_for_route(address: Ipv6Addr) {
         if error.kind() == ErrorKind::ConnectionRefused {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{address}: {error}");
+        assert!(begun.elapsed() < TIME_LIMIT, "{address}: {error}");
         std::thread::yield_now();
     }
 }

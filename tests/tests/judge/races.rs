@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
 use std::sync::Arc;
 
-use nlx_tests::judge::active::{Answer, PATIENCE, new_incarnation};
+use nlx_tests::judge::active::{Answer, TIME_LIMIT, new_incarnation};
 use nlx_tests::judge::passive::{Passive, Play, Stage, Tamper};
 use nlx_tests::judge::wire::{Hello, Order, kind, request};
 use nlx_tests::judge::{CHECKS, Outcome, Target};
@@ -99,7 +99,7 @@ fn a_node_that_decides_a_race_wrongly_fails_the_check() {
         let place = place(number, higher);
         let _passive = Passive::start(Play { tamper, ..place.play() }).unwrap();
         let race = CHECKS.iter().find(|check| check.name == "race").unwrap();
-        let patience = if expected.is_none() { PATIENCE } else { SHORT };
+        let patience = if expected.is_none() { TIME_LIMIT } else { SHORT };
         match (race.run(&Target { patience, ..place.target() }), expected) {
             (Outcome::Pass, None) => {}
             (Outcome::Fail(words), Some(expected)) if words.contains(expected) => {}

@@ -61,7 +61,7 @@ const HANDED_OVER: &str = "exec 3<&0 0</dev/null && export LISTEN_PID=$$ LISTEN_
 
 /// The parameters of a helper.
 #[derive(Debug, Clone)]
-pub(crate) struct Launch {
+pub(crate) struct HelperStart {
     /// Further lines of its configuration file.
     pub(crate) config: String,
     /// Shell commands that set its limits.
@@ -81,10 +81,10 @@ pub(crate) struct Launch {
     pub(crate) address: Ipv4Addr,
 }
 
-impl Launch {
+impl HelperStart {
     /// Creates a helper with the defaults, at an unused address.
-    pub(crate) fn new() -> Launch {
-        Launch {
+    pub(crate) fn new() -> HelperStart {
+        HelperStart {
             config: String::new(),
             limits: "true".to_string(),
             args: Vec::new(),
@@ -161,7 +161,7 @@ pub(crate) struct Helper {
     child: Child,
     pid: u32,
     dir: Arc<TempDir>,
-    launch: Launch,
+    launch: HelperStart,
     pub(crate) address: Ipv4Addr,
     /// The lock that excludes tests that measure.
     _machine: Option<RwLockReadGuard<'static, ()>>,
@@ -175,25 +175,25 @@ impl Helper {
 
     /// Starts a helper with further lines in its configuration.
     pub(crate) fn configured(more: &str) -> Helper {
-        Helper::launch(Launch { config: more.to_string(), ..Launch::new() }, Some(machine()))
+        Helper::launch(HelperStart { config: more.to_string(), ..HelperStart::new() }, Some(machine()))
     }
 
     /// Starts a helper that is passed the listening socket at this path.
     pub(crate) fn at(listener: OwnedFd, path: PathBuf) -> Helper {
         let listener = Some((Arc::new(listener), path));
-        Helper::launch(Launch { listener, ..Launch::new() }, Some(machine()))
+        Helper::launch(HelperStart { listener, ..HelperStart::new() }, Some(machine()))
     }
 
     /// Starts a helper from a shell that executes these commands first.
     pub(crate) fn limited(limits: &str) -> Helper {
-        Helper::launch(Launch { limits: limits.to_string(), ..Launch::new() }, Some(machine()))
+        Helper::launch(HelperStart { limits: limits.to_string(), ..HelperStart::new() }, Some(machine()))
     }
 
     /// Starts a helper from a shell that executes these commands first, with further lines in its
     /// configuration.
     pub(crate) fn limited_with(limits: &str, more: &str) -> Helper {
         let (limits, config) = (limits.to_string(), more.to_string());
-        Helper::launch(Launch { limits, config, ..Launch::new() }, Some(machine()))
+        Helper::launch(HelperStart { limits, config, ..HelperStart::new() }, Some(machine()))
     }
 
     /// Lets other users access the socket, as far as its mode permits.
@@ -203,26 +203,30 @@ impl Helper {
 
     /// Starts a helper for a test that has the machine to itself.
     pub(crate) fn start_alone(_: &RwLockWriteGuard<'static, ()>) -> Helper {
-        Helper::launch(Launch::new(), None)
+        Helper::launch(HelperStart::new(), None)
     }
 
     /// Starts a second helper, which acts as one on another host.
     pub(crate) fn another(&self) -> Helper {
-        Helper::launch(Launch::new(), None)
+        Helper::launch(HelperStart::new(), None)
     }
 
     /// Starts a second helper, as [`another`](Helper::another) does, with the configuration of this
     /// one.
     pub(crate) fn another_alike(&self) -> Helper {
-        Helper::launch(Launch { config: self.launch.config.clone(), ..Launch::new() }, None)
+        Helper::launch(HelperStart { config: self.launch.config.clone(), ..HelperStart::new() }, None)
     }
 
     /// Starts any helper; `machine` excludes tests that measure.
-    pub(crate) fn launch(launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
+    pub(crate) fn launch(launch: HelperStart, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
         Helper::launch_in(launch.new_dir(), launch, machine)
     }
 
-    fn launch_in(dir: Arc<TempDir>, launch: Launch, machine: Option<RwLockReadGuard<'static, ()>>) -> Helper {
+    fn launch_in(
+        dir: Arc<TempDir>,
+        launch: HelperStart,
+        machine: Option<RwLockReadGuard<'static, ()>>,
+    ) -> Helper {
         let log = std::fs::File::options().append(true).create(true).open(dir.path().join("log")).unwrap();
         let mut command = launch.command(dir.path());
         let listener = launch.listener.as_ref().map(|(listener, _)| listener.try_clone().unwrap());
@@ -253,7 +257,7 @@ impl Helper {
 
     /// Returns the output of another helper started at the same socket.
     pub(crate) fn rival(&self) -> Output {
-        Launch::new().command(self.dir.path()).output().unwrap()
+        HelperStart::new().command(self.dir.path()).output().unwrap()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nlx_core::{CoreError, CoreTm};
 use nlx_driver_proto::{Entry, Reply, Request};
 
-use super::Machine;
+use super::UcoreTm;
 use crate::refused::refused;
 use crate::ucore::now_ns;
 
@@ -18,7 +18,7 @@ const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of requests whether LNet has released the last of these operations.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 
-impl Machine {
+impl UcoreTm {
     /// Stops the transfer machine; see [`nlx_core::CoreTm::stop`]. Does nothing if it is stopped
     /// already.
     pub(super) fn end(&self) -> Result<(), CoreError> {

@@ -7,11 +7,11 @@ use nlx_core::{
 };
 use nlx_driver_proto::Entry;
 
-use super::Machine;
+use super::UcoreTm;
 use crate::buffers::{InFlight, place_of};
 use crate::ucore::now_ns;
 
-impl EventRoom for Machine {
+impl EventRoom for UcoreTm {
     fn provision(&self, events: u32) -> bool {
         let mut consumer_state = self.consumer_state.lock();
         point!(RoomDue);
@@ -35,7 +35,7 @@ impl EventRoom for Machine {
     }
 }
 
-impl Machine {
+impl UcoreTm {
     /// Starts operations one by one, and wakes the helper once. When this returns, passive buffers
     /// are visible to peers (motr-transport 4.3), however a peer learns of them.
     pub(super) fn submit_in_order(

@@ -9,8 +9,8 @@ use nlx_core::{BufferEvent, BufferHandle, CoreError};
 use nlx_driver_proto::{Reason, Refusal, Reply, Request};
 use nlx_sync::Wake;
 
-use super::{ConsumerState, Machine};
-use crate::buffers::Buffer;
+use super::{ConsumerState, UcoreTm};
+use crate::buffers::RegisteredBuffer;
 use crate::refused::refused;
 use crate::ucore::now_ns;
 use crate::waiters::ClientLoopHandle;
@@ -18,7 +18,7 @@ use crate::waiters::ClientLoopHandle;
 /// Poll interval of a waiter that the system does not let sleep.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-impl Machine {
+impl UcoreTm {
     /// Removes the oldest events: those in the queue, then, if the helper is gone, the last events
     /// of operations that it has not ended.
     pub(super) fn take_events(&self, events: &mut [BufferEvent]) -> usize {
@@ -77,7 +77,7 @@ impl Machine {
         let Ok(slot) = self.domain.buffers.slot(handle) else { return self.unexpected(handle) };
         let mut slot = slot.lock();
         let found = slot.of_machine(self.number).filter(|buffer| buffer.handle() == handle);
-        let of_event = |buffer: &&mut Buffer| {
+        let of_event = |buffer: &&mut RegisteredBuffer| {
             buffer.operation().is_some_and(|operation| operation.is_of(self.number, &event))
         };
         let Some(buffer) = found.filter(of_event) else {
@@ -150,7 +150,7 @@ impl Machine {
         None
     }
 
-    /// Returns whether [`Machine::take_events`] has work.
+    /// Returns whether [`UcoreTm::take_events`] has work.
     pub(super) fn has_events(&self) -> bool {
         let consumer_state = self.consumer_state.lock();
         !consumer_state.corrupt && !consumer_state.consumer.is_empty()

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use lnet_node::{Node, NodeConfig};
 use nlx_core::TmOptions;
-use nlx_helper::service::{Service, ServiceConfig, bind};
+use nlx_helper::service::{ServiceConfig, ServingThreads, bind};
 use nlx_helper::{Host, HostConfig};
 use nlx_sync::{DEFAULT_SPIN, MAX_SPIN, Spin};
 use tempfile::TempDir;
 
-use crate::machine::Machine;
+use crate::machine::UcoreTm;
 use crate::{HelperOptions, Ucore};
 
 /// A helper in this process.
 struct Helper {
     directory: TempDir,
-    _service: Service,
+    _service: ServingThreads,
     _node: Node,
 }
 
@@ -27,18 +27,18 @@ impl Helper {
         let node = Node::start(&NodeConfig::new()).unwrap();
         let host = Host::new(node.lnet(), node.drive(), HostConfig::default());
         let listener = bind(&directory.path().join("nlxd.sock")).unwrap();
-        let service = Service::start(host, listener, ServiceConfig::default()).unwrap();
+        let service = ServingThreads::start(host, listener, ServiceConfig::default()).unwrap();
         Helper { directory, _service: service, _node: node }
     }
 
     /// Returns a client and a machine of it. Spin limits that are `None` are not set.
-    fn client(&self, of_domain: Option<Duration>, of_machine: Option<Duration>) -> (Arc<Ucore>, Machine) {
+    fn client(&self, of_domain: Option<Duration>, of_machine: Option<Duration>) -> (Arc<Ucore>, UcoreTm) {
         let options = HelperOptions::at(self.directory.path().join("nlxd.sock"));
         let options = of_domain.into_iter().fold(options, HelperOptions::spin);
         let domain = Ucore::connect(&options).unwrap();
         let options = of_machine.into_iter().fold(TmOptions::default(), TmOptions::spin);
         let address = "0@lo:12345:41:*".parse().unwrap();
-        let machine = Machine::start(domain.domain.clone(), &address, &options).unwrap();
+        let machine = UcoreTm::start(domain.domain.clone(), &address, &options).unwrap();
         (domain, machine)
     }
 }

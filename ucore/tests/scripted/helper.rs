@@ -15,7 +15,7 @@ use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen,
     recvmsg, sendmsg, socket,
 };
-use nlx_bev_cqueue::{Consumer, Memory, Producer, QueueWord, SharedMemory};
+use nlx_bev_cqueue::{Consumer, Producer, QueueMemory, QueueWord, SharedMemory};
 use nlx_core::{BufferEvent, Limits, Nid, Region, TmId};
 use nlx_driver_proto::{Entry, Features, PACKET_MAX, Reply, Request, Submission, VERSION, Welcome};
 use nlx_sync::Waker;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lnet_node::{Node, NodeConfig};
 use nlx_core::{Core, CoreTm, Errno, TmOptions};
-use nlx_helper::service::{Service, ServiceConfig, bind};
+use nlx_helper::service::{ServiceConfig, ServingThreads, bind};
 use nlx_helper::{ClientQuotas, Host, HostConfig};
 use nlx_ucore::{HelperOptions, Ucore};
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ pub(crate) struct Helper {
     directory: TempDir,
     config: HostConfig,
     pub(crate) host: Arc<Host>,
-    service: Option<Service>,
+    service: Option<ServingThreads>,
     _node: Node,
 }
 
@@ -73,10 +73,14 @@ impl Helper {
     }
 }
 
-fn serve(path: &std::path::Path, config: &HostConfig, how: ServiceConfig) -> (Node, Arc<Host>, Service) {
+fn serve(
+    path: &std::path::Path,
+    config: &HostConfig,
+    how: ServiceConfig,
+) -> (Node, Arc<Host>, ServingThreads) {
     let node = Node::start(&NodeConfig::new()).unwrap();
     let host = Host::new(node.lnet(), node.drive(), config.clone());
-    let service = Service::start(host.clone(), bind(path).unwrap(), how).unwrap();
+    let service = ServingThreads::start(host.clone(), bind(path).unwrap(), how).unwrap();
     (node, host, service)
 }
 

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use nlx::{
-    Address, Buffer, BufferPool, Colour, Domain, EndPoint, Errno, Event, Offer, Op, PoolOptions, Provision,
-    Queue, Stop, TransferMachine,
+    Address, Buffer, BufferPool, BufferPoolOptions, Colour, Domain, EndPoint, Errno, Event, Offer, Op,
+    Provision, Queue, Stop, TransferMachine,
 };
 
 use crate::Outcome;
@@ -67,16 +67,16 @@ enum Transfer {
 
 impl Server {
     pub(crate) fn start(domain: &Domain, address: &str, disk: Disk) -> Outcome<Server> {
-        let pieces = domain.pool(PoolOptions::new(PIECE))?;
+        let pieces = domain.pool(BufferPoolOptions::new(PIECE))?;
         pieces.provision(PIECES)?;
-        let answers = domain.pool(PoolOptions::new(MESSAGE_MAX).below_threshold(|pool| {
+        let answers = domain.pool(BufferPoolOptions::new(MESSAGE_MAX).below_threshold(|pool| {
             // Without memory, no answer is sent, and the client repeats its request.
             let _ = pool.provision(8);
         }))?;
         answers.provision(8)?;
         // The transfer machine takes its receive buffers from this pool, and keeps
         // `REQUEST_BUFFERS` of them posted.
-        let requests = domain.pool(PoolOptions::new(1 << 20))?;
+        let requests = domain.pool(BufferPoolOptions::new(1 << 20))?;
         requests.provision(2 * REQUEST_BUFFERS)?;
         let tm = domain.machine().pool(&requests, REQUESTS).start(address)?;
         Ok(Server { tm, disk, pieces, answers, work: Mutex::default() })

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::slots::{Slots, TableSlot};
-use crate::event::Owner;
+use super::slots::{CompletionSlots, TableSlot};
+use crate::event::OpOwner;
 use crate::{Buffer, Error, Event, Machine, Offer, Op, OpId, Refused, Started};
 
 /// The result of an operation that succeeded.
@@ -80,7 +80,7 @@ static NO_OFFER: Offer = Offer::NONE;
 
 impl Completion {
     /// Starts an operation with a slot as its owner. If it is refused, the future is ready at once.
-    pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<Slots<Event>>, op: Op) -> Completion {
+    pub(crate) fn start(machine: &Arc<Machine>, slots: &Arc<CompletionSlots<Event>>, op: Op) -> Completion {
         let slot = slots.take();
         match machine.start(op.owned_by(slot.clone())) {
             Ok(started) => {
@@ -176,7 +176,7 @@ impl Drop for Completion {
 
 /// A slot takes its operation's last event; an event that it does not keep is dropped, with its
 /// buffer.
-impl Owner for TableSlot<Event> {
+impl OpOwner for TableSlot<Event> {
     fn event(&self, event: Event) -> Option<Event> {
         if event.is_last() {
             drop(self.deliver(event));

@@ -13,7 +13,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use super::inbox::{Inbox, Ticket};
-use super::slots::{Slots, TableSlot};
+use super::slots::{CompletionSlots, TableSlot};
 
 /// A value that counts its drops.
 struct Counted(Arc<AtomicUsize>);
@@ -34,14 +34,14 @@ impl Wake for Unpark {
 }
 
 struct Rig {
-    slots: Arc<Slots<Counted>>,
+    slots: Arc<CompletionSlots<Counted>>,
     slot: Arc<TableSlot<Counted>>,
     dropped: Arc<AtomicUsize>,
 }
 
 impl Rig {
     fn new() -> Rig {
-        let slots = Slots::new();
+        let slots = CompletionSlots::new();
         let slot = slots.take();
         Rig { slots, slot, dropped: Arc::new(AtomicUsize::new(0)) }
     }
@@ -140,7 +140,7 @@ fn the_end_wakes_every_task_and_loses_no_value() {
 #[test]
 fn what_begins_after_the_end_does_not_wait() {
     loom::model(|| {
-        let slots = Slots::<Counted>::new();
+        let slots = CompletionSlots::<Counted>::new();
         let closer = {
             let slots = slots.clone();
             thread::spawn(move || slots.close())

@@ -12,7 +12,7 @@ use nlx_sync::Mutex;
 
 /// A one-shot cell that passes one value to one task.
 #[derive(Debug)]
-pub(crate) struct Slot<T>(Mutex<SlotState<T>>);
+pub(crate) struct CompletionSlot<T>(Mutex<SlotState<T>>);
 
 #[derive(Debug)]
 enum SlotState<T> {
@@ -28,7 +28,7 @@ enum SlotState<T> {
     Closed,
 }
 
-/// Result of [`Slot::deliver`].
+/// Result of [`CompletionSlot::deliver`].
 #[must_use = "the caller wakes the task, or drops the value"]
 pub(crate) enum Delivered<T> {
     /// The slot keeps the value; the task's waker, if it has polled.
@@ -39,19 +39,19 @@ pub(crate) enum Delivered<T> {
     Surplus(T),
 }
 
-/// Result of [`Slot::leave`].
+/// Result of [`CompletionSlot::leave`].
 #[must_use = "the caller drops the value, or cancels the operation that will deliver it"]
 pub(crate) enum Left<T> {
     /// The value, or `None` if none will come: the slot is free.
     Over(Option<T>),
-    /// The value is outstanding; [`Slot::deliver`] will return it to its caller.
+    /// The value is outstanding; [`CompletionSlot::deliver`] will return it to its caller.
     ToCome,
 }
 
-impl<T> Slot<T> {
+impl<T> CompletionSlot<T> {
     /// Creates a slot that waits for a value.
-    pub(crate) fn waiting() -> Slot<T> {
-        Slot(Mutex::new(SlotState::Waiting(None)))
+    pub(crate) fn waiting() -> CompletionSlot<T> {
+        CompletionSlot(Mutex::new(SlotState::Waiting(None)))
     }
 
     /// Makes a free slot wait for a value.

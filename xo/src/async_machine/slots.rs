@@ -1,16 +1,16 @@
-//! A table of slots. Unlike the entries of [`nlx_sync::Slots`], a free slot stays allocated and is
+//! A table of slots. Unlike the entries of [`nlx_sync::CompletionSlots`], a free slot stays allocated and is
 //! reused, so that a start allocates nothing.
 
 use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 
-use super::slot::{Delivered, Left, Slot, wake};
+use super::slot::{CompletionSlot, Delivered, Left, wake};
 use nlx_sync::Mutex;
 
 /// The slots of a machine. Their number is the peak of operations in flight, which
 /// [`crate::TmOptions::events_max`] limits.
 #[derive(Debug)]
-pub(crate) struct Slots<T>(Mutex<Table<T>>);
+pub(crate) struct CompletionSlots<T>(Mutex<Table<T>>);
 
 #[derive(Debug)]
 struct Table<T> {
@@ -23,14 +23,14 @@ struct Table<T> {
 /// that returns it both hold the slot; the last of the two to act releases it.
 #[derive(Debug)]
 pub(crate) struct TableSlot<T> {
-    slot: Slot<T>,
+    slot: CompletionSlot<T>,
     index: u32,
-    table: Weak<Slots<T>>,
+    table: Weak<CompletionSlots<T>>,
 }
 
-impl<T> Slots<T> {
-    pub(crate) fn new() -> Arc<Slots<T>> {
-        Arc::new(Slots(Mutex::new(Table { slots: Vec::new(), free: Vec::new(), closed: false })))
+impl<T> CompletionSlots<T> {
+    pub(crate) fn new() -> Arc<CompletionSlots<T>> {
+        Arc::new(CompletionSlots(Mutex::new(Table { slots: Vec::new(), free: Vec::new(), closed: false })))
     }
 
     /// Takes a free slot, or makes one, to wait for a value.
@@ -42,7 +42,8 @@ impl<T> Slots<T> {
             return slot;
         }
         let index = table.slots.len() as u32;
-        let slot = Arc::new(TableSlot { slot: Slot::waiting(), index, table: Arc::downgrade(self) });
+        let slot =
+            Arc::new(TableSlot { slot: CompletionSlot::waiting(), index, table: Arc::downgrade(self) });
         if table.closed {
             // Operations can no longer start; a future that polls this slot ends at once.
             let _waker = slot.slot.close();

@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use nlx_core::Errno;
 
-use super::slot::{Delivered, Slot, wake};
+use super::slot::{CompletionSlot, Delivered, wake};
 use crate::{Error, Machine, Stop};
 
 /// A stop in progress, as a future ([`crate::AsyncMachine::stop`]). The stop makes progress even if
 /// this is not polled.
 #[derive(Debug)]
 #[must_use = "its result says whether the machine has stopped"]
-pub struct Stopping(Arc<Slot<Result<(), Error>>>);
+pub struct Stopping(Arc<CompletionSlot<Result<(), Error>>>);
 
 impl Stopping {
     /// Starts a thread that stops the machine, because a stop blocks and a task must not.
     pub(crate) fn start(machine: &Arc<Machine>, how: Stop, timeout: Option<Duration>) -> Stopping {
-        let slot = Arc::new(Slot::waiting());
+        let slot = Arc::new(CompletionSlot::waiting());
         let (machine, thread_slot) = (machine.clone(), slot.clone());
         let thread = std::thread::Builder::new()
             .name(format!("nlx stop {}", machine.address()))
@@ -33,7 +33,7 @@ impl Stopping {
     }
 }
 
-fn bring_result(slot: &Slot<Result<(), Error>>, result: Result<(), Error>) {
+fn bring_result(slot: &CompletionSlot<Result<(), Error>>, result: Result<(), Error>) {
     if let Delivered::Kept(waker) = slot.deliver(result) {
         wake(waker);
     }

@@ -5,19 +5,19 @@ use std::time::Duration;
 use nlx_core::CoreError;
 
 use super::offer::Offer;
-use crate::op::{Bulk, Op};
+use crate::op::{BulkOp, Op};
 use crate::{Buffer, Error};
 
 /// A transfer before its start.
-pub(super) struct Plan {
-    pub(super) bulk: Bulk,
+pub(super) struct TransferPlan {
+    pub(super) bulk: BulkOp,
     /// Bytes to transfer; for a passive receive, the most.
     pub(super) length: usize,
     /// The length of each part but the last.
     pub(super) part_bytes: usize,
 }
 
-impl Plan {
+impl TransferPlan {
     pub(super) fn is_passive(&self) -> bool {
         self.bulk.queue().is_passive()
     }
@@ -42,7 +42,7 @@ impl Plan {
     /// anything in it is used.
     pub(super) fn check(&self, buffer_bytes: usize) -> Result<(), Error> {
         match &self.bulk {
-            Bulk::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
+            BulkOp::ActiveReceive(offer) => self.check_offer(offer, |part, length| {
                 let passive = offer.descriptor(part).for_active_receive(length)?;
                 match passive.length == length {
                     true => Ok(()),
@@ -53,7 +53,7 @@ impl Plan {
                     )),
                 }
             })?,
-            Bulk::ActiveSend(offer) => {
+            BulkOp::ActiveSend(offer) => {
                 if self.length == 0 || self.length > buffer_bytes {
                     return Err(length_error(self.length, buffer_bytes));
                 }
@@ -65,10 +65,10 @@ impl Plan {
                     Ok(())
                 })?;
             }
-            Bulk::PassiveReceive | Bulk::PassiveSend => {}
+            BulkOp::PassiveReceive | BulkOp::PassiveSend => {}
         }
         match &self.bulk {
-            Bulk::ActiveReceive(_) if self.length > buffer_bytes => {
+            BulkOp::ActiveReceive(_) if self.length > buffer_bytes => {
                 Err(too_long(self.length as u64, buffer_bytes as u64))
             }
             _ if self.length == 0 || self.length > buffer_bytes => {
@@ -98,10 +98,10 @@ impl Plan {
     /// Builds the operation of a part.
     pub(super) fn op(&self, part: usize, buffer: Buffer, timeout: Option<Duration>) -> Op {
         let op = match &self.bulk {
-            Bulk::PassiveReceive => Op::passive_receive(buffer),
-            Bulk::PassiveSend => Op::passive_send(buffer).length(self.part_length(part)),
-            Bulk::ActiveReceive(offer) => Op::active_receive(buffer, offer.descriptor(part)),
-            Bulk::ActiveSend(offer) => {
+            BulkOp::PassiveReceive => Op::passive_receive(buffer),
+            BulkOp::PassiveSend => Op::passive_send(buffer).length(self.part_length(part)),
+            BulkOp::ActiveReceive(offer) => Op::active_receive(buffer, offer.descriptor(part)),
+            BulkOp::ActiveSend(offer) => {
                 Op::active_send(buffer, offer.descriptor(part)).length(self.part_length(part))
             }
         };

@@ -7,7 +7,7 @@ use crate::OpId;
 
 /// The parts of a transfer.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct PartsProgress {
     parts: Vec<Part>,
     /// The first part that has not been started.
     next: usize,
@@ -29,9 +29,9 @@ enum Part {
     Over,
 }
 
-impl Progress {
-    pub(super) fn new(parts: usize, window: usize) -> Progress {
-        Progress {
+impl PartsProgress {
+    pub(super) fn new(parts: usize, window: usize) -> PartsProgress {
+        PartsProgress {
             parts: vec![Part::Waiting; parts],
             next: 0,
             window: window.max(1),
@@ -156,7 +156,7 @@ mod tests {
             self.first_failure.get_or_insert(errno);
         }
 
-        fn end(&mut self, progress: &mut Progress, parts: usize) {
+        fn end(&mut self, progress: &mut PartsProgress, parts: usize) {
             let over = self.in_flight.is_empty() && (self.first_failure.is_some() || self.begun == parts);
             let expected = (over && self.ends == 0).then(|| self.first_failure.map_or(Ok(self.moved), Err));
             assert_eq!(progress.end(), expected);
@@ -171,7 +171,7 @@ mod tests {
             window in 1usize..5,
             steps in prop::collection::vec(step(), 1..200),
         ) {
-            let mut progress = Progress::new(parts, window);
+            let mut progress = PartsProgress::new(parts, window);
             let mut model = Model::default();
             // At the end, all remaining steps are done.
             let rest = (0..3 * parts).flat_map(|_| {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use nlx_core::{Errno, Queue};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::plan::Plan;
-use super::progress::Progress;
-use crate::event::Owner;
+use super::plan::TransferPlan;
+use super::progress::PartsProgress;
+use crate::event::OpOwner;
 use crate::op::Op;
 use crate::op_id::OpTable;
 use crate::{Buffer, Event, Machine, Offer, OpId, Refused};
@@ -19,7 +19,7 @@ pub(crate) const WINDOW: usize = 8;
 
 /// The large transfers in flight at a machine.
 pub(crate) struct Larges {
-    table: Mutex<OpTable<Arc<Transfer>>>,
+    table: Mutex<OpTable<Arc<LargeTransfer>>>,
     pub(super) window: usize,
 }
 
@@ -32,22 +32,22 @@ impl Larges {
         self.table.lock().len() == 0
     }
 
-    pub(super) fn find(&self, op: OpId) -> Option<Arc<Transfer>> {
+    pub(super) fn find(&self, op: OpId) -> Option<Arc<LargeTransfer>> {
         self.table.lock().find(op).cloned()
     }
 }
 
 /// A large transfer: the owner of the operations of its parts. Starts the next part when one has
 /// ended, and produces the transfer's event after the last.
-pub(super) struct Transfer {
+pub(super) struct LargeTransfer {
     id: OpId,
-    plan: Plan,
+    plan: TransferPlan,
     started_ns: u64,
     deadline_ns: Option<u64>,
     /// The owner that gets the transfer's event instead of the client.
-    owner: Option<Arc<dyn Owner>>,
+    owner: Option<Arc<dyn OpOwner>>,
     /// For the operations of the parts, each of which holds its owner.
-    this: Weak<Transfer>,
+    this: Weak<LargeTransfer>,
     /// Weak, so that a machine that cannot be stopped is freed.
     machine: Weak<Machine>,
     /// Not locked while the machine is called.
@@ -55,7 +55,7 @@ pub(super) struct Transfer {
 }
 
 struct TransferState {
-    progress: Progress,
+    progress: PartsProgress,
     pieces: Pieces,
 }
 
@@ -78,20 +78,20 @@ impl Pieces {
     }
 }
 
-impl Transfer {
+impl LargeTransfer {
     pub(super) fn enter(
         machine: &Machine,
         buffer: Buffer,
-        plan: Plan,
-        owner: Option<Arc<dyn Owner>>,
+        plan: TransferPlan,
+        owner: Option<Arc<dyn OpOwner>>,
         window: usize,
         started_ns: u64,
         deadline_ns: Option<u64>,
-    ) -> Arc<Transfer> {
-        let progress = Progress::new(plan.parts(), window);
+    ) -> Arc<LargeTransfer> {
+        let progress = PartsProgress::new(plan.parts(), window);
         let state = Mutex::new(TransferState { progress, pieces: Pieces(Some(buffer)) });
         let make = |id| {
-            let this = |this: &Weak<_>| Transfer {
+            let this = |this: &Weak<_>| LargeTransfer {
                 id,
                 plan,
                 started_ns,
@@ -246,7 +246,7 @@ impl Transfer {
     }
 }
 
-impl Owner for Transfer {
+impl OpOwner for LargeTransfer {
     fn event(&self, event: Event) -> Option<Event> {
         // The thread that takes the event holds the machine.
         let machine = &*self.machine.upgrade()?;
@@ -271,7 +271,7 @@ impl Owner for Transfer {
 
 /// Returns the transfer's event, with its buffer.
 fn whole_event(
-    transfer: &Transfer,
+    transfer: &LargeTransfer,
     buffer: Buffer,
     outcome: Result<usize, nlx_core::Errno>,
     now_ns: u64,

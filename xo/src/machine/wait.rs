@@ -6,8 +6,8 @@ use std::time::Duration;
 use nlx_core::Queue;
 use parking_lot::ReentrantMutexGuard;
 
-use crate::operations::Next;
-use crate::waiters::Waiting;
+use crate::operations::NextEvent;
+use crate::waiters::WaiterGuard;
 use crate::{Error, Event, Machine, TmState, TransferMachine};
 
 /// Delay before the next attempt to cancel a timed out operation that another thread had entered
@@ -183,12 +183,12 @@ impl Machine {
 
     /// Handles timeouts, and returns the client's next event. `own` is the caller's wait, if it
     /// waits.
-    fn next_ready(&self, own: Option<&Waiting<'_>>) -> Result<Option<Event>, Error> {
+    fn next_ready(&self, own: Option<&WaiterGuard<'_>>) -> Result<Option<Event>, Error> {
         loop {
             self.expire();
             self.report_drops();
             let sleeps = || self.waiters.others_than(own);
-            let Next { event: mut taken, state, is_failing } =
+            let NextEvent { event: mut taken, state, is_failing } =
                 self.operations.next(&*self.tm, &self.end_points, sleeps)?;
             if let Some(event) = &mut taken {
                 if event.queue == Queue::MessageReceive && event.is_last() {

@@ -11,7 +11,7 @@ pub enum Colour {
     #[default]
     Any,
     /// The buffer last used under this number, which is less than the pool's
-    /// [`crate::PoolOptions::colours`].
+    /// [`crate::BufferPoolOptions::colours`].
     Of(u32),
 }
 

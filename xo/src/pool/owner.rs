@@ -27,7 +27,7 @@ struct BufferUse {
 }
 
 /// Set in a buffer that is outside its pool.
-pub(crate) struct Member {
+pub(crate) struct PoolMember {
     owner: Arc<BufferOwner>,
     /// The colour under which it will return.
     colour: Colour,
@@ -35,7 +35,7 @@ pub(crate) struct Member {
 
 /// A buffer inside the pool.
 pub(super) struct FreeBuffer {
-    /// Has no [`Member`], so that its drop frees it.
+    /// Has no [`PoolMember`], so that its drop frees it.
     buffer: Buffer,
     owner: Arc<BufferOwner>,
 }
@@ -60,7 +60,7 @@ impl BufferOwner {
     }
 }
 
-impl Member {
+impl PoolMember {
     pub(super) fn colour(&self) -> Colour {
         self.colour
     }
@@ -98,13 +98,13 @@ impl FreeBuffer {
     /// Hands the buffer out, to return under this colour.
     pub(super) fn leave(self, colour: Colour) -> Buffer {
         let FreeBuffer { mut buffer, owner } = self;
-        buffer.set_member(Member { owner, colour });
+        buffer.set_member(PoolMember { owner, colour });
         buffer
     }
 }
 
 impl BufferHold {
-    pub(crate) fn of(member: &Member) -> BufferHold {
+    pub(crate) fn of(member: &PoolMember) -> BufferHold {
         member.owner.use_state.lock().messages += 1;
         BufferHold(member.owner.clone())
     }

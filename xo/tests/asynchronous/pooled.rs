@@ -1,13 +1,13 @@
 //! Futures whose buffers come from a pool, and return to it.
 
-use nlx::{BufferPool, Colour, PoolOptions, Provision};
+use nlx::{BufferPool, BufferPoolOptions, Colour, Provision};
 
 use super::*;
 
 const BUFFERS: usize = 8;
 
 fn pool(domain: &Domain) -> BufferPool {
-    let pool = domain.pool(PoolOptions::new(4096).colours(2)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(4096).colours(2)).unwrap();
     assert_eq!(pool.provision(BUFFERS).unwrap_or_default(), BUFFERS);
     pool
 }

@@ -32,7 +32,7 @@ mod helper;
 mod watched;
 
 /// A wait that takes longer is considered hung.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// The number of machines: the number of partitions, or more.
 const MACHINES: usize = 4;
@@ -95,8 +95,8 @@ impl Target {
 
     fn next(&self) -> Vec<u8> {
         let event = match &self.called {
-            Some(called) => called.lock().recv_timeout(2 * PATIENCE).expect("it hangs"),
-            None => self.tm.wait(Some(2 * PATIENCE)).unwrap().expect("it hangs"),
+            Some(called) => called.lock().recv_timeout(2 * TIME_LIMIT).expect("it hangs"),
+            None => self.tm.wait(Some(2 * TIME_LIMIT)).unwrap().expect("it hangs"),
         };
         event.status.unwrap();
         event.message.unwrap().to_vec()
@@ -121,7 +121,7 @@ impl Peer {
     /// Sends a message, and waits until it has left.
     fn send(&self, text: &[u8]) {
         self.tm.start(Op::send(self.domain.buffer_of(text).unwrap(), &self.to)).unwrap();
-        assert_eq!(self.tm.wait(Some(PATIENCE)).unwrap().expect("it hangs").status, Ok(()));
+        assert_eq!(self.tm.wait(Some(TIME_LIMIT)).unwrap().expect("it hangs").status, Ok(()));
     }
 }
 
@@ -197,7 +197,7 @@ fn held_at_once(partitions: usize, by: By) -> Vec<Delivery> {
 /// Waits until the threads under test drive, instead of scheduler threads.
 fn until_driven(node: &Node, gate: &Gate, by: By, peers: &[Peer]) {
     let begun = Instant::now();
-    let goes_on = || assert!(begun.elapsed() < PATIENCE, "no thread drives");
+    let goes_on = || assert!(begun.elapsed() < TIME_LIMIT, "no thread drives");
     let mut sent = peers.len();
     // A waiter that has delivered a message holds the shard, and gives it only to other waiters.
     let mut until_delivered = |peer: &Peer| {

@@ -10,7 +10,7 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use parking_lot::{Condvar, Mutex};
 
-use super::PATIENCE;
+use super::TIME_LIMIT;
 
 /// A delivery of a message, and the thread that makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Gate {
     /// If it hangs.
     pub(crate) fn wait_for(&self, held: usize) -> Vec<Delivery> {
         let mut state = self.state.lock();
-        let late = self.changed.wait_while_for(&mut state, |state| state.held < held, PATIENCE);
+        let late = self.changed.wait_while_for(&mut state, |state| state.held < held, TIME_LIMIT);
         assert!(!late.timed_out(), "{} of {held} deliveries at a time: {:?}", state.held, state.deliveries);
         state.deliveries.clone()
     }
@@ -73,7 +73,7 @@ impl Gate {
     /// If it hangs.
     pub(crate) fn wait_for_passed(&self, messages: usize) -> String {
         let mut state = self.state.lock();
-        let late = self.changed.wait_while_for(&mut state, |state| state.passed < messages, PATIENCE);
+        let late = self.changed.wait_while_for(&mut state, |state| state.passed < messages, TIME_LIMIT);
         assert!(!late.timed_out(), "{} of {messages} messages", state.passed);
         state.last.clone()
     }
@@ -99,7 +99,7 @@ impl Gate {
         state.most_held = state.most_held.max(state.held);
         self.changed.notify_all();
         // The test has failed by then, and this thread must not block its end.
-        self.changed.wait_while_for(&mut state, |state| state.is_closed, 2 * PATIENCE);
+        self.changed.wait_while_for(&mut state, |state| state.is_closed, 2 * TIME_LIMIT);
         state.held -= 1;
     }
 }

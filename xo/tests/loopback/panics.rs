@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::thread;
 
-use nlx::{BufferPool, Colour, Error, PoolOptions, TmEvent, TmState};
+use nlx::{BufferPool, BufferPoolOptions, Colour, Error, TmEvent, TmState};
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn a_panic_whose_payload_panics_is_contained() {
 fn a_pool_contains_a_panic_whose_payload_panics() {
     let domain = domain();
     let callback = |_: &BufferPool| std::panic::panic_any(Bomb);
-    let pool = domain.pool(PoolOptions::new(64).below_threshold(callback)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(64).below_threshold(callback)).unwrap();
     pool.provision(2).unwrap();
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     drop(buffer);

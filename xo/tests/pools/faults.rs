@@ -12,7 +12,7 @@ fn a_pool_that_does_not_go_with_the_machine_is_refused() {
     let domain = domain();
     let ours = pool(&domain, 2);
     let theirs = pool(&super::domain(), 2);
-    let large = domain.pool(PoolOptions::new(2 << 20)).unwrap();
+    let large = domain.pool(BufferPoolOptions::new(2 << 20)).unwrap();
     let provision = one_message(Colour::Any);
     let receive = |min_receive_size, max_messages| {
         (&ours, Provision { min_receive_size, max_messages, ..provision }, Errno::EINVAL)
@@ -76,7 +76,7 @@ fn a_pool_that_runs_short_can_grow_while_a_machine_is_provisioned() {
         drop(pool.get(Colour::Any).unwrap());
         pool.provision(2).unwrap();
     };
-    let pool = domain.pool(PoolOptions::new(BYTES).below_threshold(grow)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(BYTES).below_threshold(grow)).unwrap();
     pool.provision(2).unwrap();
     let tm = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();
     tm.set_provision(20).unwrap();

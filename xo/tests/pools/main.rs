@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 use nlx::{
-    Buffer, BufferPool, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig, Op, PoolCounts,
-    PoolOptions, Provision, Queue, Stop, TransferMachine,
+    Buffer, BufferPool, BufferPoolOptions, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig,
+    Op, PoolCounts, Provision, Queue, Stop, TransferMachine,
 };
 
 #[path = "../support/helper.rs"]
@@ -29,7 +29,7 @@ fn domain() -> Domain {
 
 /// Creates a pool with this number of buffers and 10 colours.
 fn pool(domain: &Domain, buffers: usize) -> BufferPool {
-    let pool = domain.pool(PoolOptions::new(BYTES).colours(10)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(BYTES).colours(10)).unwrap();
     assert_eq!(pool.provision(buffers).unwrap_or_default(), buffers);
     pool
 }

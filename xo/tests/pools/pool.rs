@@ -15,7 +15,7 @@ fn counts(free: usize, total: usize) -> PoolCounts {
 #[test]
 fn a_pool_makes_buffers_of_segments() {
     let domain = domain();
-    let options = PoolOptions::new(4096).segments(64).colours(10).alignment(4096);
+    let options = BufferPoolOptions::new(4096).segments(64).colours(10).alignment(4096);
     let pool = domain.pool(options).unwrap();
     assert_eq!(pool.counts(), counts(0, 0));
     assert!(pool.get(Colour::Any).unwrap().is_none());
@@ -29,7 +29,7 @@ fn a_pool_makes_buffers_of_segments() {
 #[test]
 fn segments_begin_where_they_are_aligned() {
     let domain = domain();
-    let pool = domain.pool(PoolOptions::new(100).segments(3).alignment(64)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(100).segments(3).alignment(64)).unwrap();
     pool.provision(1).unwrap();
     let buffer = pool.get(Colour::Any).unwrap().unwrap();
     let offsets: Vec<_> = buffer.memory().fragments().iter().map(|fragment| fragment.offset()).collect();
@@ -80,7 +80,7 @@ fn a_pool_grows() {
 #[test]
 fn a_pool_shrinks_to_its_threshold() {
     let domain = domain();
-    let pool = domain.pool(PoolOptions::new(BYTES).threshold(2)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(BYTES).threshold(2)).unwrap();
     pool.provision(3).unwrap();
     assert!(pool.prune());
     assert_eq!(pool.counts(), counts(2, 2));
@@ -140,14 +140,14 @@ fn colours_that_are_not_there_are_refused() {
 fn options_out_of_bounds_are_refused() {
     let domain = domain();
     let bad = [
-        PoolOptions::new(0),
-        PoolOptions::new(usize::MAX),
-        PoolOptions::new(1).segments(0),
-        PoolOptions::new(1).segments(257),
-        PoolOptions::new(1).alignment(0),
-        PoolOptions::new(1).alignment(48),
-        PoolOptions::new(1).alignment(8192),
-        PoolOptions::new(1).colours(u32::MAX),
+        BufferPoolOptions::new(0),
+        BufferPoolOptions::new(usize::MAX),
+        BufferPoolOptions::new(1).segments(0),
+        BufferPoolOptions::new(1).segments(257),
+        BufferPoolOptions::new(1).alignment(0),
+        BufferPoolOptions::new(1).alignment(48),
+        BufferPoolOptions::new(1).alignment(8192),
+        BufferPoolOptions::new(1).colours(u32::MAX),
     ];
     for options in bad {
         let error = domain.pool(options.clone()).expect_err("it is out of bounds");
@@ -158,7 +158,7 @@ fn options_out_of_bounds_are_refused() {
 #[test]
 fn buffers_that_cannot_be_had_are_not_counted() {
     let domain = domain();
-    let pool = domain.pool(PoolOptions::new(isize::MAX as usize).segments(256)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(isize::MAX as usize).segments(256)).unwrap();
     assert_eq!(pool.provision(3).unwrap_err().errno(), Errno::EINVAL);
     assert_eq!(pool.provision(0), Ok(0));
     assert_eq!(pool.counts(), counts(0, 0));
@@ -187,7 +187,7 @@ fn callbacks_tell_of_shortage_and_of_its_end() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let options = PoolOptions::new(BYTES).below_threshold(count(&short)).not_empty(count(&not_empty));
+    let options = BufferPoolOptions::new(BYTES).below_threshold(count(&short)).not_empty(count(&not_empty));
     let pool = domain().pool(options).unwrap();
     let calls = || (short.load(Ordering::Relaxed), not_empty.load(Ordering::Relaxed));
     pool.provision(3).unwrap();
@@ -203,7 +203,7 @@ fn callbacks_tell_of_shortage_and_of_its_end() {
 #[test]
 fn a_pool_that_runs_short_can_grow_by_itself() {
     let grow = |pool: &BufferPool| assert_eq!(pool.provision(4), Ok(4));
-    let pool = domain().pool(PoolOptions::new(BYTES).below_threshold(grow)).unwrap();
+    let pool = domain().pool(BufferPoolOptions::new(BYTES).below_threshold(grow)).unwrap();
     pool.provision(2).unwrap();
     let buffers: Vec<_> = (0..100).map(|_| pool.get(Colour::Any).unwrap().unwrap()).collect();
     assert_eq!(pool.counts().total - pool.counts().free, buffers.len());
@@ -212,7 +212,7 @@ fn a_pool_that_runs_short_can_grow_by_itself() {
 #[test]
 fn a_callback_that_panics_loses_no_buffer() {
     let panics = |_: &BufferPool| panic!("on purpose");
-    let options = PoolOptions::new(BYTES).below_threshold(panics).not_empty(panics);
+    let options = BufferPoolOptions::new(BYTES).below_threshold(panics).not_empty(panics);
     let pool = domain().pool(options).unwrap();
     pool.provision(1).unwrap();
     for _ in 0..2 {

@@ -50,7 +50,7 @@ fn what_a_pool_lacks_follows_when_it_comes() {
     let domain = domain();
     let (tx, rx) = mpsc::channel();
     let not_empty = move |_: &BufferPool| tx.send(()).unwrap();
-    let pool = domain.pool(PoolOptions::new(BYTES).not_empty(not_empty)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(BYTES).not_empty(not_empty)).unwrap();
     pool.provision(8).unwrap();
     assert_eq!(rx.try_iter().count(), 1);
     let first = provisioned(&domain, &pool, Colour::Any).start(ADDRESS).unwrap();

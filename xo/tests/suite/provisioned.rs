@@ -1,6 +1,6 @@
 //! Receive buffers from a pool, on every network.
 
-use nlx::{BufferPool, Colour, PoolOptions, Provision, Queue, Stop};
+use nlx::{BufferPool, BufferPoolOptions, Colour, Provision, Queue, Stop};
 
 use super::world;
 use crate::bed::*;
@@ -12,7 +12,7 @@ const BYTES: usize = 4096;
 fn pair_with_pool(buffers: usize) -> (Pair, BufferPool) {
     let world = world();
     let domain = world.domain(1);
-    let pool = domain.pool(PoolOptions::new(BYTES)).unwrap();
+    let pool = domain.pool(BufferPoolOptions::new(BYTES)).unwrap();
     assert_eq!(pool.provision(buffers), Ok(buffers));
     let provision = Provision { min_receive_size: BYTES, max_messages: 1, buffers: 2, colour: Colour::Any };
     let tm = domain.machine().pool(&pool, provision).start(&wanted(&world, 1, "9")).unwrap();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use lnet_api::{Drive, LNet};
 use nlx::{Domain, Node, NodeConfig};
-use nlx_helper::service::{self, Service, ServiceConfig};
+use nlx_helper::service::{self, ServiceConfig, ServingThreads};
 use nlx_helper::{Host, HostConfig, Policy, Rights};
 
 /// A helper and its socket; both end when this value is dropped. Its domains must be dropped
 /// before.
 pub(crate) struct Helper {
     // Dropped first, before its node and the folder of its socket.
-    _service: Service,
+    _service: ServingThreads,
     socket: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -33,7 +33,7 @@ impl Helper {
         let policy = Policy::default().others(Some(Rights::all()));
         let host = Host::new(lnet, drive, HostConfig { policy, ..HostConfig::default() });
         let listener = service::bind(&socket).unwrap();
-        let service = Service::start(host, listener, ServiceConfig::default()).unwrap();
+        let service = ServingThreads::start(host, listener, ServiceConfig::default()).unwrap();
         Helper { _service: service, socket, _folder: folder }
     }
 

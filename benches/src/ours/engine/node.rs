@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdHandle, MdOptions,
-    MeSpec, NiLimits, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, EqHandle, EventHandler, Get, LNet, Lnd, LndError, Md, MdHandle, MdOptions, MeSpec,
+    NiLimits, PayloadTarget, Position, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
@@ -178,5 +178,5 @@ impl Lnd for NullLnd {
         Sent::Now(Ok(()))
     }
 
-    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+    fn resume(&self, _: RxContext, _: Option<PayloadTarget>) {}
 }

@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::Pid;
 use nlx::Domain;
-use nlx_helper::service::{self, Service, ServiceConfig};
+use nlx_helper::service::{self, ServiceConfig, ServingThreads};
 use nlx_helper::{Host, HostConfig};
 
 use crate::cores::Cores;
@@ -82,7 +82,7 @@ pub(crate) fn serve(_: Cores, args: &[String]) -> Result<()> {
     let everybody =
         || fchmodat(AT_FDCWD, path, Mode::from_bits_truncate(0o666), FchmodatFlags::FollowSymlink);
     let listener = service::bind_with(path, everybody).map_err(BenchError::system("listen for clients"))?;
-    let _service = Service::start(host, listener, ServiceConfig::default())
+    let _service = ServingThreads::start(host, listener, ServiceConfig::default())
         .map_err(BenchError::system("serve clients"))?;
     server::ready("")?;
     // The process ends with its client.

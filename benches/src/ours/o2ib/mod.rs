@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use lnet_o2iblnd::Fabric;
-use lnet_o2iblnd::verbs::Host;
+use lnet_o2iblnd::verbs::HostFabric;
 
 use crate::error::{BenchError, Result};
 use crate::guest::Guest;
@@ -73,7 +73,7 @@ impl Network for Addresses {
 #[allow(unsafe_code, reason = "devices write where they are told to")]
 fn host() -> Arc<dyn Fabric> {
     // SAFETY: the host is used by LNDs alone, and to query a device's limits.
-    Arc::new(unsafe { Host::new() })
+    Arc::new(unsafe { HostFabric::new() })
 }
 
 /// PUTs of 64 bytes in both directions, sleeping: microseconds one way.

@@ -8,7 +8,7 @@ use nlx_sync::Arc;
 use alloc::boxed::Box;
 
 use crate::error::Error;
-use crate::layout::{Header, Link, Slot};
+use crate::layout::{Header, Slot, SlotLink};
 
 #[derive(Clone, Debug)]
 pub(super) struct Parts(Arc<Boxes>);
@@ -16,7 +16,7 @@ pub(super) struct Parts(Arc<Boxes>);
 #[derive(Debug)]
 struct Boxes {
     header: Header,
-    links: Box<[Link]>,
+    links: Box<[SlotLink]>,
     slots: Box<[Slot]>,
 }
 
@@ -28,7 +28,7 @@ impl Parts {
         let no_memory = |_| Error::NoMemory { slots };
         Ok(Parts(Arc::new(Boxes {
             header: Header::new_zeroed(),
-            links: <[Link]>::new_box_zeroed_with_elems(slots).map_err(no_memory)?,
+            links: <[SlotLink]>::new_box_zeroed_with_elems(slots).map_err(no_memory)?,
             slots: <[Slot]>::new_box_zeroed_with_elems(slots).map_err(no_memory)?,
         })))
     }
@@ -37,7 +37,7 @@ impl Parts {
     pub(super) fn zeroed(slots: usize) -> Result<Self, Error> {
         Ok(Parts(Arc::new(Boxes {
             header: Header::zeroed(),
-            links: (0..slots).map(|_| Link::zeroed()).collect(),
+            links: (0..slots).map(|_| SlotLink::zeroed()).collect(),
             slots: (0..slots).map(|_| Slot::zeroed()).collect(),
         })))
     }
@@ -48,7 +48,7 @@ impl Parts {
     }
 
     #[inline]
-    pub(super) fn links(&self) -> &[Link] {
+    pub(super) fn links(&self) -> &[SlotLink] {
         &self.0.links
     }
 

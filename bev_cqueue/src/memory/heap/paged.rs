@@ -8,7 +8,7 @@ use core::ops::Range;
 use memmap2::{Advice, MmapMut, MmapOptions, UncheckedAdvice};
 
 use crate::error::Error;
-use crate::layout::{Header, Link, Slot};
+use crate::layout::{Header, Slot, SlotLink};
 use crate::memory::mapping::{Mapping, Offsets};
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Parts {
     }
 
     #[inline]
-    pub(super) fn links(&self) -> &[Link] {
+    pub(super) fn links(&self) -> &[SlotLink] {
         self.0.links()
     }
 

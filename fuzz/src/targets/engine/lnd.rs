@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Lnd, LndError, NiLimits, RxContext, Sent, Tx, Upcalls};
+use lnet_api::{Lnd, LndError, NiLimits, PayloadTarget, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use parking_lot::Mutex;
 
@@ -15,7 +15,7 @@ pub(in crate::targets) struct HoldingLnd {
     /// Messages being sent.
     pub(in crate::targets) sending: Mutex<Vec<Tx>>,
     /// Payloads being received.
-    pub(in crate::targets) receiving: Mutex<Vec<Delivery>>,
+    pub(in crate::targets) receiving: Mutex<Vec<PayloadTarget>>,
 }
 
 impl Lnd for HoldingLnd {
@@ -36,7 +36,7 @@ impl Lnd for HoldingLnd {
         Sent::Later
     }
 
-    fn resume(&self, _: RxContext, delivery: Option<Delivery>) {
+    fn resume(&self, _: RxContext, delivery: Option<PayloadTarget>) {
         self.receiving.lock().extend(delivery);
     }
 }

@@ -8,7 +8,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nlx_bev_cqueue::{Consumer, Producer, SharedMemory};
 use nlx_core::{Address, BufferEvent, BufferHandle, MatchCounter, Operation, OperationKind};
 use nlx_driver_proto::{Entry, Header, Reply, Request, Submission};
-use nlx_helper::{Answer, ClientStatus, Credentials, Departure, Host, Session, Violation};
+use nlx_helper::{ClientStatus, Credentials, Departure, Host, ReplyPacket, Session, Violation};
 
 use crate::targets::same;
 
@@ -20,7 +20,7 @@ pub(super) struct Client {
     host: Arc<Host>,
     number: u64,
     session: Option<Session>,
-    answer: Answer,
+    answer: ReplyPacket,
     /// Set once it has broken the protocol; from then on it may be cut off.
     pub(super) is_foul: bool,
     pub(super) departure: Option<Departure>,
@@ -48,7 +48,7 @@ impl Client {
             host: host.clone(),
             number: session.client(),
             session: Some(session),
-            answer: Answer::default(),
+            answer: ReplyPacket::default(),
             is_foul: false,
             departure: None,
             violation: None,

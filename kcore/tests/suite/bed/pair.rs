@@ -130,7 +130,7 @@ impl Pair {
     pub(crate) fn assert_idle(&self) {
         for side in [&self.a, &self.b] {
             assert_eq!((side.tm.event_get().unwrap(), side.tm.needed()), (None, 0));
-            assert_eq!(side.core.faults(), nlx_kcore::Faults::default());
+            assert_eq!(side.core.faults(), nlx_kcore::Anomalies::default());
             side.tm.stop().unwrap();
         }
     }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use lnet_api::{Arrival, Delivery, Errno, Lnd, LndError, NiLimits, RxContext, Sent, Tx, Upcalls, Verdict};
+use lnet_api::{
+    Arrival, Errno, Lnd, LndError, NiLimits, PayloadTarget, RxContext, Sent, Tx, Upcalls, Verdict,
+};
 use lnet_cpt::with_partition;
 use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_proto::Header;
@@ -30,7 +32,7 @@ struct Waiting {
 /// A message whose header has arrived, and which an engine receives.
 pub(crate) struct Taken {
     node: Arc<dyn Upcalls>,
-    delivery: Delivery,
+    delivery: PayloadTarget,
     payload: Vec<u8>,
     partition: usize,
 }
@@ -103,7 +105,7 @@ pub(crate) enum Verdicts {
 impl Taken {
     /// Completes the payload, or loses it half-way.
     pub(crate) fn finish(self, result: Result<(), Errno>) {
-        let Taken { node, delivery: Delivery { token, sink }, payload, partition } = self;
+        let Taken { node, delivery: PayloadTarget { token, sink }, payload, partition } = self;
         if let Some(mut sink) = sink {
             let bytes = if result.is_ok() { sink.len() } else { sink.len() / 2 };
             sink.copy_from(0, &payload[..bytes]);
@@ -140,7 +142,7 @@ impl Lnd for Wire {
         Sent::Later
     }
 
-    fn resume(&self, _: RxContext, _: Option<Delivery>) {
+    fn resume(&self, _: RxContext, _: Option<PayloadTarget>) {
         unreachable!("nothing is delayed");
     }
 }

@@ -336,18 +336,18 @@ fn all_of(drive: &dyn Drive) -> u64 {
 
 /// Shutdown flag of a node, with a descriptor that is readable once the flag is set.
 #[derive(Debug)]
-pub struct Ending {
+pub struct ShutdownFlag {
     over: AtomicBool,
     bell: Bell,
 }
 
-impl Ending {
+impl ShutdownFlag {
     /// Creates the flag, not set.
     ///
     /// # Errors
     /// EMFILE or ENFILE when there are no descriptors left.
-    pub fn new() -> Result<Ending, Errno> {
-        Ok(Ending { over: AtomicBool::new(false), bell: Bell::new()? })
+    pub fn new() -> Result<ShutdownFlag, Errno> {
+        Ok(ShutdownFlag { over: AtomicBool::new(false), bell: Bell::new()? })
     }
 
     /// Ends every wait on the node, including later ones, because the bell is never silenced.
@@ -381,7 +381,7 @@ pub(super) fn sleep_on_descriptors(
     next_ns: Option<u64>,
 ) -> u64 {
     let shards = shards_of(mask).map(|shard| drive.wait_fd(shard));
-    let fds = shards.chain(sleeper.fd()).chain(drive.ending().map(Ending::fd));
+    let fds = shards.chain(sleeper.fd()).chain(drive.ending().map(ShutdownFlag::fd));
     let mut set: SmallVec<[PollFd<'_>; FDS_MAX]> = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     let timeout = next_ns.map(|next| Duration::from_nanos(drive.sleep_ns(next)).into());
     match ppoll(&mut set, timeout, None) {

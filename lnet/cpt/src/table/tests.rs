@@ -2,12 +2,12 @@ use nix::errno::Errno;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fake::{MACHINES, Machine};
+use crate::fake::{FakeMachine, MACHINES};
 use crate::{CptConfig, Distances, Estimate, Pattern, set_current, with_partition};
 
 /// The topologies of all test machines. Created once, because each needs hundreds of files.
 static TOPOLOGIES: std::sync::LazyLock<Vec<Topology>> =
-    std::sync::LazyLock::new(|| MACHINES.iter().map(Machine::topology).collect());
+    std::sync::LazyLock::new(|| MACHINES.iter().map(FakeMachine::topology).collect());
 
 fn cpus(list: &str) -> CpuSet {
     list.parse().unwrap()
@@ -125,7 +125,7 @@ fn defaults_keep_sockets_and_nodes_whole() {
 // Covers: S-303
 #[test]
 fn cuts_move_to_the_ends_of_cores() {
-    let machine = Machine { sockets: 1, nodes_per_socket: 1, cores_per_node: 5, threads: 2 };
+    let machine = FakeMachine { sockets: 1, nodes_per_socket: 1, cores_per_node: 5, threads: 2 };
     let table = CptTable::create(machine.topology(), 4).unwrap();
     assert_eq!(lists(&table), ["0-1,5-6", "2,7", "3,8", "4,9"]);
 }

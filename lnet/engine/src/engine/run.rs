@@ -1,6 +1,6 @@
 //! Actions after the locks are released: messages are launched, handed over and finalised.
 
-use lnet_api::{Delivery, Errno, RxContext, Sent, TxToken, Verdict};
+use lnet_api::{Errno, PayloadTarget, RxContext, Sent, TxToken, Verdict};
 
 use super::Engine;
 use crate::message::{AdmittedMessage, Inbound, Launch, Launched, Local, OutgoingMessage, Path};
@@ -193,7 +193,12 @@ impl Engine {
 
     /// Ends a message from this node to itself: copies its payload to the delivery's sink, and
     /// finalises both sides.
-    pub(super) fn end_local(&self, local: &mut Local, delivery: Option<Delivery>, work: &mut DeferredWork) {
+    pub(super) fn end_local(
+        &self,
+        local: &mut Local,
+        delivery: Option<PayloadTarget>,
+        work: &mut DeferredWork,
+    ) {
         let (token, sink) = delivery.map_or((None, None), |delivery| (Some(delivery.token), delivery.sink));
         if let (Some(from), Some(mut to)) = (local.payload.take(), sink) {
             lnet_region::copy(&from, &mut to);

@@ -7,7 +7,7 @@ use lnet_api::{
 use lnet_nid::{Nid, ProcessId};
 use lnet_proto::{Body, PING_PORTAL, WireHandle};
 use lnet_region::WriteVec;
-use nlx_sync::End;
+use nlx_sync::RuleEnd;
 
 use super::Engine;
 use crate::config::Stealing;
@@ -368,7 +368,7 @@ impl Engine {
         search: &Search<'_>,
         work: &mut DeferredWork,
     ) -> MatchAttempt {
-        PLACED.fence(End::Load);
+        PLACED.fence(RuleEnd::Load);
         let is_unique = || self.portals[portal].kind() == Some(PortalKind::Unique);
         if !is_unique() {
             let attempt = self.search_wildcard(portal, search, work, Self::search_each);

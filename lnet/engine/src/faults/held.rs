@@ -16,7 +16,7 @@ use crate::names::RxName;
 use crate::slab::{Key, Slab, slab};
 
 /// Delayed messages.
-pub(crate) struct DelayedMessage {
+pub(crate) struct DelayedMessages {
     /// Locked before portals and partitions, never after.
     table: Mutex<DelayedTable>,
     /// Time at which [`crate::Engine::advance`] must check the table; 0 if a message has just
@@ -45,16 +45,16 @@ struct HeldMessage {
     due_ns: Option<u64>,
 }
 
-impl DelayedMessage {
+impl DelayedMessages {
     /// Creates a table for at most `limit` messages.
-    pub(crate) fn new(limit: usize) -> DelayedMessage {
+    pub(crate) fn new(limit: usize) -> DelayedMessages {
         let table = DelayedTable {
             messages: slab(limit),
             fresh: VecDeque::new(),
             order: BTreeMap::new(),
             arrivals: 0,
         };
-        DelayedMessage { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
+        DelayedMessages { table: Mutex::new(table), due_ns: AtomicU64::new(u64::MAX) }
     }
 
     /// Locks and returns the table. The lock comes before those of portals and partitions.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_api::{Distance, Errno, LNetError, Lnd, LndError, NiLimits};
 use lnet_nid::{Nid, ProcessId};
-use lnet_proto::ping::{Interface, NiStatus};
+use lnet_proto::ping::{NiStatus, PingInterface};
 use smallvec::SmallVec;
 
 use super::identity::Identities;
@@ -177,10 +177,10 @@ impl NetShared {
     }
 
     /// Returns the NIs that are announced to peers.
-    pub(crate) fn published(&self) -> impl Iterator<Item = Interface> {
+    pub(crate) fn published(&self) -> impl Iterator<Item = PingInterface> {
         let status = |link| if link { NiStatus::UP } else { NiStatus::DOWN };
         let nis = self.nis.iter().filter(|(_, ni)| ni.is_published());
-        nis.map(move |(_, ni)| Interface { nid: ni.id.nid, status: status(ni.link) })
+        nis.map(move |(_, ni)| PingInterface { nid: ni.id.nid, status: status(ni.link) })
     }
 
     /// Returns the distance of a NID and the NI that leads there; this node itself is `here` hops

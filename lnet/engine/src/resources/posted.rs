@@ -6,7 +6,7 @@ use lnet_api::{Errno, Event, EventKind, LNetError, Md, MdHandle, MdOptions, MeHa
 use lnet_api::{Unlink, Verdict};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use nlx_sync::End;
+use nlx_sync::RuleEnd;
 
 use super::entry::{MatchEntry, PortalKind};
 use super::matching::{Found, ListPosition, Match, MatchRequest, Search, try_reserved};
@@ -226,7 +226,7 @@ impl Posted {
         let state = &self.portals[portal];
         state.activate(location.partition);
         if common.partitions() > 1 {
-            PLACED.fence(End::Store);
+            PLACED.fence(RuleEnd::Store);
         }
         let reserved = state.has_waiting();
         objects.md_mut(index).reserved = reserved;

@@ -239,7 +239,7 @@ impl lnet_api::Lnd for Refusing {
         unreachable!("it never started")
     }
 
-    fn resume(&self, _: lnet_api::RxContext, _: Option<lnet_api::Delivery>) {}
+    fn resume(&self, _: lnet_api::RxContext, _: Option<lnet_api::PayloadTarget>) {}
 }
 
 // Covers: S-202

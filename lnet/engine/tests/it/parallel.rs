@@ -1,5 +1,5 @@
 //! Concurrency during the delivery of an event. A handler that blocks inside its event holds the
-//! lock of that MD's partition: every other user of the lock would block too. After [`PATIENCE`]
+//! lock of that MD's partition: every other user of the lock would block too. After [`TIME_LIMIT`]
 //! the handler panics, which releases the lock and fails the test.
 
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::common::*;
 
 /// Time to wait for steps that are immediate if the test succeeds. It only determines when a
 /// failure is detected.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// Creates a queue whose handler reports that it is inside an event, and blocks there until it is
 /// released.
@@ -31,7 +31,7 @@ fn gate(node: &Node) -> (EqHandle, Receiver<EventKind>, Sender<()>) {
     let may_leave = Mutex::new(may_leave);
     let gate = on_event(move |event| {
         inside.send(event.kind).unwrap();
-        let released = may_leave.lock().recv_timeout(PATIENCE);
+        let released = may_leave.lock().recv_timeout(TIME_LIMIT);
         released.expect("nothing waits for what holds the lock of this event");
     });
     (node.engine.eq_alloc(gate).unwrap(), is_inside, leave)
@@ -53,7 +53,7 @@ fn requests_and_answers_go_on_during_the_event_of_a_posted_buffer() {
     a.engine.md_attach(a.post(1), posted, Unlink::Auto).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| network.arrive(put_from(&a, peer_of(home()), 1, vec![])));
-        assert_eq!(inside.recv_timeout(PATIENCE), Ok(Put));
+        assert_eq!(inside.recv_timeout(TIME_LIMIT), Ok(Put));
         with_partition(home(), || {
             let idle = a.bind(&memory(8), 1);
             a.engine.md_unlink(idle).unwrap();
@@ -84,7 +84,7 @@ fn portals_work_while_a_bound_descriptor_gets_its_answer() {
     a.put(bound, b.id(), 9, AckRequest::NoAck).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| network.lose(0));
-        assert_eq!(inside.recv_timeout(PATIENCE), Ok(Send));
+        assert_eq!(inside.recv_timeout(TIME_LIMIT), Ok(Send));
         with_partition(home(), || {
             let me = a.post(1);
             a.engine.me_unlink(a.engine.me_insert(me, &spec(1)).unwrap()).unwrap();
@@ -135,7 +135,7 @@ fn a_handler_stops_no_messages_for_machines_of_other_partitions() {
         a.engine.md_attach(a.post(of_machine(0)), posted, Unlink::Auto).unwrap();
         thread::scope(|scope| {
             scope.spawn(|| network.arrive(put_from(&a, sender, of_machine(0), vec![])));
-            assert_eq!(inside.recv_timeout(PATIENCE), Ok(Put));
+            assert_eq!(inside.recv_timeout(TIME_LIMIT), Ok(Put));
             for machine in (0..PARTITIONS).skip(1) {
                 let bits = of_machine(machine);
                 a.expect(bits, &memory(8), MdOptions::OP_PUT);
@@ -165,7 +165,7 @@ fn meeting() -> Arc<dyn EventHandler> {
         let mut inside = inside.lock();
         *inside += 1;
         complete.notify_all();
-        let late = complete.wait_while_for(&mut inside, |inside| *inside < PARTITIONS, PATIENCE);
+        let late = complete.wait_while_for(&mut inside, |inside| *inside < PARTITIONS, TIME_LIMIT);
         assert!(!late.timed_out(), "{inside} of {PARTITIONS} events at the same time");
     })
 }

@@ -7,7 +7,7 @@ use lnet::PUSH_BACK_NS;
 use lnet_api::EventKind::{Ack, Send};
 use lnet_api::{AckRequest, Arrival, Errno, LNet, Put, RxContext, Sleeper, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Nid, Pid, Portal, ProcessId};
-use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, NiStatus, PingInfo, PingInterface};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::IoVec;
 use nlx_sync::Wake;
@@ -46,7 +46,7 @@ fn a_node_reports_its_identity() {
     assert!(is_woken(&sleeper) && !is_woken(&sleeper));
     assert_eq!(info.features, Features(0x1e));
     assert_eq!((info.pid, info.sequence), (Pid::LNET, 2));
-    assert_eq!(info.nis, [Interface { nid: b.nid, status: NiStatus::UP }]);
+    assert_eq!(info.nis, [PingInterface { nid: b.nid, status: NiStatus::UP }]);
     // A repeated query gives the same answer, and nothing is left.
     assert_eq!(ping.poll().unwrap().unwrap(), info);
     drop(ping);
@@ -258,7 +258,7 @@ fn a_push_back_is_awaited_until_it_has_come_or_its_time_is_over() {
 }
 
 fn info(sequence: u32, features: u32, nids: &[Nid]) -> PingInfo {
-    let nis = nids.iter().map(|&nid| Interface { nid, status: NiStatus::UP }).collect();
+    let nis = nids.iter().map(|&nid| PingInterface { nid, status: NiStatus::UP }).collect();
     PingInfo { features: Features(features), pid: Pid::LNET, sequence, nis }
 }
 

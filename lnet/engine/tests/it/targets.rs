@@ -2,7 +2,7 @@
 
 use lnet_api::EventKind::{self, Put, Reply, Send};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, LNet, Md, MdHandle, MdOptions, MeSpec, RxContext, Threshold, Unlink,
+    AckRequest, Arrival, LNet, Md, MdHandle, MdOptions, MeSpec, PayloadTarget, RxContext, Threshold, Unlink,
     Upcalls, Verdict,
 };
 use lnet_nid::MatchBits;
@@ -233,7 +233,7 @@ fn messages_for_the_same_bytes_do_not_keep_each_other_out() {
     for (header, rx) in headers.iter().zip(1000..) {
         let arrival = Arrival { ni: b.nid, from: a.id(), header, host: None, rx: RxContext(rx) };
         match b.engine.parse(&arrival) {
-            Verdict::Deliver(Delivery { token, sink }) => sinks.push((token, sink.expect("room"))),
+            Verdict::Deliver(PayloadTarget { token, sink }) => sinks.push((token, sink.expect("room"))),
             verdict => assert!(matches!(verdict, Verdict::Done), "{verdict:?}"),
         }
     }

@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use lnet_nid::{Net, Nid, NidList};
 
-use crate::{Interface, NetSpec, Networks, NodeError};
+use crate::{HostInterface, NetSpec, Networks, NodeError};
 
 /// Returns the networks for the addresses of this host.
 pub(crate) fn networks(text: &str) -> Result<Vec<NetSpec>, NodeError> {
-    let all = Interface::all()?;
+    let all = HostInterface::all()?;
     let addresses = all.iter().flat_map(|interface| &interface.addresses);
     let host_addresses = addresses.filter_map(|address| match address {
         IpAddr::V4(address) => Some(*address),

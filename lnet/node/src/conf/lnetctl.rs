@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use lnet_nid::{Net, NetType, Nid};
 
 use super::Reading;
-use super::doc::{Entry, Fault, Item, Value};
+use super::doc::{LineError, LocatedValue, MapEntry, Value};
 use super::tunables::{LNET, O2IBLND, SOCKLND, Tunable};
 use crate::cpts::{CptSet, ListError};
 use crate::networks::{NetInterface, NetSpec, NiTunables};
@@ -55,9 +55,10 @@ pub(super) const GLOBAL: [(&str, &str); 13] = [
 /// 50 s.
 const LND_TIMEOUTS: [&str; 2] = ["49", "16"];
 
-pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
-    let entries =
-        whole.map().ok_or_else(|| Fault::new(whole.line, "YAML", "expected 'net:' or another section"))?;
+pub(super) fn apply(reading: &mut Reading<'_>, whole: &LocatedValue) -> Result<(), LineError> {
+    let entries = whole
+        .map()
+        .ok_or_else(|| LineError::new(whole.line, "YAML", "expected 'net:' or another section"))?;
     for entry in entries {
         let idle = IDLE_SECTIONS.iter().find(|(key, _)| *key == entry.key);
         match (entry.key.as_str(), idle) {
@@ -76,7 +77,7 @@ pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault
     Ok(())
 }
 
-fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
+fn apply_global(reading: &mut Reading<'_>, entry: &MapEntry) -> Result<(), LineError> {
     let Some((key, tunable)) = GLOBAL.iter().find(|(key, _)| *key == entry.key) else {
         let known: Vec<&str> = GLOBAL.iter().map(|(key, _)| *key).collect();
         return Err(entry.fault(format!("no such key; global has: {}", known.join(", "))));
@@ -94,14 +95,14 @@ fn apply_global(reading: &mut Reading<'_>, entry: &Entry) -> Result<(), Fault> {
         _ => value,
     };
     let tunable = Tunable::find(LNET, tunable).ok_or_else(|| entry.fault("no such tunable"))?;
-    if !tunable.set(reading.config, value).map_err(|refusal| Fault::refused(entry.line, key, refusal))? {
+    if !tunable.set(reading.config, value).map_err(|refusal| LineError::refused(entry.line, key, refusal))? {
         reading.warn(entry.line, key, tunable.meaning());
     }
     Ok(())
 }
 
-fn apply_net(reading: &mut Reading<'_>, section: &Entry, item: &Item) -> Result<(), Fault> {
-    let missing = |reason| Fault::new(item.line, &section.key, reason);
+fn apply_net(reading: &mut Reading<'_>, section: &MapEntry, item: &LocatedValue) -> Result<(), LineError> {
+    let missing = |reason| LineError::new(item.line, &section.key, reason);
     let entries = item.map().ok_or_else(|| missing("each network begins with '- net type: tcp'"))?;
     let name = entries.iter().find(|entry| entry.key == "net type");
     let name = name.ok_or_else(|| missing("each network begins with '- net type: tcp'"))?;
@@ -121,13 +122,22 @@ fn apply_net(reading: &mut Reading<'_>, section: &Entry, item: &Item) -> Result<
         None => vec![NetSpec::plain(net)],
     };
     specs.into_iter().try_for_each(|spec| {
-        reading.config.push_net(spec).map_err(|error| Fault::new(name.line, &name.key, error.to_string()))
+        reading.config.push_net(spec).map_err(|error| LineError::new(name.line, &name.key, error.to_string()))
     })
 }
 
-fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Result<NetSpec, Fault> {
+fn read_ni(
+    reading: &mut Reading<'_>,
+    net: Net,
+    nis: &MapEntry,
+    item: &LocatedValue,
+) -> Result<NetSpec, LineError> {
     let entries = item.map().ok_or_else(|| {
-        Fault::new(item.line, &nis.key, "an interface begins with '- interfaces:' or '- nid: 10.0.0.7@tcp'")
+        LineError::new(
+            item.line,
+            &nis.key,
+            "an interface begins with '- interfaces:' or '- nid: 10.0.0.7@tcp'",
+        )
     })?;
     let mut spec = NetSpec::plain(net);
     let mut nid = None;
@@ -163,16 +173,16 @@ fn read_ni(reading: &mut Reading<'_>, net: Net, nis: &Entry, item: &Item) -> Res
         }
         [interface] if interface.name.parse().is_ok_and(|address: IpAddr| address != nid) => {
             let reason = format!("it has not the address of its interface, {}", interface.name);
-            return Err(Fault::new(item.line, "nid", reason));
+            return Err(LineError::new(item.line, "nid", reason));
         }
         [interface] => interface.address = Some(nid),
-        _ => return Err(Fault::new(item.line, "nid", "one NID cannot have several interfaces")),
+        _ => return Err(LineError::new(item.line, "nid", "one NID cannot have several interfaces")),
     }
     Ok(spec)
 }
 
 /// Parses a NID and returns its address; the NID must belong to the network.
-fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
+fn address(net: Net, entry: &MapEntry) -> Result<IpAddr, LineError> {
     let nid: Nid =
         entry.text()?.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
     if nid.net() != net {
@@ -182,7 +192,7 @@ fn address(net: Net, entry: &Entry) -> Result<IpAddr, Fault> {
 }
 
 /// Returns the network that a key names.
-pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
+pub(super) fn net_named(entry: &MapEntry) -> Result<Net, LineError> {
     let text = entry.text()?;
     let net: Net = text.parse().map_err(|error: lnet_nid::NidError| entry.fault(error.to_string()))?;
     if net.is_any() {
@@ -192,8 +202,13 @@ pub(super) fn net_named(entry: &Entry) -> Result<Net, Fault> {
 }
 
 /// Parses an interface as in `networks`: `eth0`, `10.0.0.7`, `eth0[1]`.
-pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> Result<NetInterface, Fault> {
-    let wrong = |reason: String| Fault::new(line, key, reason);
+pub(super) fn interface(
+    spec: &NetSpec,
+    line: usize,
+    key: &str,
+    word: &str,
+) -> Result<NetInterface, LineError> {
+    let wrong = |reason: String| LineError::new(line, key, reason);
     let read: NetSpec = format!("{}({word})", spec.net).parse().map_err(|error: crate::NodeError| {
         wrong(format!("'{word}': {}", error.reason().unwrap_or_default()))
     })?;
@@ -204,7 +219,7 @@ pub(super) fn interface(spec: &NetSpec, line: usize, key: &str, word: &str) -> R
 }
 
 /// Parses CPU partitions: `"[0,1]"`, `0-1`, or a list of numbers.
-pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
+pub(super) fn cpts(entry: &MapEntry) -> Result<CptSet, LineError> {
     let words: Vec<&str> = entry.words()?.into_iter().map(|(_, word)| word).collect();
     let text = words.join(",");
     let list = text.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(&text);
@@ -215,7 +230,11 @@ pub(super) fn cpts(entry: &Entry) -> Result<CptSet, Fault> {
 }
 
 /// Sets a tunable of one interface, by its name there.
-pub(super) fn ni_tunable(reading: &mut Reading<'_>, spec: &mut NetSpec, entry: &Entry) -> Result<(), Fault> {
+pub(super) fn ni_tunable(
+    reading: &mut Reading<'_>,
+    spec: &mut NetSpec,
+    entry: &MapEntry,
+) -> Result<(), LineError> {
     let net_type = spec.net.net_type();
     let module = if net_type == NetType::O2IB { O2IBLND } else { SOCKLND };
     let text = entry.text()?;

@@ -32,14 +32,14 @@ use nix::fcntl::OFlag;
 
 use crate::error::{errno_text, printable_path};
 use crate::{NodeConfig, NodeError};
-use doc::{Entry, Fault, MAX_CONFIG_BYTES, MAX_WORD_CHARS, line_of, shorten};
+use doc::{LineError, MAX_CONFIG_BYTES, MAX_WORD_CHARS, MapEntry, line_of, shorten};
 pub use section::{Section, Setting};
-use tunables::Refusal;
 pub use tunables::Tunable;
+use tunables::TunableRefusal;
 
 /// A line of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     /// The file; `None` for a text that is not from a file.
     pub file: Option<PathBuf>,
     /// The line, from 1.
@@ -47,7 +47,7 @@ pub struct Place {
 }
 
 /// `lnet.conf, line 3`
-impl fmt::Display for Place {
+impl fmt::Display for SourceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {
             Some(file) => write!(f, "{}, line {}", printable_path(file), self.line),
@@ -58,9 +58,9 @@ impl fmt::Display for Place {
 
 /// A known setting without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Warning {
-    /// The place of the setting; `None` if it is not from a text.
-    pub place: Option<Place>,
+pub struct ConfigWarning {
+    /// The line of the setting; `None` if it is not from a text.
+    pub at: Option<SourceLine>,
     /// The name of the setting.
     pub name: String,
     /// The reason why the setting has no effect.
@@ -68,10 +68,10 @@ pub struct Warning {
 }
 
 /// `lnet.conf, line 3: 'routes' has no effect: nlx uses no routers`
-impl fmt::Display for Warning {
+impl fmt::Display for ConfigWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+        if let Some(at) = &self.at {
+            write!(f, "{at}: ")?;
         }
         write!(f, "'{}' has no effect: {}", printable(&self.name), printable(&self.reason))
     }
@@ -207,21 +207,21 @@ impl NodeConfig {
     /// [`NodeError::Tunable`] for an unknown name or an invalid value. Nothing changes in this
     /// case.
     pub fn set(&mut self, module: &str, name: &str, value: &str) -> Result<(), NodeError> {
-        let wrong = |Refusal { reason, errno }| {
+        let wrong = |TunableRefusal { reason, errno }| {
             let name = format!("{module} {name}");
             NodeError::Tunable { name, value: value.into(), reason, errno }
         };
         let tunable = Tunable::find(module, name).ok_or_else(|| wrong(unknown(module).into()))?;
         if !tunable.set(self, value).map_err(wrong)? {
             let (name, reason) = (name.to_string(), tunable.meaning().to_string());
-            self.warnings.push(Warning { place: None, name, reason });
+            self.warnings.push(ConfigWarning { at: None, name, reason });
         }
         Ok(())
     }
 
     /// Returns the settings without effect, in the order in which they were configured.
     #[must_use]
-    pub fn warnings(&self) -> &[Warning] {
+    pub fn warnings(&self) -> &[ConfigWarning] {
         &self.warnings
     }
 
@@ -299,18 +299,20 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Records that a key has no effect.
     fn warn(&mut self, line: usize, name: &str, reason: &str) {
-        let place = Some(Place { file: self.file.map(Path::to_path_buf), line });
+        let at = Some(SourceLine { file: self.file.map(Path::to_path_buf), line });
         let (name, reason) = (shorten(name.to_string(), MAX_WORD_CHARS), reason.to_string());
-        self.config.warnings.push(Warning { place, name, reason });
+        self.config.warnings.push(ConfigWarning { at, name, reason });
     }
 
-    fn tunable(&mut self, module: &str, entry: &Entry) -> Result<(), Fault> {
+    fn tunable(&mut self, module: &str, entry: &MapEntry) -> Result<(), LineError> {
         self.set(module, &entry.key, entry.text()?, entry.line)
     }
 
-    fn set(&mut self, module: &str, name: &str, value: &str, line: usize) -> Result<(), Fault> {
-        let tunable = Tunable::find(module, name).ok_or_else(|| Fault::new(line, name, unknown(module)))?;
-        let acts = tunable.set(self.config, value).map_err(|refusal| Fault::refused(line, name, refusal))?;
+    fn set(&mut self, module: &str, name: &str, value: &str, line: usize) -> Result<(), LineError> {
+        let tunable =
+            Tunable::find(module, name).ok_or_else(|| LineError::new(line, name, unknown(module)))?;
+        let acts =
+            tunable.set(self.config, value).map_err(|refusal| LineError::refused(line, name, refusal))?;
         if !acts {
             self.warn(line, name, tunable.meaning());
         }
@@ -318,7 +320,7 @@ impl Reading<'_> {
     }
 
     /// Applies the tunables of a module, one per entry.
-    fn module(&mut self, module: &Entry) -> Result<(), Fault> {
+    fn module(&mut self, module: &MapEntry) -> Result<(), LineError> {
         if !Tunable::all().any(|tunable| tunable.module() == module.key) {
             return Err(module.fault(unknown(&module.key)));
         }
@@ -326,7 +328,7 @@ impl Reading<'_> {
     }
 
     /// Applies the lines of modprobe. The last value of a name counts, as for a kernel module.
-    fn assign(&mut self, all: Vec<modprobe::Assignment>) -> Result<(), Fault> {
+    fn assign(&mut self, all: Vec<modprobe::Assignment>) -> Result<(), LineError> {
         for modprobe::Assignment { line, module, name, value } in all {
             let is_known =
                 module == tunables::LIBCFS || Tunable::all().any(|tunable| tunable.module() == module);

@@ -4,7 +4,7 @@
 //! Words in double quotes may contain blanks. Commands other than `options` load modules, and have
 //! no effect here.
 
-use super::doc::{Fault, limit};
+use super::doc::{LineError, limit};
 
 /// The valid first words of a line.
 pub(crate) const COMMANDS: [&str; 7] =
@@ -20,7 +20,7 @@ pub(crate) struct Assignment {
 }
 
 /// Parses a text. The names of modules are those in memory, with `_` for `-`.
-pub(crate) fn read(text: &str) -> Result<Vec<Assignment>, Fault> {
+pub(crate) fn read(text: &str) -> Result<Vec<Assignment>, LineError> {
     limit(text)?;
     let mut found = Vec::new();
     let mut lines = text.lines().enumerate();
@@ -40,20 +40,21 @@ pub(crate) fn read(text: &str) -> Result<Vec<Assignment>, Fault> {
     Ok(found)
 }
 
-fn line(text: &str, number: usize, found: &mut Vec<Assignment>) -> Result<(), Fault> {
+fn line(text: &str, number: usize, found: &mut Vec<Assignment>) -> Result<(), LineError> {
     let words = words(text, number)?;
     let mut words = words.into_iter();
     let Some(command) = words.next() else { return Ok(()) };
     if command != "options" {
         let known = COMMANDS.contains(&command.as_str());
         let reason = format!("no such command; a line begins with one of {}", COMMANDS.join(", "));
-        return if known { Ok(()) } else { Err(Fault::new(number, command, reason)) };
+        return if known { Ok(()) } else { Err(LineError::new(number, command, reason)) };
     }
-    let module =
-        words.next().ok_or_else(|| Fault::new(number, "options", "expected a module, for instance lnet"))?;
+    let module = words
+        .next()
+        .ok_or_else(|| LineError::new(number, "options", "expected a module, for instance lnet"))?;
     for word in words {
         let (name, value) = word.split_once('=').ok_or_else(|| {
-            Fault::new(number, &word, "expected name=value; put values with blanks in double quotes")
+            LineError::new(number, &word, "expected name=value; put values with blanks in double quotes")
         })?;
         found.push(Assignment {
             line: number,
@@ -66,7 +67,7 @@ fn line(text: &str, number: usize, found: &mut Vec<Assignment>) -> Result<(), Fa
 }
 
 /// Splits a text at blanks, and removes the quotes.
-fn words(text: &str, number: usize) -> Result<Vec<String>, Fault> {
+fn words(text: &str, number: usize) -> Result<Vec<String>, LineError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quoted = false;
@@ -81,7 +82,7 @@ fn words(text: &str, number: usize) -> Result<Vec<String>, Fault> {
         }
     }
     if quoted {
-        return Err(Fault::new(number, word.unwrap_or_default(), "the closing quote is missing"));
+        return Err(LineError::new(number, word.unwrap_or_default(), "the closing quote is missing"));
     }
     words.extend(word);
     Ok(words)

@@ -2,12 +2,12 @@
 //! The table `[helper]` is kept for the helper process.
 
 use super::Reading;
-use super::doc::{Entry, Fault, Item, Value};
+use super::doc::{LineError, LocatedValue, MapEntry, Value};
 use super::lnetctl::{cpts, interface, net_named, ni_tunable};
 use super::section::{self, Section};
 use crate::NetSpec;
 
-pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault> {
+pub(super) fn apply(reading: &mut Reading<'_>, whole: &LocatedValue) -> Result<(), LineError> {
     for entry in whole.map().unwrap_or_default() {
         match (entry.key.as_str(), &entry.item.value) {
             ("net", Value::List(nets)) => nets.iter().try_for_each(|net| apply_net(reading, entry, net))?,
@@ -21,10 +21,10 @@ pub(super) fn apply(reading: &mut Reading<'_>, whole: &Item) -> Result<(), Fault
     Ok(())
 }
 
-fn apply_net(reading: &mut Reading<'_>, net: &Entry, item: &Item) -> Result<(), Fault> {
+fn apply_net(reading: &mut Reading<'_>, net: &MapEntry, item: &LocatedValue) -> Result<(), LineError> {
     let entries = item.map().ok_or_else(|| net.fault("each network is a table of its own, [[net]]"))?;
     let name = entries.iter().find(|entry| entry.key == "name");
-    let name = name.ok_or_else(|| Fault::new(item.line, "net", "its name is missing: name = \"tcp\""))?;
+    let name = name.ok_or_else(|| LineError::new(item.line, "net", "its name is missing: name = \"tcp\""))?;
     let mut spec = NetSpec::plain(net_named(name)?);
     for entry in entries {
         match entry.key.as_str() {
@@ -38,5 +38,5 @@ fn apply_net(reading: &mut Reading<'_>, net: &Entry, item: &Item) -> Result<(), 
             _ => ni_tunable(reading, &mut spec, entry)?,
         }
     }
-    reading.config.push_net(spec).map_err(|error| Fault::new(name.line, &net.key, error.to_string()))
+    reading.config.push_net(spec).map_err(|error| LineError::new(name.line, &net.key, error.to_string()))
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::doc::{Entry, Fault, Item, Value};
-use super::{Form, Place};
+use super::doc::{LineError, LocatedValue, MapEntry, Value};
+use super::{Form, SourceLine};
 use crate::NodeError;
 
 /// A table of a TOML file that belongs to the program around the node, for example `[helper]` of
@@ -20,18 +20,18 @@ use crate::NodeError;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
     file: Option<PathBuf>,
-    entries: Vec<Entry>,
+    entries: Vec<MapEntry>,
 }
 
 /// A key of a [`Section`] with its value.
 #[derive(Debug, Clone, Copy)]
 pub struct Setting<'a> {
     file: Option<&'a Path>,
-    entry: &'a Entry,
+    entry: &'a MapEntry,
 }
 
 impl Section {
-    pub(super) fn new(file: Option<&Path>, entry: &Entry) -> Result<Section, Fault> {
+    pub(super) fn new(file: Option<&Path>, entry: &MapEntry) -> Result<Section, LineError> {
         Ok(Section { file: file.map(Path::to_path_buf), entries: entry.map()?.to_vec() })
     }
 
@@ -47,11 +47,11 @@ impl Section {
         let whole = match Form::of(path, &text) {
             Form::Toml => super::toml::read(&text),
             Form::Yaml => super::yaml::read(&text),
-            Form::Modprobe => Err(Fault::new(1, "form", "YAML or TOML is read here")),
+            Form::Modprobe => Err(LineError::new(1, "form", "YAML or TOML is read here")),
         };
         let entries = whole.and_then(|item| {
-            let entries = item.map().map(<[Entry]>::to_vec);
-            entries.ok_or_else(|| Fault::new(item.line, "form", "expected 'name: value' lines"))
+            let entries = item.map().map(<[MapEntry]>::to_vec);
+            entries.ok_or_else(|| LineError::new(item.line, "form", "expected 'name: value' lines"))
         });
         let entries = entries.map_err(|fault| fault.of(Some(path)))?;
         Ok(Section { file: Some(path.to_path_buf()), entries })
@@ -92,11 +92,11 @@ impl<'a> Setting<'a> {
     /// # Errors
     /// [`NodeError::Config`] for anything else.
     pub fn tables(&self) -> Result<Vec<Section>, NodeError> {
-        let no_table = |item: &Item| {
+        let no_table = |item: &LocatedValue| {
             let reason = "expected a table";
-            Fault::new(item.line, self.key(), reason).of(self.file)
+            LineError::new(item.line, self.key(), reason).of(self.file)
         };
-        let table = |item: &Item| match &item.value {
+        let table = |item: &LocatedValue| match &item.value {
             Value::Map(entries) => {
                 Ok(Section { file: self.file.map(Path::to_path_buf), entries: entries.clone() })
             }
@@ -133,10 +133,10 @@ impl<'a> Setting<'a> {
         text.parse().map_err(|_| self.refuse(format!("expected true or false, not '{text}'")))
     }
 
-    /// Returns the place of the setting in the file.
+    /// Returns the line of the setting.
     #[must_use]
-    pub fn place(&self) -> Place {
-        Place { file: self.file.map(Path::to_path_buf), line: self.entry.line }
+    pub fn line(&self) -> SourceLine {
+        SourceLine { file: self.file.map(Path::to_path_buf), line: self.entry.line }
     }
 
     /// Returns the error for an unknown name; `known` are the valid names.

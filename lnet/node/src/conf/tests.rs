@@ -13,7 +13,7 @@ fn nets(config: &NodeConfig) -> Vec<String> {
 }
 
 fn warned(config: &NodeConfig) -> Vec<(usize, &str)> {
-    let line = |warning: &Warning| warning.place.as_ref().map_or(0, |place| place.line);
+    let line = |warning: &ConfigWarning| warning.at.as_ref().map_or(0, |at| at.line);
     config.warnings().iter().map(|warning| (line(warning), warning.name.as_str())).collect()
 }
 
@@ -205,8 +205,8 @@ fn errors_name_the_line_and_the_key() {
         (modprobe, "options ksocklnd conns=4\n", 1, "conns", "conns_per_peer"),
     ] {
         let error = read(text).expect_err(text);
-        let NodeError::Config { place, key: named, reason, .. } = &error else { panic!("{error}") };
-        assert_eq!((place.line, named.as_str()), (line, key), "{text}: {error}");
+        let NodeError::Config { at, key: named, reason, .. } = &error else { panic!("{error}") };
+        assert_eq!((at.line, named.as_str()), (line, key), "{text}: {error}");
         assert!(reason.contains(words), "{text}: {error}");
         assert_eq!(error.errno(), Errno::EINVAL);
         assert!(error.to_string().starts_with(&format!("line {line}: '{key}': ")), "{error}");
@@ -367,7 +367,7 @@ fn the_helpers_table_is_kept_with_its_lines() {
     let config = NodeConfig::from_toml(text).unwrap();
     assert!(NodeConfig::from_toml("[[net]]\nname = \"tcp\"\n").unwrap().helper().is_none());
     let settings: Vec<_> = config.helper().unwrap().settings().collect();
-    let keys: Vec<_> = settings.iter().map(|setting| (setting.key(), setting.place().line)).collect();
+    let keys: Vec<_> = settings.iter().map(|setting| (setting.key(), setting.line().line)).collect();
     assert_eq!(keys, [("threads", 4), ("users", 5), ("huge", 6), ("policy", 7)]);
     assert_eq!((settings[0].number(1, 4).unwrap(), settings[1].words().unwrap()), (2, vec!["a", "7"]));
     assert!(settings[2].switch().unwrap());

@@ -130,7 +130,7 @@ pub(crate) enum Effect {
     Text {
         grammar: &'static str,
         get: fn(&NodeConfig) -> String,
-        set: fn(&mut NodeConfig, &str) -> Result<(), Refusal>,
+        set: fn(&mut NodeConfig, &str) -> Result<(), TunableRefusal>,
     },
     /// No effect in nlx.
     None {
@@ -144,20 +144,20 @@ pub(crate) enum Effect {
 
 /// The reason why a value is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct TunableRefusal {
     pub(crate) reason: String,
     pub(crate) errno: Errno,
 }
 
-impl From<String> for Refusal {
-    fn from(reason: String) -> Refusal {
-        Refusal { reason, errno: Errno::EINVAL }
+impl From<String> for TunableRefusal {
+    fn from(reason: String) -> TunableRefusal {
+        TunableRefusal { reason, errno: Errno::EINVAL }
     }
 }
 
-impl From<NodeError> for Refusal {
-    fn from(error: NodeError) -> Refusal {
-        Refusal { reason: error.to_string(), errno: error.errno() }
+impl From<NodeError> for TunableRefusal {
+    fn from(error: NodeError) -> TunableRefusal {
+        TunableRefusal { reason: error.to_string(), errno: error.errno() }
     }
 }
 
@@ -258,7 +258,7 @@ impl Tunable {
     }
 
     /// Parses a value and sets the tunable. Returns whether no warning is needed.
-    pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, Refusal> {
+    pub(crate) fn set(&self, config: &mut NodeConfig, text: &str) -> Result<bool, TunableRefusal> {
         match &self.effect {
             Effect::Number { set, .. } => set(config, self.number(text)?),
             Effect::Word { words, set, .. } => match words.contains(&text) {

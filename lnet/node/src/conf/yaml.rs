@@ -6,19 +6,19 @@ use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
-use super::doc::{Entry, Fault, Item, MAX_DEPTH, Value, limit};
+use super::doc::{LineError, LocatedValue, MAX_DEPTH, MapEntry, Value, limit};
 
 /// Reads one document; [`Value::Nothing`] if the text has none.
-pub(crate) fn read(text: &str) -> Result<Item, Fault> {
+pub(crate) fn read(text: &str) -> Result<LocatedValue, LineError> {
     limit(text)?;
     Builder::default().read(text)
 }
 
 /// A list or map whose end has not been read.
 enum Open {
-    List(Vec<Item>),
+    List(Vec<LocatedValue>),
     Map {
-        entries: Vec<Entry>,
+        entries: Vec<MapEntry>,
         /// The keys parsed so far, to find duplicates fast in maps of any length.
         seen: HashSet<String>,
         /// The key whose value comes next.
@@ -29,19 +29,19 @@ enum Open {
 #[derive(Default)]
 struct Builder {
     open: Vec<(usize, Open)>,
-    whole: Option<Item>,
+    whole: Option<LocatedValue>,
 }
 
 impl Builder {
-    fn read(mut self, text: &str) -> Result<Item, Fault> {
+    fn read(mut self, text: &str) -> Result<LocatedValue, LineError> {
         for event in Parser::new_from_str(text) {
             let (event, span) = event.map_err(|error| syntax(&error))?;
             self.take(event, span.start.line())?;
         }
-        Ok(self.whole.unwrap_or(Item { line: 1, value: Value::Nothing }))
+        Ok(self.whole.unwrap_or(LocatedValue { line: 1, value: Value::Nothing }))
     }
 
-    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), Fault> {
+    fn take(&mut self, event: Event<'_>, line: usize) -> Result<(), LineError> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 self.plain(line, anchor, tag.is_some())?;
@@ -62,9 +62,9 @@ impl Builder {
                 Some((line, Open::Map { entries, .. })) => self.place(line, Value::Map(entries)),
                 None => Ok(()),
             },
-            Event::Alias(_) => Err(Fault::new(line, "*", "aliases are not read: write the value itself")),
+            Event::Alias(_) => Err(LineError::new(line, "*", "aliases are not read: write the value itself")),
             Event::DocumentStart(_) if self.whole.is_some() => {
-                Err(Fault::new(line, "---", "a second document: one file holds one configuration"))
+                Err(LineError::new(line, "---", "a second document: one file holds one configuration"))
             }
             Event::Nothing
             | Event::StreamStart
@@ -75,21 +75,23 @@ impl Builder {
     }
 
     /// Refuses anchors and tags.
-    fn plain(&self, line: usize, anchor: usize, tag: bool) -> Result<(), Fault> {
+    fn plain(&self, line: usize, anchor: usize, tag: bool) -> Result<(), LineError> {
         match () {
-            () if anchor != 0 => Err(Fault::new(line, "&", "anchors are not read: write the value itself")),
-            () if tag => Err(Fault::new(line, "!", "tags are not read: write the value alone")),
+            () if anchor != 0 => {
+                Err(LineError::new(line, "&", "anchors are not read: write the value itself"))
+            }
+            () if tag => Err(LineError::new(line, "!", "tags are not read: write the value alone")),
             () => Ok(()),
         }
     }
 
-    fn open(&mut self, line: usize, open: Open) -> Result<(), Fault> {
+    fn open(&mut self, line: usize, open: Open) -> Result<(), LineError> {
         if let Some((_, Open::Map { key: None, .. })) = self.open.last() {
-            return Err(Fault::new(line, "?", "a key must be a word"));
+            return Err(LineError::new(line, "?", "a key must be a word"));
         }
         if self.open.len() == MAX_DEPTH {
             let reason = format!("lists and maps are nested more than {MAX_DEPTH} deep");
-            return Err(Fault::new(line, self.key(), reason));
+            return Err(LineError::new(line, self.key(), reason));
         }
         self.open.push((line, open));
         Ok(())
@@ -106,18 +108,20 @@ impl Builder {
 
     /// Adds a complete value to the list or map that is open, as an item, a key or the value of the
     /// key; without one the value is the whole document.
-    fn place(&mut self, line: usize, value: Value) -> Result<(), Fault> {
+    fn place(&mut self, line: usize, value: Value) -> Result<(), LineError> {
         match self.open.last_mut() {
-            None => self.whole = Some(Item { line, value }),
-            Some((_, Open::List(items))) => items.push(Item { line, value }),
+            None => self.whole = Some(LocatedValue { line, value }),
+            Some((_, Open::List(items))) => items.push(LocatedValue { line, value }),
             Some((_, Open::Map { entries, seen, key })) => match key.take() {
-                Some((key, at)) => entries.push(Entry { key, line: at, item: Item { line, value } }),
+                Some((key, at)) => {
+                    entries.push(MapEntry { key, line: at, item: LocatedValue { line, value } })
+                }
                 None => {
                     let Value::Text(word) = value else {
-                        return Err(Fault::new(line, "?", "a key must be a word"));
+                        return Err(LineError::new(line, "?", "a key must be a word"));
                     };
                     if !seen.insert(word.clone()) {
-                        return Err(Fault::new(line, word, "the key occurs a second time"));
+                        return Err(LineError::new(line, word, "the key occurs a second time"));
                     }
                     *key = Some((word, line));
                 }
@@ -127,7 +131,7 @@ impl Builder {
     }
 }
 
-fn syntax(error: &ScanError) -> Fault {
+fn syntax(error: &ScanError) -> LineError {
     let marker = error.marker();
-    Fault::new(marker.line(), "YAML", format!("column {}: {}", marker.col() + 1, error.info()))
+    LineError::new(marker.line(), "YAML", format!("column {}: {}", marker.col() + 1, error.info()))
 }

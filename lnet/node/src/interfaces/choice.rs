@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use lnet_nid::{NetType, Nid};
 
-use super::{Host, Interface, is_link_local, verbs};
+use super::{HostInterface, HostInterfaces, is_link_local, verbs};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
 use crate::rdma::port_of;
@@ -15,7 +15,7 @@ use crate::{NetSpec, NodeError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     /// The interface; `None` if the network names one that does not exist.
-    pub interface: Option<Interface>,
+    pub interface: Option<HostInterface>,
     /// For an `o2ib` network: the port of the interface's RDMA device, in the form of `rdma link`
     /// (`mlx5_0/1`).
     pub port: Option<String>,
@@ -122,28 +122,31 @@ impl fmt::Display for ChoiceReason {
 /// # Errors
 /// [`NodeError::System`] if the interfaces cannot be listed.
 pub fn explain(net: &NetSpec) -> Result<Vec<Choice>, NodeError> {
-    Ok(explain_on(net, &Host::of(std::slice::from_ref(net))?))
+    Ok(explain_on(net, &HostInterfaces::of(std::slice::from_ref(net))?))
 }
 
 /// An address that a network uses.
 #[derive(Debug)]
 pub(crate) struct ChosenAddress<'a> {
     /// The interface with the address.
-    pub(crate) interface: &'a Interface,
+    pub(crate) interface: &'a HostInterface,
     pub(crate) address: IpAddr,
     pub(crate) cpts: &'a CptSet,
     pub(super) reason: ChoiceReason,
 }
 
 impl ChosenAddress<'_> {
-    pub(super) fn is_by_name_of(&self, interface: &Interface) -> bool {
+    pub(super) fn is_by_name_of(&self, interface: &HostInterface) -> bool {
         std::ptr::eq(self.interface, interface) && self.reason == ChoiceReason::Named
     }
 }
 
 /// Returns the addresses that a network uses on a host, or errors: one result for each interface
 /// that it names, or one in all if it names none.
-pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<ChosenAddress<'a>, NodeError>> {
+pub(crate) fn take<'a>(
+    net: &'a NetSpec,
+    host: &'a HostInterfaces,
+) -> Vec<Result<ChosenAddress<'a>, NodeError>> {
     let verbs = net.net.net_type() == NetType::O2IB;
     if net.interfaces.is_empty() {
         return vec![if verbs { verbs::first(net, host) } else { first(&host.interfaces, &net.cpts) }];
@@ -157,7 +160,7 @@ pub(crate) fn take<'a>(net: &'a NetSpec, host: &'a Host) -> Vec<Result<ChosenAdd
 
 /// Returns the first usable interface. One with only IPv6 never precedes one with IPv4: a host that
 /// gets IPv6 keeps its NID.
-fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<ChosenAddress<'a>, NodeError> {
+fn first<'a>(host: &'a [HostInterface], cpts: &'a CptSet) -> Result<ChosenAddress<'a>, NodeError> {
     let usable = || {
         let interfaces = host.iter().filter(|interface| interface.up && !interface.loopback);
         interfaces.filter_map(|interface| Some((interface, interface.address()?)))
@@ -170,7 +173,7 @@ fn first<'a>(host: &'a [Interface], cpts: &'a CptSet) -> Result<ChosenAddress<'a
 fn find<'a>(
     named: &NetInterface,
     cpts: &'a CptSet,
-    host: &'a [Interface],
+    host: &'a [HostInterface],
 ) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
     let (interface, address, reason) = match named.name.parse() {
@@ -204,7 +207,7 @@ fn find<'a>(
     Ok(ChosenAddress { interface, address, cpts, reason })
 }
 
-impl Interface {
+impl HostInterface {
     /// Returns whether the interface has the address. All of 127.0.0.0/8 is the host's, though
     /// loopback lists one address of it.
     pub(super) fn has(&self, address: IpAddr) -> bool {
@@ -214,12 +217,12 @@ impl Interface {
 }
 
 /// Returns the interfaces that a network could name.
-fn names(host: &[Interface]) -> String {
+fn names(host: &[HostInterface]) -> String {
     let usable = host.iter().filter(|interface| interface.up && interface.address().is_some());
     usable.map(|interface| interface.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
+pub(super) fn explain_on(net: &NetSpec, host: &HostInterfaces) -> Vec<Choice> {
     let verbs = net.net.net_type() == NetType::O2IB;
     let outcomes = take(net, host);
     let taken: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).collect();
@@ -269,7 +272,7 @@ pub(super) fn explain_on(net: &NetSpec, host: &Host) -> Vec<Choice> {
 
 /// Returns the reason why a network does not use an address.
 fn why_not_used(
-    interface: &Interface,
+    interface: &HostInterface,
     address: IpAddr,
     net: &NetSpec,
     taken: &[&ChosenAddress<'_>],

@@ -2,7 +2,7 @@
 
 use lnet_nid::{NetType, Nid};
 
-use super::{ChosenAddress, Host, take};
+use super::{ChosenAddress, HostInterfaces, take};
 use crate::networks::NiTunables;
 use crate::{MAX_INTERFACES, NetSpec, NodeError};
 
@@ -39,7 +39,7 @@ pub(crate) fn plan(
     present: &[Nid],
     partitions: usize,
 ) -> Result<Vec<PlannedNi>, NodeError> {
-    let host = Host::of(nets)?;
+    let host = HostInterfaces::of(nets)?;
     let mut planned: Vec<PlannedNi> = Vec::new();
     for spec in nets {
         if ![NetType::TCP, NetType::O2IB].contains(&spec.net.net_type()) {

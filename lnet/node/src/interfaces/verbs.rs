@@ -6,14 +6,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use lnet_api::Errno;
 
 use super::choice::{Choice, ChoiceReason, ChosenAddress};
-use super::{Host, Interface};
+use super::{HostInterface, HostInterfaces};
 use crate::cpts::CptSet;
 use crate::networks::NetInterface;
 use crate::rdma::{BUILT_WITHOUT, RdmaDevice, RdmaPort, first_ipv4, no_device, port_of, ports, ports_named};
-use crate::{LinkLayer, NetSpec, NodeError};
+use crate::{NetSpec, NodeError, PortLinkLayer};
 
 /// Returns the first usable address: IPv4, an active port, an interface that is up.
-pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddress<'a>, NodeError> {
+pub(super) fn first<'a>(net: &'a NetSpec, host: &'a HostInterfaces) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: &str| NodeError::Rdma {
         net: net.to_string(),
         reason: reason.to_string(),
@@ -34,7 +34,7 @@ pub(super) fn first<'a>(net: &'a NetSpec, host: &'a Host) -> Result<ChosenAddres
 pub(super) fn find<'a>(
     named: &NetInterface,
     cpts: &'a CptSet,
-    host: &'a Host,
+    host: &'a HostInterfaces,
 ) -> Result<ChosenAddress<'a>, NodeError> {
     let refuse = |reason: String| NodeError::Interface { name: named.name.clone(), reason };
     if host.devices.is_empty() {
@@ -69,7 +69,7 @@ pub(super) fn find<'a>(
     Ok(ChosenAddress { interface, address, cpts, reason })
 }
 
-fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, String> {
+fn address_of(interface: &HostInterface, named: &NetInterface) -> Result<IpAddr, String> {
     match named.address {
         Some(wanted) if interface.has(wanted) && wanted.is_ipv4() => Ok(wanted),
         Some(wanted) if wanted.is_ipv6() => Err("the NIDs of o2ib networks are IPv4 addresses".to_string()),
@@ -79,7 +79,10 @@ fn address_of(interface: &Interface, named: &NetInterface) -> Result<IpAddr, Str
 }
 
 /// Returns the usable interface of an RDMA device.
-fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface, IpAddr), String> {
+fn by_device<'a>(
+    named: &NetInterface,
+    host: &'a HostInterfaces,
+) -> Result<(&'a HostInterface, IpAddr), String> {
     let ports = ports_named(&host.devices, &named.name);
     if ports.is_empty() {
         return Err(format!("not there; {}", port_list(host)));
@@ -99,13 +102,13 @@ fn by_device<'a>(named: &NetInterface, host: &'a Host) -> Result<(&'a Interface,
 }
 
 /// Returns the interface with which a port can serve a network, and the interface's address.
-pub(crate) fn usable<'a>(host: &'a Host, port: &RdmaPort) -> Option<(&'a Interface, Ipv4Addr)> {
+pub(crate) fn usable<'a>(host: &'a HostInterfaces, port: &RdmaPort) -> Option<(&'a HostInterface, Ipv4Addr)> {
     let mut interfaces = host.of_port(port).filter(|interface| port.is_active() && interface.up);
     interfaces.find_map(|interface| Some((interface, first_ipv4(&interface.addresses)?)))
 }
 
 /// Returns the reason why a port cannot serve a network, with advice.
-pub(crate) fn missing(host: &Host, device: &RdmaDevice, port: &RdmaPort) -> String {
+pub(crate) fn missing(host: &HostInterfaces, device: &RdmaDevice, port: &RdmaPort) -> String {
     let mut interfaces = host.of_port(port);
     match interfaces.next() {
         _ if !port.is_active() => not_active(device, port),
@@ -122,12 +125,12 @@ fn not_active(device: &RdmaDevice, port: &RdmaPort) -> String {
     let netdev = port.netdevs.first().map_or("IFACE", String::as_str);
     let state = if port.state.is_empty() { "of unknown state" } else { &port.state };
     match (port.link, port.state.as_str()) {
-        (LinkLayer::InfiniBand, "INIT") => {
+        (PortLinkLayer::InfiniBand, "INIT") => {
             format!(
                 "the port {name} is {state}: no subnet manager has set it up; start 'opensm' on one host, or the switch's"
             )
         }
-        (LinkLayer::InfiniBand, _) => {
+        (PortLinkLayer::InfiniBand, _) => {
             format!("the port {name} is {state}: is the cable in, and the switch on? 'rdma link' shows it")
         }
         _ => format!("the port {name} is {state}: 'ip link set {netdev} up', and is the cable in?"),
@@ -137,7 +140,7 @@ fn not_active(device: &RdmaDevice, port: &RdmaPort) -> String {
 fn no_interface(device: &RdmaDevice, port: &RdmaPort) -> String {
     let name = device.port_name(port);
     match port.link {
-        LinkLayer::InfiniBand => {
+        PortLinkLayer::InfiniBand => {
             format!(
                 "no network interface belongs to the port {name}: 'modprobe ib_ipoib', then give it an address"
             )
@@ -153,7 +156,7 @@ fn without_ipv4(name: &str) -> String {
 }
 
 /// Returns the interfaces that an o2ib network could name.
-fn port_list(host: &Host) -> String {
+fn port_list(host: &HostInterfaces) -> String {
     let all = ports(&host.devices).map(|(device, port)| {
         let netdevs = if port.netdevs.is_empty() { "no interface".into() } else { port.netdevs.join(", ") };
         format!("{} ({netdevs})", device.port_name(port))
@@ -163,8 +166,8 @@ fn port_list(host: &Host) -> String {
 
 /// Returns the reason why a network does not use an address.
 pub(super) fn why_not_used(
-    host: &Host,
-    interface: &Interface,
+    host: &HostInterfaces,
+    interface: &HostInterface,
     address: IpAddr,
     net: &NetSpec,
     taken: &[&ChosenAddress<'_>],
@@ -188,7 +191,7 @@ pub(super) fn why_not_used(
 }
 
 /// Returns the choices for ports that have no interface of this host.
-pub(super) fn ports_without_interface(host: &Host) -> impl Iterator<Item = Choice> {
+pub(super) fn ports_without_interface(host: &HostInterfaces) -> impl Iterator<Item = Choice> {
     let bare = ports(&host.devices).filter(|(_, port)| host.of_port(port).next().is_none());
     bare.map(|(device, port)| Choice {
         interface: None,

@@ -19,18 +19,18 @@ pub(crate) struct NiTunables {
 }
 
 /// A tunable of an NI: its name in `lnetctl`, and its name in the LND's module.
-pub(crate) type Name = (&'static str, &'static str);
+pub(crate) type TunableNames = (&'static str, &'static str);
 
-const fn same(name: &'static str) -> Name {
+const fn same(name: &'static str) -> TunableNames {
     (name, name)
 }
 
 impl NiTunables {
     /// The names under `tunables` of `lnetctl`.
-    pub(crate) const LNET: [Name; 4] =
+    pub(crate) const LNET: [TunableNames; 4] =
         [same("peer_timeout"), same("peer_credits"), same("peer_buffer_credits"), same("credits")];
-    const TCP: [Name; 3] = [same("conns_per_peer"), ("timeout", "sock_timeout"), same("tos")];
-    const O2IB: [Name; 10] = [
+    const TCP: [TunableNames; 3] = [same("conns_per_peer"), ("timeout", "sock_timeout"), same("tos")];
+    const O2IB: [TunableNames; 10] = [
         ("peercredits_hiw", "peer_credits_hiw"),
         same("map_on_demand"),
         same("concurrent_sends"),
@@ -44,12 +44,12 @@ impl NiTunables {
     ];
 
     /// Returns the names under `lnd tunables` for networks of this type.
-    pub(crate) fn lnd(net_type: NetType) -> &'static [Name] {
+    pub(crate) fn lnd(net_type: NetType) -> &'static [TunableNames] {
         if net_type == NetType::O2IB { &NiTunables::O2IB } else { &NiTunables::TCP }
     }
 
     /// Returns all names for an NI of this type.
-    pub(crate) fn names(net_type: NetType) -> impl Iterator<Item = &'static Name> {
+    pub(crate) fn names(net_type: NetType) -> impl Iterator<Item = &'static TunableNames> {
         NiTunables::LNET.iter().chain(NiTunables::lnd(net_type))
     }
 

@@ -72,7 +72,7 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
 
 /// Time limit of waits: longer than every operation here takes; only a failing test waits for this
 /// time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn node(net: &str, partitions: usize) -> Node {
     let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
@@ -95,7 +95,7 @@ fn each_shard_has_its_thread_and_a_busy_node_answers() {
     busy.set_conns_per_peer(None, 2).unwrap();
     for host in 6..14 {
         let asking = node(&format!("tcp(127.44.0.{host})"), 1);
-        let answer = asking.ping(nid("127.44.0.5@tcp"), None, PATIENCE).unwrap();
+        let answer = asking.ping(nid("127.44.0.5@tcp"), None, TIME_LIMIT).unwrap();
         assert_eq!(answer.nids, busy.nids());
     }
 }
@@ -143,22 +143,22 @@ fn interfaces_come_and_go_while_traffic_runs() {
     std::thread::scope(|scope| {
         let traffic = scope.spawn(|| {
             while !stop.load(Ordering::SeqCst) {
-                asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+                asking.ping(nid("127.44.0.20@tcp"), None, TIME_LIMIT).unwrap();
             }
         });
         let sequence = || {
-            let options = DiscoverOptions { timeout: PATIENCE, ..DiscoverOptions::default() };
+            let options = DiscoverOptions { timeout: TIME_LIMIT, ..DiscoverOptions::default() };
             asking.discover(nid("127.44.0.20@tcp"), &options).unwrap().sequence
         };
         for _ in 0..5 {
             let before = sequence();
             changing.add_net(&"tcp1(127.44.0.20)".parse().unwrap()).unwrap();
-            let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+            let known = asking.ping(nid("127.44.0.20@tcp"), None, TIME_LIMIT).unwrap();
             assert_eq!(known.nids, [nid("127.44.0.20@tcp"), nid("127.44.0.20@tcp1")]);
             assert_eq!(changing.nids(), known.nids);
             let between = sequence();
             changing.remove_ni(nid("127.44.0.20@tcp1")).unwrap();
-            let known = asking.ping(nid("127.44.0.20@tcp"), None, PATIENCE).unwrap();
+            let known = asking.ping(nid("127.44.0.20@tcp"), None, TIME_LIMIT).unwrap();
             assert_eq!(known.nids, changing.nids());
             assert!(before < between && between < sequence());
         }
@@ -230,7 +230,7 @@ fn events_reach_the_waiting_thread() {
         lnet.md_unlink(lnet.md_bind(md, Unlink::Retain).unwrap()).unwrap();
     };
     std::thread::scope(|scope| {
-        let waiters = [0, 1].map(|_| scope.spawn(|| node.eq_poll(&[eq], Some(PATIENCE)).unwrap().unwrap()));
+        let waiters = [0, 1].map(|_| scope.spawn(|| node.eq_poll(&[eq], Some(TIME_LIMIT)).unwrap().unwrap()));
         unlink();
         unlink();
         for waiter in waiters {
@@ -253,7 +253,8 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
         // More pings than credits, so that most of them queue.
-        let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, PATIENCE * 2)));
+        let pings =
+            [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT * 2)));
         while node.engine().sending() < pings.len() {
             std::thread::yield_now();
         }
@@ -268,7 +269,7 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
         }
     });
     assert_eq!((node.threads(), node.nids().len(), node.engine().sending()), (0, 0, 0));
-    let late = node.ping(nid("127.44.0.41@tcp"), None, PATIENCE).unwrap_err();
+    let late = node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT).unwrap_err();
     assert_eq!((late.errno, late.step), (Errno::ESHUTDOWN, PingStep::ShutDown), "{late}");
     assert!(matches!(node.add_net(&"tcp(127.44.0.42)".parse().unwrap()), Err(NodeError::Ended)));
     let drive = Arc::downgrade(&node.drive);

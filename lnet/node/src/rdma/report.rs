@@ -12,8 +12,8 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::{AccessFlags, Uid, access};
 
 use super::{BUILT_WITHOUT, RdmaDevice, RdmaPort, no_device, ports};
-use crate::interfaces::{Host, verbs};
-use crate::{LinkLayer, NodeError, o2ib};
+use crate::interfaces::{HostInterfaces, verbs};
+use crate::{NodeError, PortLinkLayer, o2ib};
 
 /// A limit on locked memory below this causes a problem entry: bulk buffers of a few MiB and some
 /// connections would reach it.
@@ -85,7 +85,7 @@ impl RdmaReport {
     /// # Errors
     /// [`NodeError::System`] if the interfaces cannot be listed.
     pub fn of_host() -> Result<RdmaReport, NodeError> {
-        let host = Host { interfaces: crate::Interface::all()?, devices: RdmaDevice::all() };
+        let host = HostInterfaces { interfaces: crate::HostInterface::all()?, devices: RdmaDevice::all() };
         Ok(report(&host, &SystemState::this(&host.devices)))
     }
 
@@ -212,7 +212,7 @@ fn listed() -> Option<Vec<ListedDevice>> {
     None
 }
 
-pub(super) fn report(host: &Host, system: &SystemState) -> RdmaReport {
+pub(super) fn report(host: &HostInterfaces, system: &SystemState) -> RdmaReport {
     let mut reports: Vec<RdmaPortReport> =
         ports(&host.devices).map(|(device, port)| of_port(host, device, port, system)).collect();
     if let Some(first) = reports.iter_mut().find(|port| port.nid.is_some()) {
@@ -230,7 +230,12 @@ pub(super) fn report(host: &Host, system: &SystemState) -> RdmaReport {
     RdmaReport { ports: reports, problems, memlock_bytes: system.memlock_bytes }
 }
 
-fn of_port(host: &Host, device: &RdmaDevice, port: &RdmaPort, system: &SystemState) -> RdmaPortReport {
+fn of_port(
+    host: &HostInterfaces,
+    device: &RdmaDevice,
+    port: &RdmaPort,
+    system: &SystemState,
+) -> RdmaPortReport {
     let interfaces = host.of_port(port).map(|interface| {
         let ipv4 = interface.addresses.iter().filter_map(|address| match address {
             std::net::IpAddr::V4(address) => Some(*address),
@@ -278,7 +283,7 @@ fn gid_of(
         return Some((gid.index, gid.usage.clone()));
     }
     match port.link {
-        LinkLayer::InfiniBand => {
+        PortLinkLayer::InfiniBand => {
             port.gids.first().map(|gid| (gid.index, "the first of the port".to_string()))
         }
         _ => port.gid_of(address).map(|gid| (gid.index, format!("{}, of the address {address}", gid.kind))),
@@ -289,7 +294,7 @@ fn problem(about: impl Into<String>, what: impl Into<String>, advice: impl Into<
     RdmaProblem { about: about.into(), what: what.into(), advice: advice.into(), fatal: true }
 }
 
-fn of_driver(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
+fn of_driver(host: &HostInterfaces, system: &SystemState) -> Vec<RdmaProblem> {
     let mut problems = Vec::new();
     let of = |about: &str, text: &str| {
         let (what, advice) = text.split_once("; ").unwrap_or((text, ""));
@@ -335,7 +340,7 @@ fn of_file(file: &DeviceFile) -> Option<RdmaProblem> {
 }
 
 /// Returns the problems with devices and GIDs that the library does not list.
-fn of_listing(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
+fn of_listing(host: &HostInterfaces, system: &SystemState) -> Vec<RdmaProblem> {
     let Some(listed) = &system.listed else { return Vec::new() };
     let mut problems = Vec::new();
     for device in &host.devices {
@@ -361,14 +366,14 @@ fn of_listing(host: &Host, system: &SystemState) -> Vec<RdmaProblem> {
 }
 
 /// Returns the problem of an unusable port, or a possible problem of a usable one.
-fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Option<RdmaProblem> {
+fn of_link(host: &HostInterfaces, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Option<RdmaProblem> {
     let name = device.port_name(port);
     let Some((_, address)) = verbs::usable(host, port) else {
         let missing = verbs::missing(host, device, port);
         let (what, advice) = missing.split_once(": ").unwrap_or((&missing, "see 'rdma link'"));
         return Some(RdmaProblem { fatal, ..problem(name, what, advice) });
     };
-    if port.link == LinkLayer::InfiniBand {
+    if port.link == PortLinkLayer::InfiniBand {
         return None;
     }
     let note =
@@ -386,7 +391,7 @@ fn of_link(host: &Host, device: &RdmaDevice, port: &RdmaPort, fatal: bool) -> Op
     }
 }
 
-fn of_memlock(host: &Host, system: &SystemState) -> Option<RdmaProblem> {
+fn of_memlock(host: &HostInterfaces, system: &SystemState) -> Option<RdmaProblem> {
     let bytes = system.memlock_bytes.filter(|bytes| *bytes < MEMLOCK_SUGGESTED_BYTES)?;
     (!host.devices.is_empty()).then(|| RdmaProblem {
         fatal: false,

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
-use super::{DEVICES_MAX, GIDS_MAX, Gid, LinkLayer, PORTS_MAX, RdmaDevice, RdmaPort};
+use super::{DEVICES_MAX, GIDS_MAX, PORTS_MAX, PortGid, PortLinkLayer, RdmaDevice, RdmaPort};
 
 pub(super) fn devices(class: &Path) -> Vec<RdmaDevice> {
     let netdevs = Netdevs::of(class);
@@ -25,9 +25,9 @@ fn device(folder: &Path, name: String, netdevs: &Netdevs) -> RdmaDevice {
 fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs) -> RdmaPort {
     let state = text(&folder.join("state"));
     let link = match text(&folder.join("link_layer")).as_str() {
-        "InfiniBand" => LinkLayer::InfiniBand,
-        "Ethernet" => LinkLayer::Ethernet,
-        _ => LinkLayer::Other,
+        "InfiniBand" => PortLinkLayer::InfiniBand,
+        "Ethernet" => PortLinkLayer::Ethernet,
+        _ => PortLinkLayer::Other,
     };
     let gids = gids(folder);
     let mut port_netdevs: Vec<String> = Vec::new();
@@ -36,7 +36,7 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
             port_netdevs.push(name.to_string());
         }
     };
-    if link != LinkLayer::InfiniBand {
+    if link != PortLinkLayer::InfiniBand {
         gids.iter().filter_map(|gid| gid.netdev.as_deref()).for_each(&mut add);
         // The interface from which the device was created, if any.
         add(parent);
@@ -57,7 +57,7 @@ fn port(folder: &Path, number: u8, device: &str, parent: &str, netdevs: &Netdevs
 }
 
 /// Returns the used entries of a port's GID table.
-fn gids(port: &Path) -> Vec<Gid> {
+fn gids(port: &Path) -> Vec<PortGid> {
     let mut indices: Vec<u32> =
         names(&port.join("gids")).iter().filter_map(|index| index.parse().ok()).collect();
     indices.sort_unstable();
@@ -70,7 +70,7 @@ fn gids(port: &Path) -> Vec<Gid> {
         }
         let of = |what: &str| text(&port.join(format!("gid_attrs/{what}/{index}")));
         let netdev = Some(of("ndevs")).filter(|name| !name.is_empty());
-        Some(Gid { index, gid, kind: of("types"), netdev })
+        Some(PortGid { index, gid, kind: of("types"), netdev })
     };
     indices.into_iter().take(GIDS_MAX).filter_map(gid).collect()
 }

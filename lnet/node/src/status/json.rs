@@ -14,20 +14,20 @@ use lnet_nid::is_printable;
 /// assert_eq!(text, r#"{"all":2,"name":"x","names":["y"]}"#);
 /// ```
 #[derive(Debug, Default)]
-pub struct Object {
+pub struct JsonObject {
     text: String,
 }
 
-impl Object {
+impl JsonObject {
     /// Creates an object without members.
     #[must_use]
-    pub fn new() -> Object {
-        Object::default()
+    pub fn new() -> JsonObject {
+        JsonObject::default()
     }
 
     /// Adds a number, or any other value whose output is JSON.
     #[must_use]
-    pub fn value(mut self, name: &str, value: impl Display) -> Object {
+    pub fn value(mut self, name: &str, value: impl Display) -> JsonObject {
         let comma = if self.text.is_empty() { "{" } else { "," };
         // Writing to a String cannot fail.
         let _ = write!(self.text, "{comma}{}:{value}", quoted(name));
@@ -36,7 +36,7 @@ impl Object {
 
     /// Adds a number, or `null`.
     #[must_use]
-    pub fn maybe(self, name: &str, value: Option<impl Display>) -> Object {
+    pub fn maybe(self, name: &str, value: Option<impl Display>) -> JsonObject {
         match value {
             Some(value) => self.value(name, value),
             None => self.value(name, "null"),
@@ -45,13 +45,13 @@ impl Object {
 
     /// Adds a string.
     #[must_use]
-    pub fn text(self, name: &str, text: impl Display) -> Object {
+    pub fn text(self, name: &str, text: impl Display) -> JsonObject {
         self.value(name, quoted(&text.to_string()))
     }
 
     /// Adds a list of values that are already JSON.
     #[must_use]
-    pub fn list(self, name: &str, values: impl Iterator<Item = String>) -> Object {
+    pub fn list(self, name: &str, values: impl Iterator<Item = String>) -> JsonObject {
         self.value(name, format_args!("[{}]", values.collect::<Vec<_>>().join(",")))
     }
 
@@ -118,12 +118,13 @@ mod tests {
 
     #[test]
     fn members_stand_in_their_order() {
-        let inner = Object::new().maybe("known", Some(1)).maybe("unknown", None::<u64>).end();
-        let all = Object::new().value("inner", inner).list("list", ["1", "2"].map(String::from).into_iter());
+        let inner = JsonObject::new().maybe("known", Some(1)).maybe("unknown", None::<u64>).end();
+        let all =
+            JsonObject::new().value("inner", inner).list("list", ["1", "2"].map(String::from).into_iter());
         assert_eq!(
             all.text("text", "x").end(),
             r#"{"inner":{"known":1,"unknown":null},"list":[1,2],"text":"x"}"#
         );
-        assert_eq!(Object::new().end(), "{}");
+        assert_eq!(JsonObject::new().end(), "{}");
     }
 }

@@ -37,9 +37,9 @@ mod visits;
 
 pub use asker::{Asker, visit_for_another};
 pub use find::{HostNodes, RunningNode, running_nodes, running_nodes_with};
-pub use json::{Object, escaped, quoted};
-pub(crate) use server::Server;
-pub(crate) use view::View;
+pub use json::{JsonObject, escaped, quoted};
+pub(crate) use server::StatusServer;
+pub(crate) use view::StatusView;
 pub use visits::UnreadFolder;
 
 /// The format version of the object. It changes when a member is removed or changes its meaning.

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::sys::socket::{Shutdown, shutdown};
 
-use super::View;
+use super::StatusView;
 use super::find::{self, Descriptors, HIDDEN, SUFFIX};
 use super::folder::{self, Folder};
 use crate::error::printable_path;
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(500);
 
 /// The socket of a node, removed on drop.
-pub(crate) struct Server {
+pub(crate) struct StatusServer {
     folder: Folder,
     name: OsString,
     /// The path for messages. The socket is not opened by this path.
@@ -41,13 +41,13 @@ struct ServerState {
     ending: AtomicBool,
 }
 
-impl Server {
+impl StatusServer {
     /// Starts to answer. The node works without a status: on an error this logs a warning.
-    pub(crate) fn start(view: View) -> Option<Server> {
+    pub(crate) fn start(view: StatusView) -> Option<StatusServer> {
         let mut refused = None;
         for path in folder::own() {
             let started = Folder::make(&path).map_err(io::Error::from);
-            match started.and_then(|folder| Server::within(folder, view.clone())) {
+            match started.and_then(|folder| StatusServer::within(folder, view.clone())) {
                 Ok(server) => return Some(server),
                 Err(error) => refused = Some((path, error)),
             }
@@ -59,7 +59,7 @@ impl Server {
     }
 
     /// Answers on a socket in this folder.
-    pub(super) fn within(folder: Folder, view: View) -> io::Result<Server> {
+    pub(super) fn within(folder: Folder, view: StatusView) -> io::Result<StatusServer> {
         // A service that is killed and restarted repeatedly leaves a socket each time: the query
         // removes those.
         drop(find::query_nodes(std::slice::from_ref(&folder), Descriptors::Refused));
@@ -75,7 +75,7 @@ impl Server {
         let thread = std::thread::Builder::new().name("nlx-status".into());
         let thread = thread.spawn(move || state.serve(&view)).inspect_err(|_| folder.remove(&name))?;
         let path = folder.shown(&name);
-        Ok(Server { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
+        Ok(StatusServer { folder, name, path, shared, thread: Some(thread), pid: std::process::id() })
     }
 
     /// Returns the path of the socket.
@@ -84,7 +84,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for StatusServer {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             return;
@@ -103,7 +103,7 @@ impl Drop for Server {
 }
 
 impl ServerState {
-    fn serve(&self, view: &View) {
+    fn serve(&self, view: &StatusView) {
         while !self.ending.load(Ordering::Relaxed) {
             match self.listener.accept() {
                 Ok((reader, _)) => {

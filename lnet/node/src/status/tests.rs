@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::find::{self, Descriptors};
 use super::folder::Folder;
-use super::{RunningNode, Server};
+use super::{RunningNode, StatusServer};
 use crate::{Node, NodeConfig};
 
 /// Time limit of the tests' reads: long enough for a machine under heavy load.
@@ -25,7 +25,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// A node that answers in a folder of the test.
 struct Watched {
     folder: TempDir,
-    server: Option<Server>,
+    server: Option<StatusServer>,
     node: Node,
 }
 
@@ -33,7 +33,7 @@ impl Watched {
     fn new() -> Watched {
         let node = Node::start(&NodeConfig::new()).unwrap();
         let folder = own_folder();
-        let server = Some(Server::within(opened(folder.path()), node.view().clone()).unwrap());
+        let server = Some(StatusServer::within(opened(folder.path()), node.view().clone()).unwrap());
         Watched { folder, server, node }
     }
 
@@ -122,7 +122,7 @@ fn stale_sockets_are_removed() {
     assert!(!stale.exists() && !forgotten.exists());
     assert!(unfinished.exists(), "it may be about to listen");
     leave(&stale);
-    let _other = Server::within(opened(watched.folder.path()), watched.node.view().clone()).unwrap();
+    let _other = StatusServer::within(opened(watched.folder.path()), watched.node.view().clone()).unwrap();
     assert!(!stale.exists(), "the next node removes them too");
     for kept in ["note.txt", "x-y.sock", "3-4-5.sock"] {
         assert!(place(kept).exists(), "{kept} is no socket");

@@ -12,10 +12,10 @@ use lnet_api::Drive;
 use lnet_nid::Nid;
 use lnet_o2iblnd::{ConnStats as O2ibCensus, O2ibCounters, O2ibLnd};
 use lnet_socklnd::sys::TcpFacts;
-use lnet_socklnd::{ConnStats, Connection, Connections, SockCounters, SockLnd};
+use lnet_socklnd::{ConnInfo, ConnStats, Connections, SockCounters, SockLnd};
 use parking_lot::RwLock;
 
-use super::json::{Object, quoted};
+use super::json::{JsonObject, quoted};
 use super::{STATUS_PEERS, STATUS_VERSION};
 use crate::drive::NodeDrive;
 use crate::o2ib::Verbs;
@@ -23,7 +23,7 @@ use crate::{NodeConfig, Tunable};
 
 /// Access to the parts of a node from which the status is made, for any thread.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct StatusView {
     drive: Arc<NodeDrive>,
     sock: Arc<SockLnd>,
     verbs: Arc<Verbs>,
@@ -40,16 +40,16 @@ pub(crate) struct View {
 /// A member of the object: its name, and the function that returns its value.
 type Added = (&'static str, Box<dyn Fn() -> String + Send + Sync>);
 
-impl View {
+impl StatusView {
     pub(crate) fn new(
         drive: Arc<NodeDrive>,
         (sock, verbs): (Arc<SockLnd>, Arc<Verbs>),
         nids: Arc<RwLock<Vec<Nid>>>,
         partitions: usize,
         config: &NodeConfig,
-    ) -> View {
+    ) -> StatusView {
         let policy = Tunable::find("lnet", "accept").map(|tunable| tunable.value(config));
-        View {
+        StatusView {
             drive,
             sock,
             verbs,
@@ -79,7 +79,7 @@ impl View {
     /// Returns the whole object. Takes the node's locks, each briefly.
     pub(crate) fn json(&self) -> String {
         let begun_at = self.begun_at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let object = Object::new()
+        let object = JsonObject::new()
             .value("version", STATUS_VERSION)
             .value("pid", std::process::id())
             .text("program", program())
@@ -106,7 +106,7 @@ impl View {
     }
 }
 
-impl View {
+impl StatusView {
     fn peers(&self) -> String {
         let connections = |listed: &[PeerStatistics]| {
             let nids: HashSet<Nid> = listed.iter().map(|peer| peer.nid).collect();
@@ -123,8 +123,8 @@ fn program() -> String {
 }
 
 fn counters(counters: &Counters) -> String {
-    let amount = |messages, bytes| Object::new().value("messages", messages).value("bytes", bytes).end();
-    Object::new()
+    let amount = |messages, bytes| JsonObject::new().value("messages", messages).value("bytes", bytes).end();
+    JsonObject::new()
         .value("sent", amount(counters.send_count, counters.send_length))
         .value("received", amount(counters.recv_count, counters.recv_length))
         .value("dropped", amount(counters.drop_count, counters.drop_length))
@@ -142,7 +142,7 @@ fn counters(counters: &Counters) -> String {
 fn last_drop(drop: &RecentDrop) -> String {
     let RecentDrop { kind, source, target, portal, match_bits, length, reason, count, age_ns } = drop;
     let match_bits = match_bits.map(|bits| quoted(&format!("{:#x}", bits.0)));
-    Object::new()
+    JsonObject::new()
         .text("kind", kind)
         .text("source", source)
         .text("target", target)
@@ -156,12 +156,12 @@ fn last_drop(drop: &RecentDrop) -> String {
 }
 
 fn ni(ni: &NiStatistics) -> String {
-    let object = Object::new().text("nid", ni.nid).value("up", ni.up);
+    let object = JsonObject::new().text("nid", ni.nid).value("up", ni.up);
     let object = credits(object, ni.credits, ni.available_tx_credits, ni.min_tx_credits);
     traffic(object.value("held_back", ni.held_back), &ni.traffic).end()
 }
 
-fn credits(object: Object, all: i64, available: i64, lowest: i64) -> Object {
+fn credits(object: JsonObject, all: i64, available: i64, lowest: i64) -> JsonObject {
     object
         .value("credits", all)
         .value("credits_available", available)
@@ -174,9 +174,9 @@ fn waiting(available: i64) -> u64 {
     available.min(0).unsigned_abs()
 }
 
-fn traffic(object: Object, traffic: &Traffic) -> Object {
+fn traffic(object: JsonObject, traffic: &Traffic) -> JsonObject {
     let kinds = |kinds: &ByKind| {
-        let object = Object::new().value("put", kinds.put).value("get", kinds.get);
+        let object = JsonObject::new().value("put", kinds.put).value("get", kinds.get);
         object.value("reply", kinds.reply).value("ack", kinds.ack).end()
     };
     let object = object.value("sent", kinds(&traffic.sent)).value("received", kinds(&traffic.received));
@@ -184,7 +184,7 @@ fn traffic(object: Object, traffic: &Traffic) -> Object {
 }
 
 /// Returns the JSON of the peers: those with the most waiting messages first, then the busiest.
-fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -> Vec<Connection>) -> String {
+fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -> Vec<ConnInfo>) -> String {
     let known = all.len();
     let waiting_all: u64 = all.iter().map(|peer| waiting(peer.available_tx_credits)).sum();
     all.sort_by_cached_key(|peer| {
@@ -195,21 +195,21 @@ fn peers(mut all: Vec<PeerStatistics>, connections: impl Fn(&[PeerStatistics]) -
     let listed = &all[..known.min(STATUS_PEERS)];
     let connections = connections(listed);
     let listed = listed.iter().map(|peer| {
-        let object = Object::new().text("nid", peer.nid);
+        let object = JsonObject::new().text("nid", peer.nid);
         let object = credits(object, peer.max_ni_tx_credits, peer.available_tx_credits, peer.min_tx_credits);
         let object = traffic(object.value("queued_bytes", peer.tx_q_num_of_buf), &peer.traffic);
         object.value("tcp", tcp_of(connections.iter().filter(|conn| conn.nid == peer.nid))).end()
     });
-    let object = Object::new().value("known", known).value("waiting", waiting_all);
+    let object = JsonObject::new().value("known", known).value("waiting", waiting_all);
     object.list("list", listed).value("left_out", known.saturating_sub(STATUS_PEERS)).end()
 }
 
 /// Returns the JSON of a peer's TCP connections together: the smallest segment, the longest round
 /// trip, and sums.
-fn tcp_of<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> String {
+fn tcp_of<'a>(connections: impl Iterator<Item = &'a ConnInfo> + Clone) -> String {
     let facts = connections.map(|conn| conn.tcp);
     let sum = |of: fn(&TcpFacts) -> u64| facts.clone().map(|tcp| of(&tcp)).sum::<u64>();
-    Object::new()
+    JsonObject::new()
         .value("connections", facts.clone().count())
         .maybe("mss", facts.clone().map(|tcp| tcp.mss).min())
         .maybe("rtt_us", facts.clone().map(|tcp| tcp.rtt_us).max())
@@ -220,14 +220,14 @@ fn tcp_of<'a>(connections: impl Iterator<Item = &'a Connection> + Clone) -> Stri
 
 fn connections(conn_stats: &ConnStats) -> String {
     let ConnStats { peers, connections, by_type } = conn_stats;
-    let object = Object::new().value("peers", peers).value("all", connections);
+    let object = JsonObject::new().value("peers", peers).value("all", connections);
     let object = object.value("any", by_type.any).value("control", by_type.control);
     object.value("bulk_in", by_type.bulk_in).value("bulk_out", by_type.bulk_out).end()
 }
 
 fn tcp(counters: &SockCounters) -> String {
     let SockCounters { tx, rx } = counters;
-    Object::new()
+    JsonObject::new()
         .value("accepts", rx.accepts)
         .value("connects", rx.connects)
         .value("connect_failures", rx.connect_failures)
@@ -257,7 +257,7 @@ fn tcp(counters: &SockCounters) -> String {
 fn o2ib(lnd: &O2ibLnd) -> String {
     let O2ibCensus { peers, connections, operations, waiting, receives, bounces, .. } = lnd.conn_stats();
     let O2ibCounters { tx, rx } = lnd.counters();
-    Object::new()
+    JsonObject::new()
         .value("service", lnd.config().service)
         .value("peers", peers)
         .value("connections", connections)
@@ -300,7 +300,7 @@ fn memory(status: &str) -> String {
         let kib: u64 = line?.split_whitespace().next()?.parse().ok()?;
         Some(kib << 10)
     };
-    let object = Object::new().maybe("resident_bytes", bytes("VmRSS"));
+    let object = JsonObject::new().maybe("resident_bytes", bytes("VmRSS"));
     let object = object.maybe("resident_max_bytes", bytes("VmHWM")).maybe("locked_bytes", bytes("VmLck"));
     // Memory registered with devices counts separately from memory locked by `mlock`.
     object.maybe("pinned_bytes", bytes("VmPin")).end()
@@ -354,8 +354,7 @@ mod tests {
             ..TcpFacts::default()
         };
         let text = peers(all, |listed| {
-            let conn =
-                |peer: &PeerStatistics| Connection { nid: peer.nid, conn_type: ConnType::Control, tcp };
+            let conn = |peer: &PeerStatistics| ConnInfo { nid: peer.nid, conn_type: ConnType::Control, tcp };
             listed.iter().map(conn).collect()
         });
         assert!(text.contains(&format!(r#""tcp":{{"connections":1,"mss":{},"#, u32::MAX)), "{text}");

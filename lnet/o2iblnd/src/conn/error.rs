@@ -68,7 +68,7 @@ pub enum ConnError {
     /// The operation has ended, or is not in the state that the call needs.
     #[error("operation {key:#x} has ended, or is in another state")]
     Gone {
-        /// The operation's [`super::Key::bits`].
+        /// The operation's [`super::OpKey::bits`].
         key: u64,
     },
     /// A transfer needs more work requests than the send queue has.

@@ -3,7 +3,7 @@
 use nlx_sync::{SlotKey, Slots};
 
 use super::ConnError;
-use super::table::{INDEX_BITS, Key};
+use super::table::{INDEX_BITS, OpKey};
 
 /// Identifies a posted send; its bits are the id of the work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ impl SendId {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     /// The operation that the send belongs to; `None` for a NOOP.
-    pub(super) key: Option<Key>,
+    pub(super) key: Option<OpKey>,
     /// The number of work requests: the send and the writes before it.
     pub(super) works: u32,
 }

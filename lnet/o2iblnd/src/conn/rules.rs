@@ -1,12 +1,12 @@
 //! The private rules of [`Conn`].
 
 use lnet_api::Errno;
-use lnet_proto::ib::{Completion, Cookie, MessageKind};
+use lnet_proto::ib::{Cookie, MessageKind, TransferStatus};
 
 use super::credits::NOOPS_MAX;
 use super::posts::Post;
 use super::table::{OpSlot, OpState};
-use super::{Conn, ConnError, Emit, EmitKind, Ended, Key, Receipt, Received};
+use super::{Conn, ConnError, Emit, EmitKind, EndedOp, OpKey, Receipt, ReceivedMessage};
 
 impl<T> Conn<T> {
     /// Moves waiting requests to the end of the credit queue, as far as transfers can be reserved.
@@ -17,9 +17,9 @@ impl<T> Conn<T> {
     }
 
     /// Emits the next message of an operation; the caller has checked room and credit.
-    pub(super) fn emit(&mut self, key: Key, now_ns: u64) -> Option<Emit<'_, T>> {
+    pub(super) fn emit(&mut self, key: OpKey, now_ns: u64) -> Option<Emit<'_, T>> {
         let slot = self.table.find(key)?;
-        let done = Completion { cookie: slot.peer, status: status(slot.outcome) };
+        let done = TransferStatus { cookie: slot.peer, status: status(slot.outcome) };
         let (kind, state) = match slot.state {
             OpState::Queued(MessageKind::PutReq) => {
                 (EmitKind::PutReq { cookie: key.cookie() }, OpState::Asked(MessageKind::PutReq))
@@ -79,7 +79,7 @@ impl<T> Conn<T> {
         kind: MessageKind,
         cookie: Cookie,
         length: u32,
-    ) -> Result<Key, ConnError> {
+    ) -> Result<OpKey, ConnError> {
         self.credits.used_by_peer(kind)?;
         self.credits.begun_by_peer(kind)?;
         // The error is a safeguard: the table has room for all transfers that the credits allow.
@@ -101,7 +101,7 @@ impl<T> Conn<T> {
         source: Cookie,
         sink: Cookie,
         length: u64,
-    ) -> Result<Received<T>, ConnError> {
+    ) -> Result<ReceivedMessage<T>, ConnError> {
         let state = OpState::Asked(MessageKind::PutReq);
         let (put, slot) = self.table.named(MessageKind::PutAck, source, state)?;
         slot.peer = sink;
@@ -113,36 +113,36 @@ impl<T> Conn<T> {
             slot.outcome = Err(errno);
             let deadline_ns = slot.deadline_ns;
             self.answer(put, 1, deadline_ns);
-            return Ok(Received::Nothing);
+            return Ok(ReceivedMessage::Nothing);
         }
         slot.state = OpState::Acked;
         slot.length = saturating(length);
-        Ok(Received::PutAck { put, length: slot.length })
+        Ok(ReceivedMessage::PutAck { put, length: slot.length })
     }
 
     /// Handles a PUT_NAK, PUT_DONE or GET_DONE.
     pub(super) fn ended(
         &mut self,
         kind: MessageKind,
-        done: &Completion,
+        done: &TransferStatus,
         state: OpState,
         receipt: Receipt,
-    ) -> Result<(Receipt, Received<T>), ConnError> {
+    ) -> Result<(Receipt, ReceivedMessage<T>), ConnError> {
         let (key, slot) = self.table.named(kind, done.cookie, state)?;
         slot.outcome = outcome(kind, done.status, slot.length)?;
         slot.state = OpState::Ending;
         self.steps += u64::from(slot.own);
-        Ok((receipt, self.settle(key).map_or(Received::Nothing, Received::Ended)))
+        Ok((receipt, self.settle(key).map_or(ReceivedMessage::Nothing, ReceivedMessage::Ended)))
     }
 
     /// Returns the slot of a request of this kind that waits for an answer.
-    pub(super) fn asking(&mut self, key: Key, kind: MessageKind) -> Result<&mut OpSlot<T>, ConnError> {
+    pub(super) fn asking(&mut self, key: OpKey, kind: MessageKind) -> Result<&mut OpSlot<T>, ConnError> {
         let slot = self.table.find(key).filter(|slot| slot.state == OpState::Asking(kind));
         slot.ok_or(key.gone())
     }
 
     /// Queues a message that needs no credit.
-    pub(super) fn answer(&mut self, key: Key, works: u32, deadline_ns: u64) {
+    pub(super) fn answer(&mut self, key: OpKey, works: u32, deadline_ns: u64) {
         if let Some(slot) = self.table.find(key) {
             slot.sends += 1;
             slot.works = works;
@@ -151,7 +151,7 @@ impl<T> Conn<T> {
         self.answers.push_back(key);
     }
 
-    pub(super) fn reposted_request(&mut self, key: Key) {
+    pub(super) fn reposted_request(&mut self, key: OpKey) {
         let Some(slot) = self.table.find(key) else { return };
         if std::mem::replace(&mut slot.reposted, true) {
             return;
@@ -163,7 +163,7 @@ impl<T> Conn<T> {
         }
     }
 
-    pub(super) fn set_deadline(&mut self, key: Key, deadline_ns: u64) {
+    pub(super) fn set_deadline(&mut self, key: OpKey, deadline_ns: u64) {
         if let Some(slot) = self.table.find(key) {
             slot.deadline_ns = deadline_ns;
             self.earliest_ns = self.earliest_ns.min(deadline_ns);
@@ -171,16 +171,16 @@ impl<T> Conn<T> {
     }
 
     /// Ends an operation that has nothing more to send or receive.
-    pub(super) fn settle(&mut self, key: Key) -> Option<Ended<T>> {
+    pub(super) fn settle(&mut self, key: OpKey) -> Option<EndedOp<T>> {
         let slot = self.table.find(key)?;
         if slot.state != OpState::Ending || slot.sends > 0 || !slot.reposted {
             return None;
         }
         let outcome = slot.outcome;
-        self.forget(key).map(|item| Ended { item, outcome })
+        self.forget(key).map(|item| EndedOp { item, outcome })
     }
 
-    pub(super) fn forget(&mut self, key: Key) -> Option<T> {
+    pub(super) fn forget(&mut self, key: OpKey) -> Option<T> {
         let slot = self.table.find(key)?;
         self.own -= u16::from(slot.own);
         self.table.free(key)

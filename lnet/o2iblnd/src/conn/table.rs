@@ -5,16 +5,16 @@ use lnet_api::Errno;
 use lnet_proto::ib::{Cookie, MessageKind};
 use nlx_sync::{SlotKey, Slots};
 
-use super::{ConnError, Ended};
+use super::{ConnError, EndedOp};
 
 /// Identifies an operation on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key(SlotKey);
+pub struct OpKey(SlotKey);
 
 /// Bits of the index in keys and in ids of work requests: a connection has fewer operations.
 pub(super) const INDEX_BITS: u32 = 16;
 
-impl Key {
+impl OpKey {
     /// Returns the key as a number of 48 bits.
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -24,11 +24,11 @@ impl Key {
     /// Returns the key for a number; `None` if no key has this number. Whether the operation exists
     /// is checked by its connection.
     #[must_use]
-    pub const fn from_bits(bits: u64) -> Option<Key> {
+    pub const fn from_bits(bits: u64) -> Option<OpKey> {
         if bits >> 48 != 0 {
             return None;
         }
-        Some(Key(SlotKey::from_bits(bits, INDEX_BITS)))
+        Some(OpKey(SlotKey::from_bits(bits, INDEX_BITS)))
     }
 
     /// Returns the key as the cookie that the peer echoes.
@@ -86,14 +86,14 @@ pub(super) struct OpSlot<T> {
 }
 
 #[derive(Debug)]
-pub(super) struct Table<T>(Slots<OpSlot<T>>);
+pub(super) struct ConnOps<T>(Slots<OpSlot<T>>);
 
-impl<T> Table<T> {
-    pub(super) fn new(size: u16) -> Table<T> {
+impl<T> ConnOps<T> {
+    pub(super) fn new(size: u16) -> ConnOps<T> {
         let mut slots = Slots::new(size.into());
         // If memory is short now, the table allocates when an operation is added.
         let _ = slots.reserve(size.into());
-        Table(slots)
+        ConnOps(slots)
     }
 
     /// Returns the size in bytes of a table for `size` operations.
@@ -102,12 +102,12 @@ impl<T> Table<T> {
     }
 
     /// Adds an operation; `None` if the table is full.
-    pub(super) fn begin(&mut self, state: OpState, own: bool) -> Option<Key> {
-        self.0.insert(OpSlot::new(state, own)).map(Key)
+    pub(super) fn begin(&mut self, state: OpState, own: bool) -> Option<OpKey> {
+        self.0.insert(OpSlot::new(state, own)).map(OpKey)
     }
 
     /// Returns the slot of a live operation.
-    pub(super) fn find(&mut self, key: Key) -> Option<&mut OpSlot<T>> {
+    pub(super) fn find(&mut self, key: OpKey) -> Option<&mut OpSlot<T>> {
         self.0.get_mut(key.0)
     }
 
@@ -117,15 +117,15 @@ impl<T> Table<T> {
         kind: MessageKind,
         cookie: Cookie,
         state: OpState,
-    ) -> Result<(Key, &mut OpSlot<T>), ConnError> {
+    ) -> Result<(OpKey, &mut OpSlot<T>), ConnError> {
         let unknown = ConnError::Cookie { kind, cookie };
-        let key = Key::from_bits(cookie.get()).ok_or(unknown)?;
+        let key = OpKey::from_bits(cookie.get()).ok_or(unknown)?;
         let slot = self.find(key).filter(|slot| slot.state == state).ok_or(unknown)?;
         Ok((key, slot))
     }
 
     /// Removes an operation and returns its item.
-    pub(super) fn free(&mut self, key: Key) -> Option<T> {
+    pub(super) fn free(&mut self, key: OpKey) -> Option<T> {
         self.0.remove(key.0)?.item
     }
 
@@ -140,10 +140,10 @@ impl<T> Table<T> {
     }
 
     /// Returns all items, each with the error with which its operation ends.
-    pub(super) fn into_items(mut self) -> impl Iterator<Item = Ended<T>> {
+    pub(super) fn into_items(mut self) -> impl Iterator<Item = EndedOp<T>> {
         std::iter::from_fn(move || self.0.pop()).filter_map(|(_, slot)| {
             let errno = if slot.was_posted { Errno::EIO } else { Errno::ECONNABORTED };
-            slot.item.map(|item| Ended { item, outcome: Err(errno) })
+            slot.item.map(|item| EndedOp { item, outcome: Err(errno) })
         })
     }
 }

@@ -1,9 +1,9 @@
 //! The types with which a driver calls a connection's state machine.
 
 use lnet_api::Errno;
-use lnet_proto::ib::{Completion, Cookie};
+use lnet_proto::ib::{Cookie, TransferStatus};
 
-use super::{Key, SendId};
+use super::{OpKey, SendId};
 
 /// The limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub enum EmitKind {
         cookie: Cookie,
     },
     /// A PUT_NAK.
-    PutNak(Completion),
+    PutNak(TransferStatus),
     /// A PUT_ACK; the item has the descriptor.
     PutAck {
         /// The peer's cookie, from its PUT_REQ.
@@ -90,14 +90,14 @@ pub enum EmitKind {
         sink: Cookie,
     },
     /// A PUT_DONE. If its status is not negative, it is posted in one chain behind the writes.
-    PutDone(Completion),
+    PutDone(TransferStatus),
     /// A GET_REQ; the item has header and descriptor.
     GetReq {
         /// The cookie that the peer echoes.
         cookie: Cookie,
     },
     /// A GET_DONE. If its status is not negative, it is posted in one chain behind the writes.
-    GetDone(Completion),
+    GetDone(TransferStatus),
 }
 
 /// The effect of posting the buffer of a received message again, to be passed to
@@ -114,37 +114,37 @@ pub enum Receipt {
     /// then is there certainly a buffer for the peer's next answer.
     Answer,
     /// The peer gets a credit back if its PUT_REQ is refused.
-    PutReq(Key),
+    PutReq(OpKey),
 }
 
 /// The meaning of a received message.
 #[derive(Debug)]
 #[must_use]
-pub enum Received<T> {
+pub enum ReceivedMessage<T> {
     /// The message needs no action.
     Nothing,
     /// A whole LNet message.
     Immediate,
     /// The peer announces a payload: call [`super::Conn::ack`] or [`super::Conn::nak`], now or
     /// later.
-    PutReq(Key),
+    PutReq(OpKey),
     /// The peer requests data: write them and call [`super::Conn::done`], now or later.
-    GetReq(Key),
+    GetReq(OpKey),
     /// The peer requests the payload of an own PUT, at the addresses in the PUT_ACK's descriptor:
     /// prepare the writes ([`super::Conn::item`]), then call [`super::Conn::done`].
     PutAck {
         /// The operation of the PUT.
-        put: Key,
+        put: OpKey,
         /// Bytes to write, from the start of the payload: the sum of the descriptor's fragments.
         length: u32,
     },
     /// An operation has ended.
-    Ended(Ended<T>),
+    Ended(EndedOp<T>),
 }
 
 /// An operation that has ended.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended<T> {
+pub struct EndedOp<T> {
     /// The driver's item of the operation.
     pub item: T,
     /// Bytes transferred (0 for IMMEDIATE and for a PUT that was dropped), or the error.
@@ -167,7 +167,7 @@ pub enum Late {
 
 /// The counts of a connection, for statistics and tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
+pub struct ConnCounts {
     /// Messages that this side may send.
     pub credits: u16,
     /// Transfers that this side may begin.

@@ -4,12 +4,12 @@ use crate::o2ib::{Ni, Peer};
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 use super::Driver;
 use super::events::end;
-use super::source::{Source, take_opening};
-use crate::conn::Ended;
+use super::source::{EventSource, take_opening};
+use crate::conn::EndedOp;
 use crate::connection::Connection;
 use crate::o2ib::Turn;
 use lnet_lnd::closing::{close_broken, close_peer};
@@ -18,12 +18,13 @@ use lnet_lnd::{Cause, ConnFailure};
 
 impl Driver {
     /// Closes a connection or attempt that the peer has ended, or whose device is gone.
-    pub(super) fn disconnected(&mut self, turn: Turn<'_>, key: Key) {
+    pub(super) fn disconnected(&mut self, turn: Turn<'_>, key: ShardKey) {
         match self.sources.get(key) {
-            Some(Source::Conn(_)) => {
+            Some(EventSource::Conn(_)) => {
                 // Process what the peer sent before it ended the connection.
                 while self.digest(turn, key).is_some_and(|count| count > 0) {}
-                let idle = self.sources.get(key).and_then(Source::conn).is_some_and(|rx| rx.conn.is_idle());
+                let idle =
+                    self.sources.get(key).and_then(EventSource::conn).is_some_and(|rx| rx.conn.is_idle());
                 let cause = if idle { Cause::Closed } else { Cause::Errno };
                 let failure = ConnFailure {
                     cause,
@@ -31,8 +32,8 @@ impl Driver {
                 };
                 close_broken(self, turn, key, failure);
             }
-            Some(Source::Opening(_)) => self.opening_reset(turn, key),
-            Some(Source::Listener(_) | Source::Vacant) | None => {}
+            Some(EventSource::Opening(_)) => self.opening_reset(turn, key),
+            Some(EventSource::Listener(_) | EventSource::Vacant) | None => {}
         }
     }
 
@@ -47,8 +48,8 @@ impl Driver {
         let Some(live) = live else { return };
         live.endpoint.disconnect();
         drop(live.endpoint);
-        for Ended { item, .. } in live.machine.close() {
-            end(conn, &turn.shard.counters, Ended { item, outcome: Err(errno) });
+        for EndedOp { item, .. } in live.machine.close() {
+            end(conn, &turn.shard.counters, EndedOp { item, outcome: Err(errno) });
         }
         // Remove the connection's GETs, which cannot be answered any more.
         {
@@ -72,8 +73,8 @@ impl Driver {
     }
 
     /// Returns the attempts to and from the peers for which `wanted` holds.
-    fn openings(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Key> {
-        self.sources.keys(|source| matches!(source, Source::Opening(opening) if wanted(&opening.peer)))
+    fn openings(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<ShardKey> {
+        self.sources.keys(|source| matches!(source, EventSource::Opening(opening) if wanted(&opening.peer)))
     }
 
     /// Ends the attempts and listeners of an NI whose peers have been removed.
@@ -89,7 +90,7 @@ impl Driver {
             self.sources.remove(key);
         }
         let unused = !turn.shared.nis.uses(ni.ip);
-        let ends = |source: &Source| matches!(source, Source::Listener(listening) if unused && listening.ip == ni.own.ip);
+        let ends = |source: &EventSource| matches!(source, EventSource::Listener(listening) if unused && listening.ip == ni.own.ip);
         for key in self.sources.keys(ends) {
             self.end_listener(turn, key);
         }

@@ -10,17 +10,17 @@ use tracing::debug;
 
 use super::Driver;
 use super::opening::{Opening, Stage, make_queues};
-use super::source::{Source, take_opening, token};
-use crate::Step;
+use super::source::{EventSource, take_opening, token};
+use crate::ConnStep;
 use crate::config::NS_PER_S;
 use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
-use crate::links::{LinkId, Next, Outcome};
+use crate::links::{AttemptOutcome, LinkId, NextStep};
 use crate::ni::can_connect;
 use crate::o2ib::Turn;
 use crate::peer::address_of;
 use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_peer;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// Time limit for resolving the peer's address, and again for resolving the route (lnet-wire 31).
 const RESOLVE_MS: u32 = 5_000;
@@ -35,17 +35,17 @@ impl Driver {
                 (state.links.next(turn.now_ns, waiting), state.links.is_connected())
             };
             // When the port comes up, an event advances the peer: no timer is needed.
-            if next != Next::Nothing && !can_connect(&peer.ni) {
+            if next != NextStep::Nothing && !can_connect(&peer.ni) {
                 if !connected {
                     port_is_down(turn, peer);
                 }
                 return;
             }
             match next {
-                Next::Nothing => return,
-                Next::Wait { until_ns } => return self.core.timers.note(until_ns),
-                Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
-                Next::Connect => {
+                NextStep::Nothing => return,
+                NextStep::Wait { until_ns } => return self.core.timers.note(until_ns),
+                NextStep::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
+                NextStep::Connect => {
                     let (id, deadline_ns) = peer.state.lock().links.begin(turn.now_ns);
                     self.core.timers.note(deadline_ns);
                     self.dial(turn, peer, id);
@@ -57,8 +57,8 @@ impl Driver {
     /// Begins a try of an attempt: resolves the route to the peer.
     fn dial(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
         let address = address_of(peer, turn.shared.config.service);
-        peer.state.lock().step = Some(Step::Resolve);
-        let key = self.sources.insert(Source::Vacant);
+        peer.state.lock().step = Some(ConnStep::Resolve);
+        let key = self.sources.insert(EventSource::Vacant);
         match dial_from_some_port(turn, peer, key, address) {
             Ok(endpoint) => {
                 debug!(peer = %peer.key.id.nid, %address, "connecting");
@@ -72,27 +72,27 @@ impl Driver {
                     begun_ns: turn.now_ns,
                     permit: None,
                 };
-                self.sources.replace(key, Source::Opening(Box::new(opening)));
+                self.sources.replace(key, EventSource::Opening(Box::new(opening)));
             }
             Err(error) => {
                 self.sources.remove(key);
-                let failure = ConnFailure::new(Step::Resolve, error.errno, error.what);
+                let failure = ConnFailure::new(ConnStep::Resolve, error.errno, error.what);
                 self.attempt_failed(turn, peer, id, address, failure);
             }
         }
     }
 
     /// Sends the CONNREQ, as the route to the peer is resolved.
-    pub(super) fn resolved(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
+    pub(super) fn resolved(&mut self, turn: Turn<'_>, key: ShardKey) {
+        let Some(opening) = self.sources.get_mut(key).and_then(EventSource::opening_mut) else { return };
         let Opening { endpoint, queues, peer, id, stage, .. } = &mut *opening;
         let asked = peer.state.lock().links.params();
         let connected = (|| {
-            let no_queues = |detail| ConnFailure::new(Step::Queues, Errno::ENOMEM, detail);
+            let no_queues = |detail| ConnFailure::new(ConnStep::Queues, Errno::ENOMEM, detail);
             let made = turn.near(|| make_queues(&mut **endpoint, &peer.ni, asked, turn.now_ns));
             let made = made.map_err(no_queues)?;
             made.post_receives(&**endpoint)
-                .map_err(|error| ConnFailure::new(Step::Queues, error.errno, error))?;
+                .map_err(|error| ConnFailure::new(ConnStep::Queues, error.errno, error))?;
             let params = lnet_proto::ib::ConnParams {
                 queue_depth: made.sizes.depth,
                 max_fragments: made.sizes.fragments,
@@ -100,11 +100,13 @@ impl Driver {
             };
             *queues = Some(made);
             let mut state = peer.state.lock();
-            state.step = Some(Step::Connect);
-            let request =
-                state.links.request(*id, params).map_err(|error| ConnFailure::said(Step::Connect, &error))?;
+            state.step = Some(ConnStep::Connect);
+            let request = state
+                .links
+                .request(*id, params)
+                .map_err(|error| ConnFailure::said(ConnStep::Connect, &error))?;
             let options = turn.shared.config.connect_options();
-            let refused = |error: FabricError| ConnFailure::new(Step::Connect, error.errno, error.what);
+            let refused = |error: FabricError| ConnFailure::new(ConnStep::Connect, error.errno, error.what);
             endpoint.connect(request, &options).map_err(refused)
         })();
         match connected {
@@ -114,15 +116,17 @@ impl Driver {
     }
 
     /// Establishes a connection that the peer accepts.
-    pub(super) fn accepted(&mut self, turn: Turn<'_>, key: Key, private_data: &[u8]) {
-        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
+    pub(super) fn accepted(&mut self, turn: Turn<'_>, key: ShardKey, private_data: &[u8]) {
+        let Some(opening) = self.sources.get_mut(key).and_then(EventSource::opening_mut) else { return };
         let granted = opening.peer.state.lock().links.granted(opening.id, private_data);
         let granted = match granted {
             Ok(granted) => granted,
-            Err(error) => return self.opening_failed(turn, key, ConnFailure::said(Step::Connect, &error)),
+            Err(error) => {
+                return self.opening_failed(turn, key, ConnFailure::said(ConnStep::Connect, &error));
+            }
         };
         if let Err(error) = opening.endpoint.establish() {
-            let failure = ConnFailure::new(Step::Connect, error.errno, error.what);
+            let failure = ConnFailure::new(ConnStep::Connect, error.errno, error.what);
             return self.opening_failed(turn, key, failure);
         }
         turn.shard.counters.rx.connects.one();
@@ -130,14 +134,14 @@ impl Driver {
     }
 
     /// Handles a rejection by the peer or its connection manager.
-    pub(super) fn rejected(&mut self, turn: Turn<'_>, key: Key, rejected: &Rejected) {
+    pub(super) fn rejected(&mut self, turn: Turn<'_>, key: ShardKey, rejected: &Rejected) {
         let rejection = match rejected {
             Rejected::Record(record) => Rejection::Record(record),
             Rejected::Stale => Rejection::StaleConnection,
             Rejected::NoListener => Rejection::NoListener,
             Rejected::Other(status) => {
                 let detail = format!("rejected with status {status} of the connection manager");
-                let failure = ConnFailure::new(Step::Connect, Errno::ECONNREFUSED, detail);
+                let failure = ConnFailure::new(ConnStep::Connect, Errno::ECONNREFUSED, detail);
                 return self.opening_failed(turn, key, failure);
             }
         };
@@ -151,19 +155,19 @@ impl Driver {
             state.links.rejected(id, rejection, waiting, turn.now_ns)
         };
         match outcome {
-            Ok(Outcome::Again { close_all }) => {
+            Ok(AttemptOutcome::Again { close_all }) => {
                 if close_all {
                     close_peer(self, turn, &peer, Errno::ECONNRESET);
                 }
                 self.dial(turn, &peer, id);
             }
-            Ok(Outcome::GoOn) => {}
-            Ok(Outcome::Failed) => peer.fail_waiting(Errno::ECONNREFUSED),
+            Ok(AttemptOutcome::GoOn) => {}
+            Ok(AttemptOutcome::Failed) => peer.fail_waiting(Errno::ECONNREFUSED),
             Err((cause, outcome)) => {
-                let failure = ConnFailure::said(Step::Connect, &cause);
+                let failure = ConnFailure::said(ConnStep::Connect, &cause);
                 let errno = failure.errno;
                 turn.attempt_failed(&peer, address.into(), failure);
-                if outcome == Outcome::Failed {
+                if outcome == AttemptOutcome::Failed {
                     peer.fail_waiting(errno);
                 }
             }
@@ -172,33 +176,33 @@ impl Driver {
     }
 
     /// Ends an attempt whose connection cannot be made.
-    pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
-        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
+    pub(super) fn unreachable(&mut self, turn: Turn<'_>, key: ShardKey, errno: Errno) {
+        let Some(opening) = self.sources.get_mut(key).and_then(EventSource::opening_mut) else { return };
         let step = match opening.stage {
-            Stage::Resolving => Step::Resolve,
-            Stage::Asking | Stage::Accepting { .. } => Step::Connect,
+            Stage::Resolving => ConnStep::Resolve,
+            Stage::Asking | Stage::Accepting { .. } => ConnStep::Connect,
         };
         self.opening_failed(turn, key, ConnFailure::new(step, errno, ""));
     }
 
     /// Ends an attempt, of either side, that has exceeded its deadline.
     pub(super) fn overdue(&mut self, turn: Turn<'_>, peer: &Arc<Peer>, id: LinkId) {
-        let is_it = |source: &Source| matches!(source, Source::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
+        let is_it = |source: &EventSource| matches!(source, EventSource::Opening(opening) if opening.id == id && Arc::ptr_eq(&opening.peer, peer));
         let found = self.sources.keys(is_it).first().copied();
-        let Some((key, begun_ns)) = found
-            .and_then(|key| Some((key, self.sources.get_mut(key).and_then(Source::opening_mut)?.begun_ns)))
-        else {
+        let Some((key, begun_ns)) = found.and_then(|key| {
+            Some((key, self.sources.get_mut(key).and_then(EventSource::opening_mut)?.begun_ns))
+        }) else {
             let address = address_of(peer, turn.shared.config.service);
-            let failure = ConnFailure::new(Step::Connect, Errno::ETIMEDOUT, "");
+            let failure = ConnFailure::new(ConnStep::Connect, Errno::ETIMEDOUT, "");
             return self.attempt_failed(turn, peer, id, address, failure);
         };
         let seconds = turn.now_ns.saturating_sub(begun_ns) / NS_PER_S;
         let detail = format!("no answer within {seconds} s");
-        self.opening_failed(turn, key, ConnFailure::new(Step::Connect, Errno::ETIMEDOUT, detail));
+        self.opening_failed(turn, key, ConnFailure::new(ConnStep::Connect, Errno::ETIMEDOUT, detail));
     }
 
     /// Ends an attempt that has failed, and then performs the peer's next action.
-    pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: Key, failure: ConnFailure) {
+    pub(super) fn opening_failed(&mut self, turn: Turn<'_>, key: ShardKey, failure: ConnFailure) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         self.sources.remove(key);
         let Opening { endpoint, queues, peer, id, address, .. } = *opening;
@@ -209,9 +213,9 @@ impl Driver {
     }
 
     /// Ends an attempt whose connection the peer ended before it was established.
-    pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: Key) {
+    pub(super) fn opening_reset(&mut self, turn: Turn<'_>, key: ShardKey) {
         let failure = ConnFailure::new(
-            Step::Connect,
+            ConnStep::Connect,
             Errno::ECONNRESET,
             "the peer has closed the connection before it was established",
         );
@@ -233,7 +237,7 @@ impl Driver {
             state.step = None;
             state.links.failed(id, turn.now_ns)
         };
-        if outcome == Outcome::Failed {
+        if outcome == AttemptOutcome::Failed {
             peer.fail_waiting(errno);
         }
     }
@@ -244,7 +248,11 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
     if !peer.state.lock().waiting.is_empty() {
         let detail = format!("the port of {} is down", peer.ni.own.device.name());
         let address = address_of(peer, turn.shared.config.service);
-        turn.attempt_failed(peer, address.into(), ConnFailure::new(Step::Resolve, Errno::ENETDOWN, detail));
+        turn.attempt_failed(
+            peer,
+            address.into(),
+            ConnFailure::new(ConnStep::Resolve, Errno::ENETDOWN, detail),
+        );
         peer.fail_waiting(Errno::ENETDOWN);
     }
 }
@@ -253,7 +261,7 @@ fn port_is_down(turn: Turn<'_>, peer: &Arc<Peer>) {
 fn dial_from_some_port(
     turn: Turn<'_>,
     peer: &Peer,
-    key: Key,
+    key: ShardKey,
     to: SocketAddrV4,
 ) -> Result<Box<dyn Endpoint>, FabricError> {
     let options = DialOptions { resolve_ms: RESOLVE_MS, tos: peer.ni.own.tos };

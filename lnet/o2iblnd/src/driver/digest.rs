@@ -7,25 +7,25 @@ use lnet_proto::ib::{Body, Message, verify_checksum};
 use super::Driver;
 use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
-use super::source::Source;
-use crate::Step;
+use super::source::EventSource;
+use crate::ConnStep;
 use crate::buffers::receive_index;
-use crate::conn::{Ended, Received};
+use crate::conn::{EndedOp, ReceivedMessage};
 use crate::connection::{ConnState, Connection};
-use crate::fabric::{Completion, WorkError};
-use crate::item::{Described, Item, PayloadSource};
+use crate::fabric::{WorkCompletion, WorkError};
 use crate::o2ib::Turn;
+use crate::op_data::{Described, OpData, PayloadSource};
 use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::life::sign_period_ns;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 impl Driver {
     /// Processes the completions of a connection; returns their number, or `None` if the connection
     /// is gone.
-    pub(super) fn digest(&mut self, turn: Turn<'_>, key: Key) -> Option<usize> {
+    pub(super) fn digest(&mut self, turn: Turn<'_>, key: ShardKey) -> Option<usize> {
         let mut events = std::mem::take(&mut self.events);
-        let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else {
+        let Some(rx) = self.sources.get_mut(key).and_then(EventSource::conn_mut) else {
             self.events = events;
             return None;
         };
@@ -41,7 +41,7 @@ impl Driver {
         if count > 0 && !conn.peer.state.lock().waiting.is_empty() {
             self.flush_waiting(&conn.peer);
         }
-        self.sources.get(key).and_then(Source::conn).map(|_| count)
+        self.sources.get(key).and_then(EventSource::conn).map(|_| count)
     }
 }
 
@@ -96,7 +96,7 @@ impl RxConn {
         turn: Turn<'_>,
         state: &mut ConnState,
         index: usize,
-        completion: &Completion,
+        completion: &WorkCompletion,
         events: &mut Vec<Event>,
         reposts: &mut Reposts,
     ) -> Result<(), ConnFailure> {
@@ -108,17 +108,17 @@ impl RxConn {
         let (receipt, received) = received.map_err(|error| ConnFailure::broke(error.errno(), error))?;
         let counters = &turn.shard.counters.rx;
         match (received, message.body) {
-            (Received::Immediate, Body::Immediate { header, payload }) => {
+            (ReceivedMessage::Immediate, Body::Immediate { header, payload }) => {
                 counters.messages.one();
                 // The buffer is kept until its payload has been copied.
                 events.push(Event::Immediate { index, receipt, header, payload: payload.len() });
                 return Ok(());
             }
-            (Received::PutReq(operation), Body::PutReq { header, .. }) => {
+            (ReceivedMessage::PutReq(operation), Body::PutReq { header, .. }) => {
                 counters.messages.one();
                 events.push(Event::PutReq { operation, header });
             }
-            (Received::GetReq(operation), Body::GetReq { header, descriptor, .. }) => {
+            (ReceivedMessage::GetReq(operation), Body::GetReq { header, descriptor, .. }) => {
                 counters.messages.one();
                 if header.dest.nid != conn.link.local.nid {
                     let detail = format!(
@@ -129,18 +129,18 @@ impl RxConn {
                 }
                 let source = PayloadSource { target: Described::of(&descriptor), ..PayloadSource::default() };
                 // This cannot fail, as the operation is new and has no item.
-                let _ = live.machine.attach(operation, Item::Reply { token: None, source });
+                let _ = live.machine.attach(operation, OpData::Reply { token: None, source });
                 events.push(Event::GetReq { operation, header });
             }
-            (Received::PutAck { put, length }, Body::PutAck { descriptor, .. }) => {
-                if let Some(Item::Send { source, .. }) = live.machine.item(put) {
+            (ReceivedMessage::PutAck { put, length }, Body::PutAck { descriptor, .. }) => {
+                if let Some(OpData::Send { source, .. }) = live.machine.item(put) {
                     source.target = Described::of(&descriptor);
                     source.bytes = length;
                 }
                 live.machine.renew(put, conn.answer_deadline_ns());
                 conn.prepare(state, put);
             }
-            (Received::Ended(ended), _) => events.push(Event::Ended(ended)),
+            (ReceivedMessage::Ended(ended), _) => events.push(Event::Ended(ended)),
             (_, Body::Noop) => {
                 counters.noops.one();
                 // A peer that holds messages back sends signs of life, and waits on only while it
@@ -170,16 +170,20 @@ fn read<'a>(conn: &Connection, bytes: Option<&'a [u8]>, turn: Turn<'_>) -> Resul
     if conn.cksum && verify_checksum(bytes).is_err() {
         turn.shard.counters.rx.checksum_errors.one();
     }
-    let message = Message::parse(bytes).map_err(|error| ConnFailure::said(Step::Established, &error))?;
-    conn.link.check(&message.head).map_err(|error| ConnFailure::said(Step::Established, &error))?;
+    let message = Message::parse(bytes).map_err(|error| ConnFailure::said(ConnStep::Established, &error))?;
+    conn.link.check(&message.head).map_err(|error| ConnFailure::said(ConnStep::Established, &error))?;
     Ok(message)
 }
 
 /// Processes the completion of a send.
-fn sent(state: &mut ConnState, completion: &Completion, events: &mut Vec<Event>) -> Result<(), ConnFailure> {
+fn sent(
+    state: &mut ConnState,
+    completion: &WorkCompletion,
+    events: &mut Vec<Event>,
+) -> Result<(), ConnFailure> {
     completion.status.map_err(of_work)?;
     let Some(live) = &mut state.live else { return Ok(()) };
-    let ended: Option<Ended<Item>> =
+    let ended: Option<EndedOp<OpData>> =
         live.machine.completed(completion.id).map_err(|error| ConnFailure::broke(error.errno(), error))?;
     events.extend(ended.map(Event::Ended));
     Ok(())

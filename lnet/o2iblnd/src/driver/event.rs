@@ -2,8 +2,8 @@
 
 use lnet_proto::Header;
 
-use crate::conn::{Ended, Key as OpKey, Receipt};
-use crate::item::Item;
+use crate::conn::{EndedOp, OpKey, Receipt};
+use crate::op_data::OpData;
 
 /// An event for the engine.
 #[allow(
@@ -18,5 +18,5 @@ pub(super) enum Event {
     /// The peer requests data.
     GetReq { operation: OpKey, header: Header },
     /// An operation has ended.
-    Ended(Ended<Item>),
+    Ended(EndedOp<OpData>),
 }

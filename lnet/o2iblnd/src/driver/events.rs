@@ -1,10 +1,10 @@
 //! Reports events to the engine, and carries out its verdicts. No lock of a connection is held
 //! during the upcalls.
 
-use lnet_lnd::{Admitted, ConnFailure, Memory};
+use lnet_lnd::{ConnFailure, HeldMemory, HoldDecision};
 use std::sync::Arc;
 
-use lnet_api::{Arrival, Delivery, Errno, RxContext, TxToken, Verdict};
+use lnet_api::{Arrival, Errno, PayloadTarget, RxContext, TxToken, Verdict};
 use lnet_proto::ib::MessageKind;
 use lnet_proto::{Header, MessageType};
 use lnet_region::{ReadVec, WriteVec};
@@ -13,20 +13,20 @@ use smallvec::SmallVec;
 use super::Driver;
 use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
-use super::source::Source;
-use crate::conn::{Ended, Key as OpKey, Receipt};
+use super::source::EventSource;
+use crate::conn::{EndedOp, OpKey, Receipt};
 use crate::connection::Connection;
 use crate::counters::{LiveRx, LiveTx};
 use crate::fabric::COMPLETIONS_PER_LOOK;
-use crate::item::{
-    AskedGet, Described, HeldMessage, Item, PayloadReceiver, PendingGet, Sink, UNNAMED, name_of_get,
-};
-use crate::memory::{Taken, Waiter, WaiterId, register_sink, warn_failed};
+use crate::memory::{BounceResult, Waiter, WaiterId, register_sink, warn_failed};
 use crate::o2ib::Turn;
+use crate::op_data::{
+    AskedGet, Described, HeldMessage, OpData, PayloadReceiver, PendingGet, Sink, UNNAMED, name_of_get,
+};
 use crate::replies;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::counting::Counters;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// Tokens of sent messages, reported in one call.
 type SentTokens = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
@@ -36,7 +36,7 @@ impl Driver {
     pub(super) fn report(
         &mut self,
         turn: Turn<'_>,
-        key: Key,
+        key: ShardKey,
         conn: &Arc<Connection>,
         events: &mut Vec<Event>,
     ) {
@@ -49,7 +49,7 @@ impl Driver {
         let mut broken = None;
         for event in events.drain(..) {
             match event {
-                Event::Ended(Ended { item: Item::Send { token, source, .. }, outcome: Ok(_) }) => {
+                Event::Ended(EndedOp { item: OpData::Send { token, source, .. }, outcome: Ok(_) }) => {
                     // The lease ends before the engine is notified that the message has ended.
                     drop(source);
                     sent.push(token);
@@ -95,8 +95,8 @@ impl Driver {
 
     /// Posts buffers again whose payloads have been copied, and sends the messages that were queued
     /// during the upcalls.
-    fn repost_buffers(&mut self, turn: Turn<'_>, key: Key, reposts: &mut Reposts) {
-        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
+    fn repost_buffers(&mut self, turn: Turn<'_>, key: ShardKey, reposts: &mut Reposts) {
+        let Some(rx) = self.sources.get(key).and_then(EventSource::conn) else { return };
         let mut guard = rx.conn.state.lock();
         let state = &mut *guard;
         let Some(live) = &mut state.live else { return };
@@ -110,7 +110,7 @@ impl Driver {
     fn immediate(
         &mut self,
         turn: Turn<'_>,
-        key: Key,
+        key: ShardKey,
         conn: &Arc<Connection>,
         (index, receipt, payload): (usize, Receipt, usize),
         header: &Header,
@@ -127,27 +127,27 @@ impl Driver {
             }
             let from = (&conn.peer, conn.key);
             let admitted = match verdict {
-                Verdict::Delay(_) => self.core.held.admit(turn, from, token, payload, Memory::Heap),
-                _ => Admitted::Conn,
+                Verdict::Delay(_) => self.core.held.admit(turn, from, token, payload, HeldMemory::Heap),
+                _ => HoldDecision::Conn,
             };
             match admitted {
-                Admitted::Memory(name, sink) => {
-                    let rx = self.sources.get(key).and_then(Source::conn);
+                HoldDecision::Memory(name, sink) => {
+                    let rx = self.sources.get(key).and_then(EventSource::conn);
                     let copied = rx.and_then(|rx| rx.copy(index, payload, sink?));
                     turn.shard.counters.rx.bytes_copied.add(payload);
                     self.core.held.came(turn, name, copied);
                 }
-                Admitted::Conn => {
+                HoldDecision::Conn => {
                     let held = HeldMessage::Immediate { buffer: index, receipt, payload };
                     self.core.held.keep(turn, from, token, held);
                     return Ok(());
                 }
-                Admitted::Dropped => turn.shard.counters.rx.discards.one(),
+                HoldDecision::Dropped => turn.shard.counters.rx.discards.one(),
             }
             reposts.push((index, receipt));
             return Ok(());
         }
-        if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
+        if let Some(rx) = self.sources.get(key).and_then(EventSource::conn) {
             match verdict {
                 Verdict::Deliver(delivery) => rx.deliver(turn, conn, index, payload, delivery),
                 Verdict::Done | Verdict::Discard | Verdict::Delay(_) | Verdict::Stay(_) => {
@@ -174,8 +174,8 @@ impl Driver {
         match parse(conn, header, self.core.held.next()) {
             Verdict::Delay(token) => {
                 let from = (&conn.peer, conn.key);
-                match self.core.held.admit(turn, from, token, payload as usize, Memory::Pages) {
-                    Admitted::Memory(name, Some(sink)) => {
+                match self.core.held.admit(turn, from, token, payload as usize, HeldMemory::Pages) {
+                    HoldDecision::Memory(name, Some(sink)) => {
                         register_sink(conn.ni(), &sink, turn.now_ns);
                         if conn.describe(&sink, payload as usize).is_ok() {
                             receive_into(turn, conn, operation, payload, PayloadReceiver::Memory(name), sink);
@@ -188,14 +188,14 @@ impl Driver {
                             }
                         }
                     }
-                    Admitted::Memory(name, None) => {
+                    HoldDecision::Memory(name, None) => {
                         refuse_put(conn, operation, Ok(()));
                         self.core.held.came(turn, name, None);
                     }
-                    Admitted::Conn => {
+                    HoldDecision::Conn => {
                         self.core.held.keep(turn, from, token, HeldMessage::PutReq { operation, payload });
                     }
-                    Admitted::Dropped => take_put(turn, conn, operation, payload, None),
+                    HoldDecision::Dropped => take_put(turn, conn, operation, payload, None),
                 }
             }
             Verdict::Stay(token) => {
@@ -213,11 +213,11 @@ impl Driver {
     pub(super) fn resume_held(
         &mut self,
         turn: Turn<'_>,
-        key: Key,
+        key: ShardKey,
         held: HeldMessage,
-        delivery: Option<Delivery>,
+        delivery: Option<PayloadTarget>,
     ) {
-        let Some(rx) = self.sources.get(key).and_then(Source::conn) else { return };
+        let Some(rx) = self.sources.get(key).and_then(EventSource::conn) else { return };
         let conn = rx.conn.clone();
         match held {
             HeldMessage::PutReq { operation, payload } => take_put(turn, &conn, operation, payload, delivery),
@@ -239,7 +239,7 @@ impl Driver {
             let mut guard = conn.state.lock();
             let state = &mut *guard;
             let item = state.live.as_mut().and_then(|live| live.machine.item(operation));
-            let receives = matches!(item, Some(Item::Receive { .. }));
+            let receives = matches!(item, Some(OpData::Receive { .. }));
             if !receives && item.is_some() {
                 conn.prepare(state, operation);
                 conn.pump(state, conn.shard().own.now_ns());
@@ -264,8 +264,15 @@ impl RxConn {
     }
 
     /// Copies a payload out of a receive buffer into the engine's sink.
-    fn deliver(&self, turn: Turn<'_>, conn: &Connection, index: usize, payload: usize, delivery: Delivery) {
-        let Delivery { token, sink } = delivery;
+    fn deliver(
+        &self,
+        turn: Turn<'_>,
+        conn: &Connection,
+        index: usize,
+        payload: usize,
+        delivery: PayloadTarget,
+    ) {
+        let PayloadTarget { token, sink } = delivery;
         let start = MessageKind::Immediate.min_len();
         let bytes = self.receive.bytes(index, start + payload).and_then(|bytes| bytes.get(start..));
         if let (Some(mut sink), Some(bytes)) = (sink, bytes) {
@@ -291,7 +298,7 @@ fn get_req(turn: Turn<'_>, conn: &Arc<Connection>, operation: OpKey, header: &He
         }
         Verdict::Discard => {}
         // A GET has no payload to receive, so it is finished here.
-        Verdict::Deliver(Delivery { token, sink }) => {
+        Verdict::Deliver(PayloadTarget { token, sink }) => {
             drop(sink);
             conn.ni().upcalls.finalize_rx(token, Ok(()));
         }
@@ -318,10 +325,12 @@ fn take_put(
     conn: &Arc<Connection>,
     operation: OpKey,
     payload: u32,
-    delivery: Option<Delivery>,
+    delivery: Option<PayloadTarget>,
 ) {
     let (token, sink) = match delivery {
-        Some(Delivery { token, sink }) => (Some(token), sink.filter(|sink| !sink.is_empty() && payload > 0)),
+        Some(PayloadTarget { token, sink }) => {
+            (Some(token), sink.filter(|sink| !sink.is_empty() && payload > 0))
+        }
         None => (None, None),
     };
     let (Some(token), Some(sink)) = (token, sink) else {
@@ -350,8 +359,8 @@ fn receive_into(
     let attached = {
         let mut state = conn.state.lock();
         match &mut state.live {
-            Some(live) => live.machine.attach(operation, Item::Receive { receiver, sink }),
-            None => Err(Item::Receive { receiver, sink }),
+            Some(live) => live.machine.attach(operation, OpData::Receive { receiver, sink }),
+            None => Err(OpData::Receive { receiver, sink }),
         }
     };
     match attached {
@@ -368,7 +377,7 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
     let mut guard = conn.state.lock();
     let state = &mut *guard;
     let Some(live) = &mut state.live else { return };
-    let Some(Item::Receive { sink, .. }) = live.machine.item(operation) else { return };
+    let Some(OpData::Receive { sink, .. }) = live.machine.item(operation) else { return };
     let bytes = sink.vec.len();
     match conn.describe(&sink.vec, bytes) {
         Ok(described) => sink.described = described,
@@ -378,12 +387,12 @@ fn prepare_sink(conn: &Arc<Connection>, operation: OpKey) {
             conn.shard().own.now_ns(),
             Waiter::Operation(conn.clone(), operation),
         ) {
-            Taken::Bounce(mut bounce, _) => {
+            BounceResult::Bounce(mut bounce, _) => {
                 sink.described = bounce.described();
                 sink.bounce = Some(bounce);
             }
-            Taken::Later => return conn.shard().counters.tx.bounces_awaited.one(),
-            Taken::Never(_) => {
+            BounceResult::Later => return conn.shard().counters.tx.bounces_awaited.one(),
+            BounceResult::Never(_) => {
                 drop(guard);
                 let errno = warn_failed(conn, &error, error.errno());
                 return refuse_put(conn, operation, Err(errno));
@@ -410,7 +419,7 @@ fn refuse_put(conn: &Arc<Connection>, operation: OpKey, reason: Result<(), Errno
             Err(error) => return conn.break_off(state, error.errno()),
         }
     };
-    if let Some(Item::Receive { receiver, sink }) = item {
+    if let Some(OpData::Receive { receiver, sink }) = item {
         drop(sink);
         receiver.ended(conn, reason);
     }
@@ -432,7 +441,7 @@ pub(super) fn give_up(waiter: Waiter) {
         let Some(live) = &mut state.live else { return };
         match live.machine.item(operation) {
             None => return,
-            Some(Item::Receive { .. }) => {}
+            Some(OpData::Receive { .. }) => {}
             Some(_) => {
                 let errno = warn_failed(&conn, &WHY, Errno::ETIMEDOUT);
                 return match live.machine.done(operation, Err(errno), 0, conn.answer_deadline_ns()) {
@@ -450,10 +459,10 @@ pub(super) fn give_up(waiter: Waiter) {
 pub(super) fn end(
     conn: &Connection,
     counters: &Counters<LiveTx, LiveRx>,
-    ended: Ended<Item>,
-) -> Option<(Key, ReadVec)> {
+    ended: EndedOp<OpData>,
+) -> Option<(ShardKey, ReadVec)> {
     let upcalls = &*conn.ni().upcalls;
-    let Ended { item, outcome } = ended;
+    let EndedOp { item, outcome } = ended;
     let settle = |mut sink: Sink, outcome: Result<u32, Errno>| {
         if let Ok(bytes) = outcome {
             let copied = sink.settle(bytes);
@@ -463,17 +472,17 @@ pub(super) fn end(
         sink.vec
     };
     match item {
-        Item::Send { token, source, .. } => {
+        OpData::Send { token, source, .. } => {
             drop(source);
             upcalls.finalize_tx(token, outcome.map(|_| ()));
         }
-        Item::Get { token, sink, .. } => {
+        OpData::Get { token, sink, .. } => {
             let outcome = outcome.and_then(|bytes| replies::check(conn, &sink.described, bytes));
             let vec: WriteVec = settle(sink, outcome);
             drop(vec);
             upcalls.finalize_get(token, outcome);
         }
-        Item::Receive { receiver, sink } => {
+        OpData::Receive { receiver, sink } => {
             let vec = settle(sink, outcome);
             if let (PayloadReceiver::Memory(name), Ok(_)) = (receiver, outcome) {
                 return Some((name, vec.into_read()));
@@ -481,7 +490,7 @@ pub(super) fn end(
             drop(vec);
             receiver.ended(conn, outcome.map(|_| ()));
         }
-        Item::Reply { token, source } => {
+        OpData::Reply { token, source } => {
             drop(source);
             if let Some(token) = token {
                 upcalls.finalize_tx(token, outcome.map(|_| ()));

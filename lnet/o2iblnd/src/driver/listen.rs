@@ -6,20 +6,22 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use lnet_nid::ProcessId;
-use lnet_proto::ib::{ConnParams, Listener as Rules, MESSAGE_MAX, Offer, Reject, RejectReason, Version};
+use lnet_proto::ib::{
+    AcceptRules as Rules, ConnOffer, ConnParams, MESSAGE_MAX, Reject, RejectReason, Version,
+};
 use tracing::debug;
 
 use super::Driver;
 use super::opening::{Opening, Stage};
-use super::source::{Listening, Source, token};
+use super::source::{EventSource, Listening, token};
 use crate::admission::DOOR;
-use crate::fabric::{self, CmEvent, Device, FabricError, Request};
-use crate::links::Answer;
+use crate::fabric::{self, CmEvent, ConnRequest, Device, FabricError};
+use crate::links::ConnAnswer;
 use crate::ni::destination;
 use crate::o2ib::Turn;
-use crate::shard::{Offered, ShardRequest};
+use crate::shard::{O2ibRequest, Offered};
 use lnet_lnd::closing::close_peer;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// The number of requests that the connection manager keeps between polls.
 const BACKLOG: u32 = 256;
@@ -37,10 +39,11 @@ impl Driver {
         device: &Arc<dyn Device>,
         at: SocketAddrV4,
     ) -> Result<(), FabricError> {
-        let key = self.sources.insert(Source::Vacant);
+        let key = self.sources.insert(EventSource::Vacant);
         match shard.own.channel.listen(token(key), device, at, BACKLOG) {
             Ok(listener) => {
-                self.sources.replace(key, Source::Listener(Listening { _listener: listener, ip: *at.ip() }));
+                self.sources
+                    .replace(key, EventSource::Listener(Listening { _listener: listener, ip: *at.ip() }));
                 Ok(())
             }
             Err(error) => {
@@ -58,7 +61,7 @@ impl Driver {
     /// LNet's answer while an NI is not up (lnet-wire 34): the peer gives up only this attempt, and
     /// its next message begins another one. After CONN_RACE a peer would wait for a connection from
     /// this node; every other reason names something that the peer would have to change.
-    pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: Key) {
+    pub(super) fn end_listener(&mut self, turn: Turn<'_>, key: ShardKey) {
         let listener = token(key);
         let mut cm_events = std::mem::take(&mut self.kept_events);
         for _ in 0..LOOKED_THROUGH {
@@ -79,8 +82,8 @@ impl Driver {
     }
 
     /// Handles a peer's request to connect.
-    pub(super) fn handle_request(&mut self, turn: Turn<'_>, key: Key, request: Box<dyn Request>) {
-        let Some(Source::Listener(Listening { ip, .. })) = self.sources.get(key) else {
+    pub(super) fn handle_request(&mut self, turn: Turn<'_>, key: ShardKey, request: Box<dyn ConnRequest>) {
+        let Some(EventSource::Listener(Listening { ip, .. })) = self.sources.get(key) else {
             return reject(request, RejectReason::Early);
         };
         let nis = &turn.shared.nis;
@@ -119,7 +122,7 @@ impl Driver {
             return self.decide(turn, offered);
         }
         turn.shard.counters.rx.handed_over.one();
-        peer.shard.request(o2ib::Request::Own(ShardRequest::Offered(Box::new(offered))));
+        peer.shard.request(o2ib::Request::Own(O2ibRequest::Offered(Box::new(offered))));
     }
 
     /// Accepts a peer that belongs to this shard, or rejects it.
@@ -133,8 +136,8 @@ impl Driver {
             (state.links.offered(&offer, turn.now_ns), state.retired.is_some())
         };
         let (id, deadline_ns) = match answer {
-            Answer::Accept { id, deadline_ns } => (id, deadline_ns),
-            Answer::Reject { refusal, close_all } => {
+            ConnAnswer::Accept { id, deadline_ns } => (id, deadline_ns),
+            ConnAnswer::Reject { refusal, close_all } => {
                 debug!(peer = %peer.key.id.nid, cause = %refusal.cause, "refused");
                 turn.shard.counters.rx.refusals.one();
                 reject_with(request, &refusal.record);
@@ -146,7 +149,7 @@ impl Driver {
             }
         };
         let source = request.source();
-        let key = self.sources.insert(Source::Vacant);
+        let key = self.sources.insert(EventSource::Vacant);
         let granted = if retired {
             Err((RejectReason::Early, "the NI ends".to_string()))
         } else {
@@ -155,8 +158,8 @@ impl Driver {
         let (endpoint, granted) = match granted {
             Ok(granted) => granted,
             Err((reason, detail)) => {
-                if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
-                    tracing::warn!(peer = %peer.key.id.nid, ?reason, unsaid, "rejected a peer's connection request: {detail}");
+                if let Some(suppressed) = ni.own.rejected_peers.say(turn.now_ns) {
+                    tracing::warn!(peer = %peer.key.id.nid, ?reason, suppressed, "rejected a peer's connection request: {detail}");
                 }
                 turn.shard.counters.rx.refusals.one();
                 self.sources.remove(key);
@@ -178,14 +181,14 @@ impl Driver {
             begun_ns: turn.now_ns,
             permit: Some(permit),
         };
-        self.sources.replace(key, Source::Opening(Box::new(opening)));
+        self.sources.replace(key, EventSource::Opening(Box::new(opening)));
     }
 }
 
 /// Returns whether a peer connects from the address of its NID, over the network that the request
 /// names (lnet-wire 31). A node that used another's NID would get that node's messages, or end its
 /// connections as those of another incarnation.
-fn nid_matches_source(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
+fn nid_matches_source(ni: &Ni, offer: &ConnOffer, from: Ipv4Addr) -> bool {
     let peer = offer.link.peer.nid;
     peer.ipv4() == Some(from) && peer.net() == ni.id.nid.net()
 }
@@ -194,14 +197,14 @@ fn nid_matches_source(ni: &Ni, offer: &Offer, from: Ipv4Addr) -> bool {
 fn reject_peer(
     turn: Turn<'_>,
     ni: &Ni,
-    offer: &Offer,
-    request: Box<dyn Request>,
+    offer: &ConnOffer,
+    request: Box<dyn ConnRequest>,
     (reason, detail): (RejectReason, &dyn Display),
 ) {
     turn.shard.counters.rx.refusals.one();
-    if let Some(unsaid) = ni.own.rejected_peers.say(turn.now_ns) {
+    if let Some(suppressed) = ni.own.rejected_peers.say(turn.now_ns) {
         let (nid, peer, source) = (ni.id.nid, offer.link.peer.nid, request.source());
-        tracing::warn!(%nid, %peer, %source, unsaid, "rejected a peer's connection request: {detail}");
+        tracing::warn!(%nid, %peer, %source, suppressed, "rejected a peer's connection request: {detail}");
     }
     reject_with(request, &offer.refuse(reason));
 }
@@ -215,10 +218,10 @@ struct Granted {
 /// Accepts a request of a peer, or rejects it if the queues cannot be made.
 fn grant(
     turn: Turn<'_>,
-    key: Key,
+    key: ShardKey,
     ni: &Arc<Ni>,
-    offer: &Offer,
-    request: Box<dyn Request>,
+    offer: &ConnOffer,
+    request: Box<dyn ConnRequest>,
 ) -> Result<(Box<dyn fabric::Endpoint>, Granted), (RejectReason, String)> {
     let failed = |detail: String| (RejectReason::NoResources, detail);
     let mut endpoint =
@@ -246,12 +249,12 @@ fn grant(
     }
 }
 
-fn reject(request: Box<dyn Request>, reason: RejectReason) {
+fn reject(request: Box<dyn ConnRequest>, reason: RejectReason) {
     let params = ConnParams { queue_depth: 0, max_fragments: 0, ..ConnParams::DEFAULT };
     reject_with(request, &Reject { version: Version::V2, reason, stamp: 0, params: Some(params) });
 }
 
-fn reject_with(request: Box<dyn Request>, record: &Reject) {
+fn reject_with(request: Box<dyn ConnRequest>, record: &Reject) {
     let mut bytes = [0; Reject::LEN];
     match record.emit(&mut bytes) {
         Ok(length) => request.reject(&bytes[..length]),

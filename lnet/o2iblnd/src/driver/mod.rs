@@ -21,24 +21,24 @@ use crate::o2ib::{Ni, O2ib, Peer, Shard};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, Poll};
+use lnet_api::{Errno, PayloadTarget, Poll};
 use lnet_lnd::closing::InUse;
 use lnet_lnd::driver::serve_requests;
-use lnet_lnd::slab::Key;
-use lnet_lnd::{Core, LIST_ROOM};
+use lnet_lnd::shard_table::ShardKey;
+use lnet_lnd::{DriverCore, LIST_ROOM};
 
 use crate::O2ibConfig;
 use crate::connection::Connection;
 use crate::fabric::{CmEvent, DeviceChange};
-use crate::item::HeldMessage;
 use crate::memory::WaiterId;
 use crate::ni::update_port;
+use crate::op_data::HeldMessage;
 use crate::peer::choose;
-use crate::shard::ShardRequest;
+use crate::shard::O2ibRequest;
 use event::Event;
 use opening::Opening;
 use rx_conn::RxConn;
-use source::{Source, Sources, key};
+use source::{EventSource, EventSources, key};
 
 /// The maximum number of connection manager events handled in one poll: some for each connection of
 /// a busy shard. Further ones are left to the next poll.
@@ -59,8 +59,8 @@ const SPINNING: u32 = 8;
 
 /// State that only the driver of a shard uses.
 pub struct Driver {
-    core: Core<O2ib>,
-    sources: Sources,
+    core: DriverCore<O2ib>,
+    sources: EventSources,
     /// Number of polls without work since the last poll with work, or since a driver was last about
     /// to sleep.
     idle_polls: u32,
@@ -79,8 +79,8 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
 
     fn new(config: &O2ibConfig, shard: usize) -> Driver {
         Driver {
-            core: Core::new(shard, config.keepalive_ns()),
-            sources: Sources::new(shard),
+            core: DriverCore::new(shard, config.keepalive_ns()),
+            sources: EventSources::new(shard),
             idle_polls: 0,
             events_left: false,
             kept_events: VecDeque::new(),
@@ -88,7 +88,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         }
     }
 
-    fn core(&mut self) -> &mut Core<O2ib> {
+    fn core(&mut self) -> &mut DriverCore<O2ib> {
         &mut self.core
     }
 
@@ -131,7 +131,7 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.flush_waiting(peer);
     }
 
-    fn in_use(&self, turn: Turn<'_>, key: Key) -> Option<InUse<O2ib>> {
+    fn in_use(&self, turn: Turn<'_>, key: ShardKey) -> Option<InUse<O2ib>> {
         let conn = self.sources.get(key)?.conn()?.conn.clone();
         let peer = conn.peer.clone();
         let address = peer.address(turn.shared.config.service);
@@ -147,15 +147,15 @@ impl lnet_lnd::protocol::Driver<O2ib> for Driver {
         self.sources.keys(|source| source.opening().is_some_and(completes)).len()
     }
 
-    fn resume(&mut self, turn: Turn<'_>, key: Key, held: HeldMessage, delivery: Option<Delivery>) {
+    fn resume(&mut self, turn: Turn<'_>, key: ShardKey, held: HeldMessage, delivery: Option<PayloadTarget>) {
         self.resume_held(turn, key, held, delivery);
     }
 
-    fn serve(&mut self, turn: Turn<'_>, request: ShardRequest) {
+    fn serve(&mut self, turn: Turn<'_>, request: O2ibRequest) {
         match request {
-            ShardRequest::Offered(offered) => self.decide(turn, *offered),
-            ShardRequest::Prepare(conn, operation) => self.resume_operation(&conn, operation),
-            ShardRequest::BeginGet(mut pending) => {
+            O2ibRequest::Offered(offered) => self.decide(turn, *offered),
+            O2ibRequest::Prepare(conn, operation) => self.resume_operation(&conn, operation),
+            O2ibRequest::BeginGet(mut pending) => {
                 let (conn, waiter_id) = (pending.conn.clone(), WaiterId::Get(pending.token));
                 // The peer's time to answer begins now: the wait for the buffer does not count.
                 pending.deadline_ns = pending.deadline_ns.max(conn.answer_deadline_ns());
@@ -264,8 +264,8 @@ impl Driver {
     }
 
     /// Adds a connection to those that each poll includes.
-    fn make_busy(&mut self, key: Key) {
-        if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut).filter(|rx| !rx.busy) {
+    fn make_busy(&mut self, key: ShardKey) {
+        if let Some(rx) = self.sources.get_mut(key).and_then(EventSource::conn_mut).filter(|rx| !rx.busy) {
             rx.idle = 0;
             self.sources.enqueue(key);
         }
@@ -273,9 +273,9 @@ impl Driver {
 
     /// Records that a busy connection had `count` completions. Queues it again, unless it is one of
     /// several and has been idle for [`IDLE_POLLS`] polls.
-    fn requeue_busy(&mut self, key: Key, count: usize) {
+    fn requeue_busy(&mut self, key: ShardKey, count: usize) {
         let many = self.sources.queue().len() > 1;
-        let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) else { return };
+        let Some(rx) = self.sources.get_mut(key).and_then(EventSource::conn_mut) else { return };
         rx.idle = if count == 0 { rx.idle.saturating_add(1) } else { 0 };
         if !many || rx.idle < IDLE_POLLS || !rx.arm() {
             self.sources.enqueue(key);
@@ -287,7 +287,7 @@ impl Driver {
         let mut quiet = true;
         for _ in 0..self.sources.queue().len() {
             let Some(key) = self.sources.dequeue() else { break };
-            if self.sources.get_mut(key).and_then(Source::conn_mut).is_some_and(|rx| !rx.arm()) {
+            if self.sources.get_mut(key).and_then(EventSource::conn_mut).is_some_and(|rx| !rx.arm()) {
                 self.sources.enqueue(key);
                 quiet = false;
             }
@@ -298,8 +298,9 @@ impl Driver {
     /// Yields the processor of a spinning thread to a software device, which may need it to send,
     /// and polls again.
     fn yield_to_devices(&mut self, turn: Turn<'_>, budget: usize) -> usize {
-        let waits =
-            |key: &Key| self.sources.get(*key).and_then(Source::conn).is_some_and(RxConn::awaits_program);
+        let waits = |key: &ShardKey| {
+            self.sources.get(*key).and_then(EventSource::conn).is_some_and(RxConn::awaits_program)
+        };
         if !self.sources.queue().iter().any(waits) {
             return 0;
         }

@@ -10,29 +10,29 @@ use tracing::debug;
 use super::Driver;
 use super::opening::{Opening, Stage};
 use super::rx_conn::RxConn;
-use super::source::{Source, take_opening};
-use crate::batch::Batch;
-use crate::buffers::Buffers;
+use super::source::{EventSource, take_opening};
+use crate::buffers::ConnBuffers;
 use crate::conn::{Conn, Limits};
 use crate::connection::{ConnState, Connection, LiveConn};
 use crate::o2ib::Turn;
 use crate::sizes;
+use crate::work_requests::WorkRequests;
 use crate::writes::WriteLimits;
 use lnet_lnd::admission::Permit;
 use lnet_lnd::closing::close_peer;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 impl Driver {
     /// Handles a peer that was accepted and has established its connection.
-    pub(super) fn established(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(opening) = self.sources.get_mut(key).and_then(Source::opening_mut) else { return };
+    pub(super) fn established(&mut self, turn: Turn<'_>, key: ShardKey) {
+        let Some(opening) = self.sources.get_mut(key).and_then(EventSource::opening_mut) else { return };
         let Stage::Accepting { link, params } = opening.stage else { return };
         turn.shard.counters.rx.accepts.one();
         self.put_to_use(turn, key, link, params);
     }
 
     /// Takes an established connection into use.
-    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, link: Link, params: ConnParams) {
+    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: ShardKey, link: Link, params: ConnParams) {
         let Some(opening) = take_opening(&mut self.sources, key) else { return };
         let Opening { endpoint, queues, peer, id, permit, .. } = *opening;
         let Some(queues) = queues else { return };
@@ -58,7 +58,7 @@ impl Driver {
             messages: sizes::messages(made.depth),
             keepalive_ns: turn.shared.config.keepalive_ns(),
         };
-        let Buffers { memory, receive, transmit } = queues.buffers;
+        let ConnBuffers { memory, receive, transmit } = queues.buffers;
         debug!(peer = %peer.key.id.nid, depth = params.queue_depth, fragments = params.max_fragments, "connected");
         let live = LiveConn {
             endpoint,
@@ -66,7 +66,7 @@ impl Driver {
             _memory: memory,
             transmit,
             pieces: Vec::new(),
-            batch: Batch::default(),
+            batch: WorkRequests::default(),
         };
         let device = peer.ni.own.device.limits();
         let conn = Arc::new(Connection {
@@ -85,7 +85,7 @@ impl Driver {
             peer: peer.clone(),
         });
         let rx = RxConn::new(conn.clone(), receive, permit.map(Permit::opened));
-        self.sources.replace(key, Source::Conn(Box::new(rx)));
+        self.sources.replace(key, EventSource::Conn(Box::new(rx)));
         self.make_busy(key);
         peer.state.lock().conns.push(conn);
         self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);

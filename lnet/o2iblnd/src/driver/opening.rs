@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lnet_api::Errno;
 use lnet_proto::ib::{ConnParams, Link};
 
-use crate::buffers::Buffers;
+use crate::buffers::ConnBuffers;
 use crate::fabric::{COMPLETIONS_PER_LOOK, Endpoint, PostError, QueueSizes, ReceiveWork};
 use crate::links::LinkId;
 use crate::sizes::{self, ConnSizes};
@@ -46,7 +46,7 @@ pub(super) enum Stage {
 pub(super) struct Queues {
     pub(super) sizes: ConnSizes,
     pub(super) made: QueueSizes,
-    pub(super) buffers: Buffers,
+    pub(super) buffers: ConnBuffers,
 }
 
 impl Queues {
@@ -86,6 +86,6 @@ pub(super) fn make_queues(
         }
     };
     let (receives, sends) = (sizes.receives as usize, usize::from(sizes.concurrent_sends.max(1)));
-    let buffers = Buffers::new(endpoint.device(), receives, sends).map_err(|error| error.to_string())?;
+    let buffers = ConnBuffers::new(endpoint.device(), receives, sends).map_err(|error| error.to_string())?;
     Ok(Queues { sizes, made, buffers })
 }

@@ -5,15 +5,15 @@ use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::check_peers;
 use lnet_lnd::life::Silence;
+use lnet_lnd::pass_timer::{SHORT_PART, Shortages};
 use lnet_lnd::protocol::Driver as _;
-use lnet_lnd::timers::{SHORT_PART, Shortages};
 
 use super::Driver;
 use super::events::{end, give_up};
 use super::rx_conn::RxConn;
-use crate::conn::{Ended, Late};
+use crate::conn::{EndedOp, Late};
 use crate::o2ib::Turn;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 fn what_is(late: Late) -> &'static str {
     match late {
@@ -89,7 +89,7 @@ impl Driver {
     }
 
     /// Returns the connections to close, each with the reason.
-    fn check_conns(&mut self, turn: Turn<'_>) -> Vec<(Key, &'static str)> {
+    fn check_conns(&mut self, turn: Turn<'_>) -> Vec<(ShardKey, &'static str)> {
         let now_ns = turn.now_ns;
         let mut doubtful = Vec::new();
         let mut connections = false;
@@ -118,7 +118,7 @@ impl Driver {
     fn judge(
         &mut self,
         turn: Turn<'_>,
-        key: Key,
+        key: ShardKey,
         found: ConnCheck,
         shortages: &mut Shortages,
     ) -> Option<&'static str> {
@@ -161,7 +161,7 @@ impl Driver {
         };
         if !gone.is_empty() {
             for item in gone {
-                let _ = end(&conn, &turn.shard.counters, Ended { item, outcome: Err(Errno::ETIMEDOUT) });
+                let _ = end(&conn, &turn.shard.counters, EndedOp { item, outcome: Err(Errno::ETIMEDOUT) });
             }
             self.flush_waiting(&peer);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::O2ibConfig;
 
-use super::release::{GLOBAL_REGION_PIVOT, Mapping, Release};
+use super::release::{GLOBAL_REGION_PIVOT, KernelMapping, Release};
 use super::{SizesError, Tunables};
 
 /// The smallest `peer_credits` (lnet-semantics 31): the depth that every node has granted since the
@@ -33,7 +33,7 @@ pub struct Side {
     /// memory region. Not used for nlx.
     pub kernel_build: u32,
     /// The means by which the side's device maps memory. Not used for nlx.
-    pub mapping: Mapping,
+    pub mapping: KernelMapping,
     /// The configured tunables.
     pub tunables: Tunables,
 }
@@ -44,7 +44,7 @@ pub struct Adjusted {
     /// The release whose arithmetic applies.
     pub release: Release,
     /// The way in which memory gets its key.
-    pub registration: Registration,
+    pub registration: KeyMethod,
     /// Messages in flight over an NI.
     pub credits: u32,
     /// The queue depth that the side requests, which is also the largest that it grants: 1 to
@@ -74,18 +74,18 @@ pub struct Adjusted {
 
 /// The way in which memory gets a key that the other side can use in writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Registration {
+pub enum KeyMethod {
     /// Memory is registered once, not for each transfer: nlx.
     Once,
     /// Memory is mapped for each transfer.
-    Mapped(Mapping),
+    Mapped(KernelMapping),
     /// All memory is covered by a global key, with one fragment for each page; buffers of more than
     /// `up_to` fragments are mapped.
     Global {
         /// `map_on_demand`, if it is set.
         up_to: Option<u16>,
         /// The mapping of larger buffers.
-        mapping: Mapping,
+        mapping: KernelMapping,
     },
 }
 
@@ -99,12 +99,12 @@ pub struct Change {
     /// The value in effect.
     pub to: u32,
     /// The rule that changed it.
-    pub rule: Rule,
+    pub rule: AdjustRule,
 }
 
 /// The rules by which tunables are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rule {
+pub enum AdjustRule {
     /// `credits` of 0 would send nothing.
     CreditsMin,
     /// `peer_credits` below 8.
@@ -139,62 +139,68 @@ pub enum Rule {
     PiecesMax,
 }
 
-impl Rule {
+impl AdjustRule {
     /// Returns the reason for the rule, as text for the operator.
     #[must_use]
     pub const fn why(self) -> &'static str {
         match self {
-            Rule::CreditsMin => "without credits no message is ever sent",
-            Rule::PeerCreditsMin => "8 is the minimum: every node has always granted this depth",
-            Rule::PeerCreditsMax => "255 is the maximum: a message returns credits in one byte",
-            Rule::PeerCreditsOverCredits => {
+            AdjustRule::CreditsMin => "without credits no message is ever sent",
+            AdjustRule::PeerCreditsMin => "8 is the minimum: every node has always granted this depth",
+            AdjustRule::PeerCreditsMax => "255 is the maximum: a message returns credits in one byte",
+            AdjustRule::PeerCreditsOverCredits => {
                 "a message needs a credit of the NI too: a peer cannot use more than the NI has"
             }
-            Rule::MapOnDemandMin => "2 is the minimum that nodes with this tunable ask for",
-            Rule::MapOnDemandFlag => {
+            AdjustRule::MapOnDemandMin => "2 is the minimum that nodes with this tunable ask for",
+            AdjustRule::MapOnDemandFlag => {
                 "from 2.12 on it is a flag that is always set: fragments are negotiated down from the maximum"
             }
-            Rule::HighWaterUnset => "0 means half of peer_credits",
-            Rule::HighWaterMin => {
+            AdjustRule::HighWaterUnset => "0 means half of peer_credits",
+            AdjustRule::HighWaterMin => {
                 "half of peer_credits is the minimum: returning credits earlier costs a message each"
             }
-            Rule::HighWaterMax => {
+            AdjustRule::HighWaterMax => {
                 "it must be below peer_credits: a peer whose credits are all owed could never send again"
             }
-            Rule::HighWaterHalf => "nlx owes no more than half, which is the minimum as well",
-            Rule::ConcurrentSendsUnset => "0 means peer_credits",
-            Rule::ConcurrentSendsMax => {
+            AdjustRule::HighWaterHalf => "nlx owes no more than half, which is the minimum as well",
+            AdjustRule::ConcurrentSendsUnset => "0 means peer_credits",
+            AdjustRule::ConcurrentSendsMax => {
                 "twice peer_credits is the maximum: a queue entry has one request and one answer under way"
             }
-            Rule::ConcurrentSendsMin => "half of peer_credits is the minimum, or credits would be unused",
-            Rule::ConnsPerPeerMin => "a peer without a connection cannot be reached",
-            Rule::ConnsPerPeerMax => "127 is the maximum",
-            Rule::PiecesMax => "64 is the maximum: nlx puts no more pieces of memory into a work request",
+            AdjustRule::ConcurrentSendsMin => {
+                "half of peer_credits is the minimum, or credits would be unused"
+            }
+            AdjustRule::ConnsPerPeerMin => "a peer without a connection cannot be reached",
+            AdjustRule::ConnsPerPeerMax => "127 is the maximum",
+            AdjustRule::PiecesMax => {
+                "64 is the maximum: nlx puts no more pieces of memory into a work request"
+            }
         }
     }
 
     /// Returns whether the rule only supplies the default of an unset tunable.
     #[must_use]
     pub const fn fills_in(self) -> bool {
-        matches!(self, Rule::HighWaterUnset | Rule::ConcurrentSendsUnset)
+        matches!(self, AdjustRule::HighWaterUnset | AdjustRule::ConcurrentSendsUnset)
     }
 
     /// Returns the document that has the rule, for instance a chapter of a specification.
     #[must_use]
     pub const fn source(self) -> &'static str {
         match self {
-            Rule::CreditsMin | Rule::ConnsPerPeerMin => "nlx: nothing else would work",
-            Rule::HighWaterHalf | Rule::PiecesMax => "nlx",
-            Rule::PeerCreditsMin | Rule::PeerCreditsMax | Rule::PeerCreditsOverCredits => {
+            AdjustRule::CreditsMin | AdjustRule::ConnsPerPeerMin => "nlx: nothing else would work",
+            AdjustRule::HighWaterHalf | AdjustRule::PiecesMax => "nlx",
+            AdjustRule::PeerCreditsMin | AdjustRule::PeerCreditsMax | AdjustRule::PeerCreditsOverCredits => {
                 "lnet-semantics 31, 1"
             }
-            Rule::MapOnDemandMin => "lnet-wire 34",
-            Rule::MapOnDemandFlag => "lnet-semantics 31, 2; S-502",
-            Rule::HighWaterUnset | Rule::HighWaterMin | Rule::HighWaterMax => "lnet-semantics 31, 3",
-            Rule::ConcurrentSendsUnset | Rule::ConcurrentSendsMax | Rule::ConcurrentSendsMin => {
-                "lnet-semantics 31, 4"
+            AdjustRule::MapOnDemandMin => "lnet-wire 34",
+            AdjustRule::MapOnDemandFlag => "lnet-semantics 31, 2; S-502",
+            AdjustRule::HighWaterUnset | AdjustRule::HighWaterMin | AdjustRule::HighWaterMax => {
+                "lnet-semantics 31, 3"
             }
-            Rule::ConnsPerPeerMax => "lnet-semantics 29",
+            AdjustRule::ConcurrentSendsUnset
+            | AdjustRule::ConcurrentSendsMax
+            | AdjustRule::ConcurrentSendsMin => "lnet-semantics 31, 4",
+            AdjustRule::ConnsPerPeerMax => "lnet-semantics 29",
         }
     }
 }
@@ -209,7 +215,7 @@ impl fmt::Display for Change {
 /// Adjusts the tunables of nlx.
 #[must_use]
 pub fn adjust(config: &O2ibConfig) -> Adjusted {
-    adjusted(Release::Nlx, Registration::Once, &Tunables::from(config))
+    adjusted(Release::Nlx, KeyMethod::Once, &Tunables::from(config))
 }
 
 impl Side {
@@ -217,7 +223,7 @@ impl Side {
     #[must_use]
     pub fn of(release: Release) -> Side {
         let tunables = Tunables::of(release);
-        Side { release, kernel_build: GLOBAL_REGION_PIVOT, mapping: Mapping::FastReg, tunables }
+        Side { release, kernel_build: GLOBAL_REGION_PIVOT, mapping: KernelMapping::FastReg, tunables }
     }
 
     /// Adjusts the side's tunables.
@@ -235,18 +241,18 @@ impl Side {
         Ok(adjusted(self.release, self.registration(), tunables))
     }
 
-    fn registration(&self) -> Registration {
+    fn registration(&self) -> KeyMethod {
         let mapping = self.mapping;
         if self.release == Release::Nlx {
-            return Registration::Once;
+            return KeyMethod::Once;
         }
         if self.kernel_build >= GLOBAL_REGION_PIVOT {
-            return Registration::Mapped(mapping);
+            return KeyMethod::Mapped(mapping);
         }
         // From 2.12 on the threshold is that of a node which has none configured (seed 004).
         let set = self.release.map_on_demand_is_fragments() && self.tunables.map_on_demand != 0;
         let up_to = set.then(|| narrow(self.tunables.map_on_demand.max(MAP_ON_DEMAND_MIN)));
-        Registration::Global { up_to, mapping }
+        KeyMethod::Global { up_to, mapping }
     }
 }
 
@@ -267,7 +273,7 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    fn to(mut self, when: bool, to: u32, rule: Rule) -> Self {
+    fn to(mut self, when: bool, to: u32, rule: AdjustRule) -> Self {
         if when && self.value != to {
             self.changes.push(Change { tunable: self.tunable, from: self.value, to, rule });
             self.value = to;
@@ -275,62 +281,65 @@ impl Moving<'_> {
         self
     }
 
-    fn at_least(self, least: u32, rule: Rule) -> Self {
+    fn at_least(self, least: u32, rule: AdjustRule) -> Self {
         let when = self.value < least;
         self.to(when, least, rule)
     }
 
-    fn at_most(self, most: u32, rule: Rule) -> Self {
+    fn at_most(self, most: u32, rule: AdjustRule) -> Self {
         let when = self.value > most;
         self.to(when, most, rule)
     }
 }
 
-fn adjusted(release: Release, registration: Registration, tunables: &Tunables) -> Adjusted {
+fn adjusted(release: Release, registration: KeyMethod, tunables: &Tunables) -> Adjusted {
     let mut all = Changes(Vec::new());
-    let credits = all.moving("credits", tunables.credits).at_least(1, Rule::CreditsMin).value;
+    let credits = all.moving("credits", tunables.credits).at_least(1, AdjustRule::CreditsMin).value;
     let peer_credits = all
         .moving("peer_credits", tunables.peer_credits)
-        .at_least(PEER_CREDITS_MIN, Rule::PeerCreditsMin)
-        .at_most(PEER_CREDITS_MAX, Rule::PeerCreditsMax)
-        .at_most(credits, Rule::PeerCreditsOverCredits)
+        .at_least(PEER_CREDITS_MIN, AdjustRule::PeerCreditsMin)
+        .at_most(PEER_CREDITS_MAX, AdjustRule::PeerCreditsMax)
+        .at_most(credits, AdjustRule::PeerCreditsOverCredits)
         .value;
     let fragments = match tunables.map_on_demand {
         _ if release == Release::Nlx => release.fragments_max(),
         0 if release.map_on_demand_is_fragments() => release.fragments_max(),
         set if release.map_on_demand_is_fragments() => {
-            let set =
-                all.moving("map_on_demand", set).at_least(MAP_ON_DEMAND_MIN, Rule::MapOnDemandMin).value;
+            let set = all
+                .moving("map_on_demand", set)
+                .at_least(MAP_ON_DEMAND_MIN, AdjustRule::MapOnDemandMin)
+                .value;
             narrow(set).min(release.fragments_max())
         }
         set => {
-            let _always = all.moving("map_on_demand", set).to(true, 1, Rule::MapOnDemandFlag);
+            let _always = all.moving("map_on_demand", set).to(true, 1, AdjustRule::MapOnDemandFlag);
             release.fragments_max()
         }
     };
     let half = peer_credits / 2;
     let high_water = all.moving("peer_credits_hiw", tunables.peer_credits_hiw);
     let unset = high_water.value == 0;
-    let high_water = high_water.to(unset, half, Rule::HighWaterUnset).at_least(half, Rule::HighWaterMin);
+    let high_water =
+        high_water.to(unset, half, AdjustRule::HighWaterUnset).at_least(half, AdjustRule::HighWaterMin);
     let high_water = match release {
-        Release::Nlx => high_water.at_most(half, Rule::HighWaterHalf).value,
-        _ => high_water.at_most(peer_credits - 1, Rule::HighWaterMax).value,
+        Release::Nlx => high_water.at_most(half, AdjustRule::HighWaterHalf).value,
+        _ => high_water.at_most(peer_credits - 1, AdjustRule::HighWaterMax).value,
     };
     let sends = all.moving("concurrent_sends", tunables.concurrent_sends);
     let unset = sends.value == 0;
     let concurrent_sends = sends
-        .to(unset, peer_credits, Rule::ConcurrentSendsUnset)
-        .at_most(2 * peer_credits, Rule::ConcurrentSendsMax)
-        .at_least(half, Rule::ConcurrentSendsMin)
+        .to(unset, peer_credits, AdjustRule::ConcurrentSendsUnset)
+        .at_most(2 * peer_credits, AdjustRule::ConcurrentSendsMax)
+        .at_least(half, AdjustRule::ConcurrentSendsMin)
         .value;
     let conns_per_peer = all
         .moving("conns_per_peer", tunables.conns_per_peer)
-        .at_least(1, Rule::ConnsPerPeerMin)
-        .at_most(CONNS_PER_PEER_MAX, Rule::ConnsPerPeerMax)
+        .at_least(1, AdjustRule::ConnsPerPeerMin)
+        .at_most(CONNS_PER_PEER_MAX, AdjustRule::ConnsPerPeerMax)
         .value;
     let pieces = all.moving("wrq_sge", tunables.wrq_sge.max(1));
     let pieces = match release {
-        Release::Nlx => pieces.at_most(PIECES_MAX, Rule::PiecesMax).value,
+        Release::Nlx => pieces.at_most(PIECES_MAX, AdjustRule::PiecesMax).value,
         _ if release.has_pieces() => pieces.value,
         _ => 1,
     };
@@ -364,7 +373,7 @@ impl Adjusted {
     pub const fn per_entry(&self, fragments: u16) -> u32 {
         let registration = match self.registration {
             // The releases 2.8 and 2.10 did not count them.
-            Registration::Mapped(Mapping::FastReg) if !self.release.map_on_demand_is_fragments() => 2,
+            KeyMethod::Mapped(KernelMapping::FastReg) if !self.release.map_on_demand_is_fragments() => 2,
             _ => 0,
         };
         1 + fragments as u32 + registration

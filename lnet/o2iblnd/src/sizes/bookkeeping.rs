@@ -5,7 +5,7 @@ use lnet_region::WriteVec;
 use super::messages;
 use crate::conn::{Conn, Limits};
 use crate::connection::Connection;
-use crate::item::Item;
+use crate::op_data::OpData;
 
 /// Bytes per buffer for the lease on it: an entry in each of two lists of the region, which double
 /// as they grow.
@@ -29,5 +29,5 @@ pub(super) fn bookkeeping_bytes(depth: u16, receives: u32, sends: u16) -> u64 {
     };
     let buffers = receives as usize + usize::from(sends);
     let leases = buffers * size_of::<WriteVec>() + buffers.next_power_of_two() * LEASE_BYTES;
-    (Conn::<Item>::table_bytes(&limits) + leases + size_of::<Connection>() + FIXED_BYTES) as u64
+    (Conn::<OpData>::table_bytes(&limits) + leases + size_of::<Connection>() + FIXED_BYTES) as u64
 }

@@ -6,11 +6,11 @@
 //!
 //! | step | function | result |
 //! | --- | --- | --- |
-//! | tunables are moved into their ranges | [`adjust`], [`Side::adjust`] | [`Adjusted`], with each [`Change`] and its [`Rule`] |
+//! | tunables are moved into their ranges | [`adjust`], [`Side::adjust`] | [`Adjusted`], with each [`Change`] and its [`AdjustRule`] |
 //! | two sides agree | [`negotiate`] | [`Negotiation`]: each try, and what is [`Agreed`] |
 //! | queues are made | [`connection`], [`shallower`] | [`ConnSizes`] |
 //! | pools are made | [`pools`] | [`Pools`] |
-//! | memory is written to | [`transfer`] | [`Transfer`]: its work requests, or why it fails |
+//! | memory is written to | [`transfer`] | [`PossibleTransfer`]: its work requests, or why it fails |
 //!
 //! A node without tuning, and a common device:
 //!
@@ -43,15 +43,15 @@ mod transfer;
 mod tunables;
 
 pub use adjust::{
-    Adjusted, CONNS_PER_PEER_MAX, Change, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX, PEER_CREDITS_MIN, PIECES_MAX,
-    Registration, Rule, Side, adjust,
+    AdjustRule, Adjusted, CONNS_PER_PEER_MAX, Change, KeyMethod, MAP_ON_DEMAND_MIN, PEER_CREDITS_MAX,
+    PEER_CREDITS_MIN, PIECES_MAX, Side, adjust,
 };
 pub use connection::{
     ConnSizes, DEPTH_TRIED_MIN, QUEUE_ENTRY_BYTES, RECEIVES_BEYOND, connection, messages, receives, shallower,
 };
 pub use error::SizesError;
-pub use negotiate::{Agreed, Answer, Negotiation, Try, negotiate};
+pub use negotiate::{Agreed, Negotiation, PassiveAnswer, Try, negotiate};
 pub use pools::{BOUNCE_BYTES, BOUNCES, FLUSH_TRIGGER_MIN, POOL_MIN, Pools, Transmit, pools};
-pub use release::{FRAGMENTS_BEFORE_2_15, GLOBAL_REGION_PIVOT, Mapping, Release};
-pub use transfer::{Buffer, Means, Transfer, TransferError, transfer};
-pub use tunables::{TUNABLES, Tunable, Tunables, VALUE_MAX};
+pub use release::{FRAGMENTS_BEFORE_2_15, GLOBAL_REGION_PIVOT, KernelMapping, Release};
+pub use transfer::{MdPages, Means, PossibleTransfer, TransferError, transfer};
+pub use tunables::{SizeTunable, TUNABLES, Tunables, VALUE_MAX};

@@ -25,12 +25,12 @@ pub struct Try {
     /// The depth that the active side would request if its device supported it.
     pub wanted: u16,
     /// The passive side's answer.
-    pub answer: Answer,
+    pub answer: PassiveAnswer,
 }
 
 /// The passive side's answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum PassiveAnswer {
     /// A CONNACK, which accepts.
     Accepted {
         /// The depth granted, at most the requested one.
@@ -89,7 +89,7 @@ fn agree(
         let mut answered = |answer| tries.push(Try { depth, fragments, wanted, answer });
         let rejected = |reason| {
             let (depth, fragments) = (passive.peer_credits, passive.fragments);
-            Answer::Rejected { reason, depth, fragments }
+            PassiveAnswer::Rejected { reason, depth, fragments }
         };
         if depth > passive.peer_credits {
             answered(rejected(RejectReason::MsgQueueSize));
@@ -103,9 +103,9 @@ fn agree(
             }
         } else {
             let granted = connection(passive, depth, fragments, passive_limits);
-            let passive = granted.inspect_err(|_| answered(Answer::Failed))?;
+            let passive = granted.inspect_err(|_| answered(PassiveAnswer::Failed))?;
             let depth = passive.depth;
-            answered(Answer::Accepted { depth, fragments });
+            answered(PassiveAnswer::Accepted { depth, fragments });
             let active = made.adopt(active, depth, fragments);
             return Ok(Agreed { depth, fragments, active, passive });
         }

@@ -2,7 +2,7 @@
 
 use lnet_proto::ib::MESSAGE_MAX;
 
-use super::{Adjusted, Registration, Release};
+use super::{Adjusted, KeyMethod, Release};
 
 /// The least number of transmit descriptors, and of registrations, in a pool (lnet-semantics 33).
 pub const POOL_MIN: u32 = 256;
@@ -99,8 +99,8 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
     let partitions = partitions.max(1);
     let share = |whole: u32, least: u32| (whole / partitions).max(least);
     let mapping = match adjusted.registration {
-        Registration::Once => None,
-        Registration::Mapped(mapping) | Registration::Global { mapping, .. } => Some(mapping),
+        KeyMethod::Once => None,
+        KeyMethod::Mapped(mapping) | KeyMethod::Global { mapping, .. } => Some(mapping),
     };
     let credits = adjusted.credits;
     let own = adjusted.release == Release::Nlx;
@@ -110,7 +110,7 @@ pub fn pools(adjusted: &Adjusted, partitions: u32) -> Pools {
         transmits: if own { 0 } else { share(adjusted.ntx, POOL_MIN) },
         registrations: mapping.map_or(0, |_| share(adjusted.fmr_pool_size, POOL_MIN)),
         flush_trigger: mapping
-            .filter(|mapping| *mapping == super::Mapping::Fmr)
+            .filter(|mapping| *mapping == super::KernelMapping::Fmr)
             .map(|_| share(adjusted.fmr_flush_trigger, FLUSH_TRIGGER_MIN)),
         registration_pages: adjusted.release.fragments_max().into(),
         credits: if partitions == 1 { credits } else { credits.min(share(credits, per_partition)) },

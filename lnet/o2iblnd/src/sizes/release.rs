@@ -108,7 +108,7 @@ impl FromStr for Release {
 
 /// The mapping of memory on a kernel node that has no global region, or does not use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Mapping {
+pub enum KernelMapping {
     /// Fast registration, with two more work requests, to map and to invalidate. All current
     /// hardware.
     #[default]
@@ -117,28 +117,28 @@ pub enum Mapping {
     Fmr,
 }
 
-impl Mapping {
-    /// Returns the mapping's name, which [`Mapping::from_str`] parses.
+impl KernelMapping {
+    /// Returns the mapping's name, which [`KernelMapping::from_str`] parses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Mapping::FastReg => "fastreg",
-            Mapping::Fmr => "fmr",
+            KernelMapping::FastReg => "fastreg",
+            KernelMapping::Fmr => "fmr",
         }
     }
 }
 
-impl fmt::Display for Mapping {
+impl fmt::Display for KernelMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Mapping {
+impl FromStr for KernelMapping {
     type Err = SizesError;
 
-    fn from_str(text: &str) -> Result<Mapping, SizesError> {
-        [Mapping::FastReg, Mapping::Fmr]
+    fn from_str(text: &str) -> Result<KernelMapping, SizesError> {
+        [KernelMapping::FastReg, KernelMapping::Fmr]
             .into_iter()
             .find(|mapping| mapping.name() == text)
             .ok_or_else(|| SizesError::Mapping { text: text.to_string() })

@@ -2,11 +2,11 @@
 
 use lnet_api::Errno;
 
-use super::{Adjusted, Mapping, Registration, Release};
+use super::{Adjusted, KernelMapping, KeyMethod, Release};
 
 /// The memory of one side: pages of an MD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Buffer {
+pub struct MdPages {
     /// Number of fragments before mapping, each at most a page.
     pub fragments: u16,
     /// True if a fragment other than the first starts, or one other than the last ends, inside a
@@ -51,7 +51,7 @@ impl Means {
 
 /// A possible transfer: the work requests that the source posts, without the DONE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transfer {
+pub struct PossibleTransfer {
     /// The means by which the source gets its key.
     pub source: Means,
     /// Number of fragments of the source.
@@ -135,10 +135,10 @@ impl TransferError {
 /// # Errors
 /// [`TransferError`], which names the failure and the tunable to change.
 pub fn transfer(
-    (source, from): (&Adjusted, Buffer),
-    (sink, to): (&Adjusted, Buffer),
+    (source, from): (&Adjusted, MdPages),
+    (sink, to): (&Adjusted, MdPages),
     fragments: u16,
-) -> Result<Transfer, TransferError> {
+) -> Result<PossibleTransfer, TransferError> {
     let (means, source_fragments) = mapped(source, from, "source")?;
     let (sink_means, sink_fragments) = mapped(sink, to, "sink")?;
     let (pieces, runs) = (u32::from(source_fragments), u32::from(sink_fragments));
@@ -147,7 +147,7 @@ pub fn transfer(
     if writes > u32::from(fragments) {
         return Err(TransferError::Fragments { writes, source_fragments, sink_fragments, limit: fragments });
     }
-    Ok(Transfer {
+    Ok(PossibleTransfer {
         source: means,
         source_fragments,
         sink: sink_means,
@@ -158,29 +158,29 @@ pub fn transfer(
 }
 
 /// Returns the means by which a side gets its key, and the number of fragments after mapping.
-fn mapped(side: &Adjusted, buffer: Buffer, which: &'static str) -> Result<(Means, u16), TransferError> {
-    let Buffer { fragments, gaps } = buffer;
+fn mapped(side: &Adjusted, buffer: MdPages, which: &'static str) -> Result<(Means, u16), TransferError> {
+    let MdPages { fragments, gaps } = buffer;
     let most = side.release.fragments_max();
     if !(1..=most).contains(&fragments) {
         return Err(TransferError::Buffer { side: which, fragments, most });
     }
     let mapping = match side.registration {
         // One registration covers the whole buffer: without gaps it is one fragment (S-505).
-        Registration::Once => return Ok((Means::Registered, if gaps { fragments } else { 1 })),
-        Registration::Global { up_to, .. } if up_to.is_none_or(|most| fragments <= most) => {
+        KeyMethod::Once => return Ok((Means::Registered, if gaps { fragments } else { 1 })),
+        KeyMethod::Global { up_to, .. } if up_to.is_none_or(|most| fragments <= most) => {
             return Ok((Means::Global, fragments));
         }
-        Registration::Global { mapping, .. } | Registration::Mapped(mapping) => mapping,
+        KeyMethod::Global { mapping, .. } | KeyMethod::Mapped(mapping) => mapping,
     };
     let means = match mapping {
-        Mapping::FastReg => Means::FastReg,
-        Mapping::Fmr => Means::Fmr,
+        KernelMapping::FastReg => Means::FastReg,
+        KernelMapping::Fmr => Means::Fmr,
     };
     match side.release {
         _ if !gaps => Ok((means, 1)),
         Release::V2_8 => Err(TransferError::SilentGaps { side: which }),
         Release::V2_10 | Release::V2_12 => Ok((means, fragments)),
-        _ if side.gaps && mapping == Mapping::FastReg => Ok((means, 1)),
+        _ if side.gaps && mapping == KernelMapping::FastReg => Ok((means, 1)),
         _ => Err(TransferError::Gaps { side: which, means: means.name() }),
     }
 }

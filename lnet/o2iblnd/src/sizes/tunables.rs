@@ -71,7 +71,7 @@ impl From<&O2ibConfig> for Tunables {
 
 /// One tunable: its name, its range, and its field.
 #[derive(Debug, Clone, Copy)]
-pub struct Tunable {
+pub struct SizeTunable {
     /// The name of the module's parameter.
     pub name: &'static str,
     /// The smallest value that may be configured. The adjustment may still change a value within
@@ -93,12 +93,12 @@ const fn row(
     (least, most): (u32, u32),
     unit: &'static str,
     field: fn(&mut Tunables) -> &mut u32,
-) -> Tunable {
-    Tunable { name, least, most, unit, field }
+) -> SizeTunable {
+    SizeTunable { name, least, most, unit, field }
 }
 
 /// All tunables, in display order.
-pub const TUNABLES: [Tunable; 11] = [
+pub const TUNABLES: [SizeTunable; 11] = [
     row("peer_credits", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits),
     row("peer_credits_hiw", (0, VALUE_MAX), "messages", |all| &mut all.peer_credits_hiw),
     row("credits", (1, VALUE_MAX), "messages", |all| &mut all.credits),
@@ -122,7 +122,7 @@ impl Tunables {
 
     /// Returns the value of a tunable.
     #[must_use]
-    pub fn value(&self, tunable: &Tunable) -> u32 {
+    pub fn value(&self, tunable: &SizeTunable) -> u32 {
         let mut all = *self;
         *(tunable.field)(&mut all)
     }
@@ -132,7 +132,7 @@ impl Tunables {
     /// # Errors
     /// [`SizesError::Unknown`], [`SizesError::Range`].
     pub fn set(&mut self, name: &str, value: u32) -> Result<(), SizesError> {
-        let tunable = Tunable::named(name)?;
+        let tunable = SizeTunable::named(name)?;
         tunable.check(value)?;
         *(tunable.field)(self) = value;
         Ok(())
@@ -147,12 +147,12 @@ impl Tunables {
     }
 }
 
-impl Tunable {
+impl SizeTunable {
     /// Returns the tunable of this name.
     ///
     /// # Errors
     /// [`SizesError::Unknown`], which lists all names.
-    pub fn named(name: &str) -> Result<&'static Tunable, SizesError> {
+    pub fn named(name: &str) -> Result<&'static SizeTunable, SizesError> {
         TUNABLES.iter().find(|tunable| tunable.name == name).ok_or_else(|| SizesError::Unknown {
             name: name.to_string(),
             known: TUNABLES.map(|tunable| tunable.name).join(", "),

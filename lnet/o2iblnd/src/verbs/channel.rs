@@ -21,11 +21,12 @@ use super::completions::CompletionChannel;
 use super::context::Context;
 use super::endpoint::HostEndpoint;
 use super::failed;
-use super::host::Shared;
+use super::host::HostShared;
 use super::queues::flush;
 use super::request::{HostListener, HostRequest, cannot_listen};
 use crate::fabric::{
-    Channel, CmEvent, Device, DeviceChange, DialOptions, Endpoint, FabricError, Listener, Request, Token,
+    Channel, ChannelToken, CmEvent, ConnRequest, Device, DeviceChange, DialOptions, Endpoint, FabricError,
+    Listener,
 };
 
 /// Keys of the epoll set: the waker's and the connection manager's, then two for each device.
@@ -44,7 +45,7 @@ const SOURCES: usize = 16;
 const ASK_EVERY: u32 = 8;
 
 pub(super) struct HostChannel {
-    host: Arc<Shared>,
+    host: Arc<HostShared>,
     hub: Arc<EventHub>,
 }
 
@@ -73,7 +74,7 @@ pub(super) struct EventHub {
 
 /// The data of an identifier, which the handling of its events needs.
 pub(super) struct IdState {
-    pub(super) token: Token,
+    pub(super) token: ChannelToken,
     /// Time limit for resolving the route, in milliseconds, if that is the next step.
     pub(super) resolve_ms: Option<u32>,
     /// Set once this side has established the connection.
@@ -95,7 +96,7 @@ struct Served {
 }
 
 impl HostChannel {
-    pub(super) fn new(host: Arc<Shared>, vector: u32) -> Result<HostChannel, Errno> {
+    pub(super) fn new(host: Arc<HostShared>, vector: u32) -> Result<HostChannel, Errno> {
         let hub = EventHub {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             waker: Bell::new()?,
@@ -132,7 +133,7 @@ impl HostChannel {
         Ok((id, context))
     }
 
-    fn endpoint(&self, token: Token, id: CmId, context: Arc<Context>) -> Result<HostEndpoint, Errno> {
+    fn endpoint(&self, token: ChannelToken, id: CmId, context: Arc<Context>) -> Result<HostEndpoint, Errno> {
         let completions = self.hub.serve(&context)?;
         let device: Arc<dyn Device> = context.device(id.port());
         let vector = self.hub.vector % context.vectors();
@@ -166,7 +167,7 @@ impl Channel for HostChannel {
 
     fn listen(
         &self,
-        token: Token,
+        token: ChannelToken,
         device: &Arc<dyn Device>,
         at: SocketAddrV4,
         backlog: u32,
@@ -183,7 +184,7 @@ impl Channel for HostChannel {
 
     fn dial(
         &self,
-        token: Token,
+        token: ChannelToken,
         device: &Arc<dyn Device>,
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -201,7 +202,11 @@ impl Channel for HostChannel {
         dial().map_err(|errno| failed(errno, format!("connecting from {from} ({}) to {to}", device.name())))
     }
 
-    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
+    fn adopt(
+        &self,
+        token: ChannelToken,
+        request: Box<dyn ConnRequest>,
+    ) -> Result<Box<dyn Endpoint>, FabricError> {
         let source = request.source();
         let adopt = || {
             self.hub.check_origin()?;
@@ -364,7 +369,7 @@ pub(super) struct WatchedId {
 }
 
 impl WatchedId {
-    fn new(hub: &Arc<EventHub>, token: Token, id: CmId) -> WatchedId {
+    fn new(hub: &Arc<EventHub>, token: ChannelToken, id: CmId) -> WatchedId {
         hub.ids
             .lock()
             .insert(id.key(), IdState { token, resolve_ms: None, established: false, queue_pair: None });

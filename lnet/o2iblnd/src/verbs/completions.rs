@@ -13,7 +13,7 @@ use nlx_ibverbs_sys as ffi;
 
 use super::check;
 use super::context::Context;
-use crate::fabric::Token;
+use crate::fabric::ChannelToken;
 
 /// The event channel of a device's completion queues.
 pub(super) struct CompletionChannel {
@@ -67,7 +67,7 @@ impl CompletionChannel {
     /// Other threads destroy queues, and that waits until all events of the queue are acknowledged:
     /// if events were counted up for one acknowledgement of many, those threads would wait for the
     /// next call.
-    pub(super) fn next(&self) -> Option<Token> {
+    pub(super) fn next(&self) -> Option<ChannelToken> {
         let (mut queue, mut token) = (null_mut(), null_mut());
         // SAFETY: the channel is valid and does not block, and there is room for its results.
         if check(unsafe { ffi::ibv_get_cq_event(self.raw(), &mut queue, &mut token) }).is_err() {
@@ -80,7 +80,7 @@ impl CompletionChannel {
         // acknowledgement. It is not used afterwards: the token is a copy of the number it was made
         // with.
         unsafe { ffi::ibv_ack_cq_events(queue, 1) };
-        Some(Token(token.addr() as u64))
+        Some(ChannelToken(token.addr() as u64))
     }
 }
 
@@ -94,6 +94,6 @@ impl Drop for CompletionChannel {
 }
 
 /// Returns the token as a completion queue's context pointer.
-pub(super) fn as_context(token: Token) -> *mut std::ffi::c_void {
+pub(super) fn as_context(token: ChannelToken) -> *mut std::ffi::c_void {
     without_provenance_mut(token.0 as usize)
 }

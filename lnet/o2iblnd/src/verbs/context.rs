@@ -28,13 +28,13 @@ const PROGRAMS: [u32; 1] = [0xff_ffff];
 
 pub(super) struct Context {
     verbs: NonNull<ffi::ibv_context>,
-    domain: Domain,
+    domain: ProtectionDomain,
     name: String,
     ports: u8,
     limits: DeviceLimits,
     program: bool,
     /// The registered memory, by local key; inline sends are checked against it.
-    pub(super) registered: Registrations,
+    pub(super) registered: RegistrationTable,
     /// The ports that are in use, with their device objects.
     devices: Mutex<Vec<(u8, Weak<HostDevice>)>>,
     /// The channels that receive the device's events.
@@ -64,7 +64,7 @@ impl Context {
         let mut attributes = ffi::ibv_device_attr::default();
         // SAFETY: the context is valid, and there is room for the attributes.
         check(unsafe { ffi::ibv_query_device(verbs.as_ptr(), &mut attributes) })?;
-        let domain = Domain::new(verbs)?;
+        let domain = ProtectionDomain::new(verbs)?;
         let count = |number: i32| u32::try_from(number).unwrap_or(0);
         let limits = DeviceLimits {
             queue_entries: count(attributes.max_qp_wr),
@@ -80,7 +80,7 @@ impl Context {
             ports: attributes.phys_port_cnt,
             limits,
             program: PROGRAMS.contains(&attributes.vendor_id),
-            registered: Registrations::default(),
+            registered: RegistrationTable::default(),
             devices: Mutex::default(),
             hubs: Mutex::default(),
             removed: AtomicBool::new(false),
@@ -112,7 +112,7 @@ impl Context {
         self.verbs.as_ptr()
     }
 
-    pub(super) fn domain(&self) -> &Domain {
+    pub(super) fn domain(&self) -> &ProtectionDomain {
         &self.domain
     }
 
@@ -244,12 +244,12 @@ pub(super) fn port_attributes(
 /// Table of the memory registered with a device, by local key: the address of the first byte, and
 /// the length.
 #[derive(Default)]
-pub(super) struct Registrations(RwLock<HashMap<u32, (u64, usize), RandomState>>);
+pub(super) struct RegistrationTable(RwLock<HashMap<u32, (u64, usize), RandomState>>);
 
 /// A read lock on the registrations: none ends while this lives.
 pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize), RandomState>>;
 
-impl Registrations {
+impl RegistrationTable {
     pub(super) fn insert(&self, key: u32, start: u64, bytes: usize) {
         self.0.write().insert(key, (start, bytes));
     }
@@ -273,17 +273,20 @@ pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
 }
 
 /// A protection domain: its queue pairs can use the memory registered in it.
-pub(super) struct Domain {
+pub(super) struct ProtectionDomain {
     raw: NonNull<ffi::ibv_pd>,
     fork_guard: ForkGuard,
 }
 
-impl Domain {
-    fn new(verbs: NonNull<ffi::ibv_context>) -> Result<Domain, Errno> {
+impl ProtectionDomain {
+    fn new(verbs: NonNull<ffi::ibv_context>) -> Result<ProtectionDomain, Errno> {
         // SAFETY: the context is valid, and outlives the domain, which is a field before what keeps
         // it.
         let raw = unsafe { ffi::ibv_alloc_pd(verbs.as_ptr()) };
-        Ok(Domain { raw: NonNull::new(raw).ok_or_else(Errno::last)?, fork_guard: ForkGuard::here() })
+        Ok(ProtectionDomain {
+            raw: NonNull::new(raw).ok_or_else(Errno::last)?,
+            fork_guard: ForkGuard::here(),
+        })
     }
 
     pub(super) fn raw(&self) -> *mut ffi::ibv_pd {
@@ -295,7 +298,7 @@ impl Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         if self.fork_guard.in_owner_process() {
             // SAFETY: it is freed once. All objects made in it have kept the context, so none is
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn pieces_lie_within_what_their_key_is_for() {
-        let all = Registrations::default();
+        let all = RegistrationTable::default();
         all.insert(7, 4096, 100);
         let holds = |key, address, length| holds(&all.hold(), &Piece { address, length, key });
         assert!(holds(7, 4096, 100) && holds(7, 4196, 0) && holds(7, 4195, 1));

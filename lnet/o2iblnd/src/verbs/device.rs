@@ -11,7 +11,7 @@ use nlx_ibverbs_sys as ffi;
 
 use super::context::Context;
 use super::{check, failed};
-use crate::fabric::{Device, DeviceLimits, FabricError, Memory};
+use crate::fabric::{Device, DeviceLimits, FabricError, RegisteredMemory};
 
 pub(super) struct HostDevice {
     context: Arc<Context>,
@@ -43,7 +43,7 @@ impl Device for HostDevice {
         !self.context.is_removed() && self.context.is_up(self.port).unwrap_or(false)
     }
 
-    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn RegisteredMemory>, FabricError> {
         let (address, bytes) = region.extent();
         let memory = Registered::new(&self.context, region.fork_guard(), address, bytes, remote);
         Ok(Arc::new(memory.map_err(|errno| refused(&self.name, bytes, errno))?))
@@ -95,7 +95,7 @@ impl Registered {
     }
 }
 
-impl Memory for Registered {
+impl RegisteredMemory for Registered {
     fn local_key(&self) -> u32 {
         self.keys.0
     }

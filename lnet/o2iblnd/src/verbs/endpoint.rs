@@ -11,12 +11,12 @@ use super::context::Context;
 use super::failed;
 use super::queues::{Queues, flush};
 use crate::fabric::{
-    Completions, ConnectOptions, Device, Endpoint, FabricError, PostError, QueueSizes, ReceiveWork, SendWork,
-    Token,
+    ChannelToken, Completions, ConnectOptions, Device, Endpoint, FabricError, PostError, QueueSizes,
+    ReceiveWork, SendWork,
 };
 
 pub(super) struct HostEndpoint {
-    token: Token,
+    token: ChannelToken,
     /// The queues. Declared before the identifier, as they must be dropped first.
     queues: Option<Queues>,
     id: WatchedId,
@@ -28,7 +28,7 @@ pub(super) struct HostEndpoint {
 
 impl HostEndpoint {
     pub(super) fn new(
-        token: Token,
+        token: ChannelToken,
         id: WatchedId,
         context: Arc<Context>,
         device: Arc<dyn Device>,

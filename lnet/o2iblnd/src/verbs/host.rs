@@ -28,38 +28,38 @@ use crate::fabric::{Channel, Device, Fabric, FabricError};
 /// println!("{}: {:?}", device.name(), device.limits());
 /// # Ok::<(), lnet_o2iblnd::fabric::FabricError>(())
 /// ```
-pub struct Host(Arc<Shared>);
+pub struct HostFabric(Arc<HostShared>);
 
 /// The data that a host and its channels share.
 #[derive(Default)]
-pub(super) struct Shared {
+pub(super) struct HostShared {
     /// The open devices, each with one entry.
     contexts: Mutex<Vec<Arc<Context>>>,
     channels: AtomicU32,
 }
 
-impl Host {
+impl HostFabric {
     /// Creates a host. Neither opens devices nor loads the libraries.
     ///
     /// # Safety
     /// The caller keeps the [rules of memory](crate::fabric#memory): devices write to the addresses
     /// in work requests.
     #[must_use]
-    pub unsafe fn new() -> Host {
-        Host(Arc::default())
+    pub unsafe fn new() -> HostFabric {
+        HostFabric(Arc::default())
     }
 
     /// Creates the host of an LND. No other code uses it, so the LND alone can keep the rules of
     /// memory.
-    pub(crate) fn of_lnd() -> Host {
+    pub(crate) fn of_lnd() -> HostFabric {
         // SAFETY: the LND keeps each registration with its region, or drops it first; the memory of
         // its work requests is in its own buffers, or in a lease that stays with the operation
         // until the work request has completed or its queues are gone.
-        unsafe { Host::new() }
+        unsafe { HostFabric::new() }
     }
 }
 
-impl Fabric for Host {
+impl Fabric for HostFabric {
     fn incarnation(&self) -> u64 {
         next_incarnation()
     }
@@ -90,7 +90,7 @@ impl Fabric for Host {
     }
 }
 
-impl Shared {
+impl HostShared {
     /// Returns the open device to which an identifier is bound.
     pub(super) fn context_of(&self, id: &CmId) -> Option<Arc<Context>> {
         let contexts = self.contexts.lock();

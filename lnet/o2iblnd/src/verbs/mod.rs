@@ -1,4 +1,4 @@
-//! This host's RDMA devices ([`Host`]), and their list ([`devices`]).
+//! This host's RDMA devices ([`HostFabric`]), and their list ([`devices`]).
 //!
 //! The connection manager (librdmacm) makes connections, with queue pairs of our own: an active
 //! side is notified that its peer accepts before it commits itself, and a passive one posts its
@@ -8,7 +8,7 @@
 //! # Lifetimes
 //! A connection's identifier outlives its queue pair, which outlives its completion queue, which
 //! outlives the completion channel. A device outlives them all: its context and protection domain
-//! live until the [`Host`] and all objects made by it are dropped. Destroying an object waits at
+//! live until the [`HostFabric`] and all objects made by it are dropped. Destroying an object waits at
 //! most for a few instructions of another thread: the libraries wait until the object's events are
 //! acknowledged, and a thread that reads an event acknowledges it at once, after copying what it
 //! needs.
@@ -23,7 +23,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `host` | [`Host`] |
+//! | `host` | [`HostFabric`] |
 //! | `context` | an open device: its protection domain and its own events |
 //! | `device` | [`crate::fabric::Device`] and registered memory |
 //! | `channel` | the event channel of one shard |
@@ -52,7 +52,7 @@ mod request;
 
 pub use discovery::{LinkLayer, Listed, ListedPort, devices};
 pub use gids::{Gid, GidKind, Usage};
-pub use host::Host;
+pub use host::HostFabric;
 
 use std::ffi::c_int;
 

@@ -11,7 +11,7 @@ use super::check;
 use super::context::holds;
 use super::queues::Queues;
 use crate::fabric::{
-    COMPLETIONS_PER_LOOK, Completion, Completions, Piece, PostError, ReceiveWork, SendKind, SendWork,
+    COMPLETIONS_PER_LOOK, Completions, Piece, PostError, ReceiveWork, SendKind, SendWork, WorkCompletion,
     WorkError,
 };
 use crate::sizes::PIECES_MAX;
@@ -108,7 +108,7 @@ impl Queues {
         let mut bad = null_mut();
         // SAFETY: as for receives. The call itself reads the memory of inline sends: it is
         // registered, and so it exists, as no registration ends while the caller holds them
-        // (`Registrations`).
+        // (`RegistrationTable`).
         let result = unsafe {
             (0..last).for_each(|index| (*first.add(index)).next = first.add(index + 1));
             let pair = self.pair();
@@ -204,7 +204,7 @@ fn index_of<T>(first: *const T, bad: *const T, length: usize) -> usize {
     if index < length { index } else { 0 }
 }
 
-fn completion(found: &ffi::ibv_wc) -> Completion {
+fn completion(found: &ffi::ibv_wc) -> WorkCompletion {
     let status = match found.status {
         ffi::ibv_wc_status::IBV_WC_SUCCESS => Ok(()),
         ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Err(WorkError::Flushed),
@@ -215,7 +215,7 @@ fn completion(found: &ffi::ibv_wc) -> Completion {
     };
     // A failed completion has only an id and a status.
     let received = status.is_ok() && found.opcode & ffi::ibv_wc_opcode::IBV_WC_RECV != 0;
-    Completion { id: found.wr_id, length: if received { found.byte_len } else { 0 }, status }
+    WorkCompletion { id: found.wr_id, length: if received { found.byte_len } else { 0 }, status }
 }
 
 #[cfg(test)]
@@ -247,7 +247,7 @@ mod tests {
     fn completions_of_failures_have_no_length() {
         let mut found = ffi::ibv_wc { wr_id: 7, byte_len: 64, ..Default::default() };
         found.opcode = ffi::ibv_wc_opcode::IBV_WC_RECV;
-        assert_eq!(completion(&found), Completion { id: 7, length: 64, status: Ok(()) });
+        assert_eq!(completion(&found), WorkCompletion { id: 7, length: 64, status: Ok(()) });
         found.opcode = ffi::ibv_wc_opcode::IBV_WC_RDMA_WRITE;
         assert_eq!(completion(&found).length, 0, "sent, not received");
         for (status, error) in [
@@ -258,7 +258,7 @@ mod tests {
             (4, WorkError::Other(4)),
         ] {
             let failed = ffi::ibv_wc { status, opcode: ffi::ibv_wc_opcode::IBV_WC_RECV, ..found };
-            assert_eq!(completion(&failed), Completion { id: 7, length: 0, status: Err(error) });
+            assert_eq!(completion(&failed), WorkCompletion { id: 7, length: 0, status: Err(error) });
         }
     }
 }

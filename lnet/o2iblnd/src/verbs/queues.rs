@@ -11,7 +11,7 @@ use super::check;
 use super::cm::CmId;
 use super::completions::{CompletionChannel, as_context};
 use super::context::Context;
-use crate::fabric::{QueueSizes, Token};
+use crate::fabric::{ChannelToken, QueueSizes};
 
 /// The smallest inline size that is worth asking a device for.
 const INLINE_MIN: u32 = 32;
@@ -32,7 +32,7 @@ unsafe impl Sync for Queues {}
 
 impl Queues {
     pub(super) fn new(
-        token: Token,
+        token: ChannelToken,
         id: &CmId,
         context: &Arc<Context>,
         channel: &Arc<CompletionChannel>,
@@ -185,7 +185,7 @@ struct CompletionQueue {
 
 impl CompletionQueue {
     fn new(
-        token: Token,
+        token: ChannelToken,
         context: &Context,
         channel: &Arc<CompletionChannel>,
         vector: u32,

@@ -9,7 +9,7 @@ use super::channel::WatchedId;
 use super::cm::CmId;
 use super::context::Context;
 use super::failed;
-use crate::fabric::{FabricError, Listener, PrivateData, Request};
+use crate::fabric::{ConnRequest, FabricError, Listener, PrivateData};
 
 pub(super) struct HostListener {
     pub(super) _id: WatchedId,
@@ -52,7 +52,7 @@ impl HostRequest {
     }
 }
 
-impl Request for HostRequest {
+impl ConnRequest for HostRequest {
     fn source(&self) -> SocketAddrV4 {
         self.source
     }

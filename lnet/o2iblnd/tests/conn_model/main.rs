@@ -8,8 +8,8 @@ mod conn_world;
 mod model;
 
 use conn_world::{NEVER, link, message, pieces};
-use lnet_o2iblnd::conn::{Conn, EmitKind, Ended, Key, Limits, Own, Receipt, Received};
-use lnet_proto::ib::{Completion, Cookie, MessageKind};
+use lnet_o2iblnd::conn::{Conn, EmitKind, EndedOp, Limits, OpKey, Own, Receipt, ReceivedMessage};
+use lnet_proto::ib::{Cookie, MessageKind, TransferStatus};
 use model::{Model, Queued};
 use proptest::prelude::*;
 
@@ -73,8 +73,8 @@ struct Test {
     ops: usize,
     sent: Vec<Waits>,
     /// The peer's requests that have no answer yet, with their kinds.
-    requests: Vec<(Key, MessageKind)>,
-    wanted: Vec<(Key, usize)>,
+    requests: Vec<(OpKey, MessageKind)>,
+    wanted: Vec<(OpKey, usize)>,
     sinks: Vec<Waits>,
     receipts: Vec<Receipt>,
     /// The number of credits that the peer may return.
@@ -98,7 +98,7 @@ impl Test {
         }
     }
 
-    fn receive(&mut self, credits: u8, kind: EmitKind, length: u32) -> Received<usize> {
+    fn receive(&mut self, credits: u8, kind: EmitKind, length: u32) -> ReceivedMessage<usize> {
         let (receipt, received) =
             self.conn.received(&message(&link(1), credits, kind, (0, length), &pieces(length))).unwrap();
         self.receipts.push(receipt);
@@ -106,7 +106,7 @@ impl Test {
         received
     }
 
-    fn end(&mut self, ended: Option<Ended<usize>>) {
+    fn end(&mut self, ended: Option<EndedOp<usize>>) {
         let Some(ended) = ended else { return };
         assert!(!self.ended.contains(&ended.item));
         self.ended.push(ended.item);
@@ -148,14 +148,14 @@ impl Test {
             Step::Taken(at) if !self.sinks.is_empty() => {
                 let sink = self.sinks.remove(at % self.sinks.len());
                 let received =
-                    self.receive(0, EmitKind::PutDone(Completion { cookie: sink.cookie, status: 10 }), 0);
+                    self.receive(0, EmitKind::PutDone(TransferStatus { cookie: sink.cookie, status: 10 }), 0);
                 self.finished(received);
             }
             Step::Return(credits) if self.returnable > 0 => {
                 let credits = self.returnable.min(credits.into());
                 self.returnable -= credits;
                 self.model.credits += credits;
-                assert!(matches!(self.receive(credits as u8, EmitKind::Noop, 0), Received::Nothing));
+                assert!(matches!(self.receive(credits as u8, EmitKind::Noop, 0), ReceivedMessage::Nothing));
             }
             Step::Withdraw(at) => self.withdraw(at),
             Step::ShowLife => {
@@ -224,23 +224,23 @@ impl Test {
         let Waits { op, kind, cookie } = asked;
         if kind == MessageKind::PutReq && yes {
             let kind = EmitKind::PutAck { source: cookie, sink: Cookie([1; 8]) };
-            let Received::PutAck { put, length: 10 } = self.receive(0, kind, 10) else {
+            let ReceivedMessage::PutAck { put, length: 10 } = self.receive(0, kind, 10) else {
                 panic!("it is wanted")
             };
             assert_eq!(self.conn.item(put), Some(&mut op.clone()));
             self.wanted.push((put, op));
             return;
         }
-        let done = Completion { cookie, status: -5 };
+        let done = TransferStatus { cookie, status: -5 };
         let kind = if kind == MessageKind::PutReq { EmitKind::PutNak(done) } else { EmitKind::GetDone(done) };
         let received = self.receive(0, kind, 0);
         self.finished(received);
     }
 
-    fn finished(&mut self, received: Received<usize>) {
+    fn finished(&mut self, received: ReceivedMessage<usize>) {
         match received {
-            Received::Nothing => {}
-            Received::Ended(ended) => self.end(Some(ended)),
+            ReceivedMessage::Nothing => {}
+            ReceivedMessage::Ended(ended) => self.end(Some(ended)),
             other => panic!("{other:?}"),
         }
     }
@@ -260,19 +260,19 @@ impl Test {
             _ => EmitKind::Immediate,
         };
         match self.receive(0, sent, 10) {
-            Received::Immediate => {}
-            Received::PutReq(key) => {
+            ReceivedMessage::Immediate => {}
+            ReceivedMessage::PutReq(key) => {
                 self.requests.push((key, kind));
                 let receipt = self.receipts.pop().unwrap();
                 assert_eq!(receipt, Receipt::PutReq(key));
                 self.conn.reposted(receipt);
             }
-            Received::GetReq(key) => self.requests.push((key, kind)),
+            ReceivedMessage::GetReq(key) => self.requests.push((key, kind)),
             other => panic!("{other:?}"),
         }
     }
 
-    fn answer(&mut self, key: Key, kind: MessageKind, yes: bool) {
+    fn answer(&mut self, key: OpKey, kind: MessageKind, yes: bool) {
         let op = self.ops;
         self.ops += 1;
         self.conn.attach(key, op).unwrap();
@@ -287,7 +287,7 @@ impl Test {
             }
             (_, false) => {
                 let item = self.conn.nak(key, Ok(()), NEVER).unwrap();
-                self.end(item.map(|item| Ended { item, outcome: Ok(0) }));
+                self.end(item.map(|item| EndedOp { item, outcome: Ok(0) }));
                 self.model.outstanding += 1;
                 (MessageKind::PutNak, usize::MAX)
             }

@@ -10,7 +10,7 @@ pub(crate) mod rng;
 mod wire;
 
 use lnet_api::Errno;
-use lnet_o2iblnd::conn::{Limits, Receipt, Received};
+use lnet_o2iblnd::conn::{Limits, Receipt, ReceivedMessage};
 use lnet_proto::ib::{Message, MessageKind};
 
 use lnet_sim::Rng;
@@ -123,16 +123,16 @@ impl World {
         }
         node.receipts.push(receipt);
         match received {
-            Received::Nothing | Received::Immediate => {}
-            Received::PutReq(key) => {
+            ReceivedMessage::Nothing | ReceivedMessage::Immediate => {}
+            ReceivedMessage::PutReq(key) => {
                 node.requests.push((key, MessageKind::PutReq, origin.unwrap()));
             }
-            Received::GetReq(key) => node.requests.push((key, MessageKind::GetReq, origin.unwrap())),
-            Received::PutAck { put, length } => {
+            ReceivedMessage::GetReq(key) => node.requests.push((key, MessageKind::GetReq, origin.unwrap())),
+            ReceivedMessage::PutAck { put, length } => {
                 let op = *node.conn().item(put).unwrap();
                 node.wanted.push((put, length, op));
             }
-            Received::Ended(ended) => node.ended(ended),
+            ReceivedMessage::Ended(ended) => node.ended(ended),
         }
         true
     }

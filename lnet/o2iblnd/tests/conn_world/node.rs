@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use lnet_api::Errno;
-use lnet_o2iblnd::conn::{Conn, Emit, EmitKind, Ended, Key, Limits, Own, Receipt};
+use lnet_o2iblnd::conn::{Conn, Emit, EmitKind, EndedOp, Limits, OpKey, Own, Receipt};
 use lnet_proto::ib::MessageKind;
 
 use super::NEVER;
@@ -63,13 +63,13 @@ pub(crate) struct Node {
     /// Receipts of messages whose buffers are not posted again.
     pub(crate) receipts: Vec<Receipt>,
     /// The peer's requests that wait for an answer, with the peer's operation.
-    pub(crate) requests: Vec<(Key, MessageKind, usize)>,
+    pub(crate) requests: Vec<(OpKey, MessageKind, usize)>,
     /// PUT_REQs that were refused and whose buffer is not posted again yet; `reposted` has those
     /// whose buffer was posted again before they were answered.
-    pub(crate) refused: Vec<Key>,
-    pub(crate) reposted: Vec<Key>,
+    pub(crate) refused: Vec<OpKey>,
+    pub(crate) reposted: Vec<OpKey>,
     /// PUTs of this node whose writes are not prepared yet.
-    pub(crate) wanted: Vec<(Key, u32, usize)>,
+    pub(crate) wanted: Vec<(OpKey, u32, usize)>,
     /// The number of credits that this node has used, and that the peer does not owe yet.
     pub(crate) used: u32,
     /// The number of credits in this node's messages that the peer has not received.
@@ -206,7 +206,7 @@ impl Node {
         got.is_some()
     }
 
-    pub(crate) fn ended(&mut self, ended: Ended<usize>) {
+    pub(crate) fn ended(&mut self, ended: EndedOp<usize>) {
         let op = &mut self.ops[ended.item];
         assert!(!std::mem::replace(&mut op.ended, true) && !op.withdrawn, "{op:?} ends twice");
         assert_eq!(op.sends, 0, "{op:?} ends before its memory is free");

@@ -2,7 +2,7 @@
 
 use lnet_nid::{MatchBits, Nid, ProcessId};
 use lnet_o2iblnd::conn::EmitKind;
-use lnet_proto::ib::{Body, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
+use lnet_proto::ib::{Body, End, Link, MESSAGE_MAX, Message, RdmaDescriptor, RdmaFragment, Version};
 use lnet_proto::{Header, WireHandle};
 
 /// Returns both ends, from the view of a node.
@@ -15,8 +15,11 @@ pub(crate) fn link(at: usize) -> Link {
 }
 
 /// Returns the pieces of memory of this length.
-pub(crate) fn pieces(length: u32) -> [Fragment; 2] {
-    [Fragment { length: length / 2, address: 1 << 40 }, Fragment { length: length - length / 2, address: 77 }]
+pub(crate) fn pieces(length: u32) -> [RdmaFragment; 2] {
+    [
+        RdmaFragment { length: length / 2, address: 1 << 40 },
+        RdmaFragment { length: length - length / 2, address: 77 },
+    ]
 }
 
 /// Returns the message of operation `op`, for `length` bytes in these pieces.
@@ -25,7 +28,7 @@ pub(crate) fn message<'a>(
     credits: u8,
     kind: EmitKind,
     (op, length): (usize, u32),
-    pieces: &'a [Fragment],
+    pieces: &'a [RdmaFragment],
 ) -> Message<'a> {
     let (dest, src) = (ProcessId::lnet(link.peer.nid), ProcessId::lnet(link.local.nid));
     let header = |payload_length, body| Header { dest, src, payload_length, body };
@@ -50,7 +53,7 @@ pub(crate) fn message<'a>(
         };
         header(0, body)
     };
-    let descriptor = Descriptor::new(9, pieces).unwrap();
+    let descriptor = RdmaDescriptor::new(9, pieces).unwrap();
     let body = match kind {
         EmitKind::Noop => Body::Noop,
         EmitKind::Immediate => Body::Immediate { header: put(0), payload: &[] },

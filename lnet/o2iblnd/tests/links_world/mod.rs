@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lnet_o2iblnd::links::{Answer, LinkId, Next, Outcome};
-use lnet_proto::ib::{Destination, Interface, Known, Listener, Reject, RejectReason, Rejection, Version};
+use lnet_o2iblnd::links::{AttemptOutcome, ConnAnswer, LinkId, NextStep};
+use lnet_proto::ib::{
+    AcceptRules, Destination, Known, LocalInterface, Reject, RejectReason, Rejection, Version,
+};
 
 use lnet_sim::Rng;
 
@@ -92,7 +94,7 @@ impl World {
             return true;
         }
         match node.links.next(self.now_ns, node.waiting) {
-            Next::Connect => {
+            NextStep::Connect => {
                 let (id, deadline_ns) = node.links.begin(self.now_ns);
                 assert_eq!(deadline_ns, self.now_ns + 12 * S + S / 2);
                 node.attempts += 1;
@@ -100,8 +102,8 @@ impl World {
                 self.dial(at, id);
                 true
             }
-            Next::Unreachable if node.waiting => {
-                node.fail(&Outcome::Failed);
+            NextStep::Unreachable if node.waiting => {
+                node.fail(&AttemptOutcome::Failed);
                 true
             }
             _ => false,
@@ -119,7 +121,7 @@ impl World {
     fn wakes_ns(&self, at: usize) -> Option<u64> {
         let node = &self.nodes[at];
         let next = match node.links.next(self.now_ns, node.waiting) {
-            Next::Wait { until_ns } => Some(until_ns),
+            NextStep::Wait { until_ns } => Some(until_ns),
             _ => None,
         };
         [next, node.links.deadline_ns()].into_iter().flatten().min()
@@ -218,8 +220,8 @@ impl World {
     /// Handles a connection request.
     fn asked(&mut self, at: usize, id: LinkId, life: u64, bytes: &[u8]) {
         let node = &mut self.nodes[at];
-        let interface = Interface { end: node.end, limits: node.config.params() };
-        let listener = Listener {
+        let interface = LocalInterface { end: node.end, limits: node.config.params() };
+        let listener = AcceptRules {
             require_privileged: false,
             oldest: Version::V2,
             destination: |_| Destination::Ready(interface),
@@ -238,7 +240,7 @@ impl World {
             return self.events.push(reject(&offer.refuse(RejectReason::ConnRace)));
         }
         match node.links.offered(&offer, self.now_ns) {
-            Answer::Accept { id: accepted, deadline_ns } => {
+            ConnAnswer::Accept { id: accepted, deadline_ns } => {
                 assert!(deadline_ns > self.now_ns);
                 let params = node.config.made(offer.asked);
                 let life_of_peer = Known { version: offer.link.version, stamp: offer.link.peer.stamp };
@@ -248,7 +250,7 @@ impl World {
                 let bytes = offer.accept(params).unwrap().to_vec();
                 self.events.push(Event::Accepted { to: 1 - at, id, life, accepted, pair: self.pairs, bytes });
             }
-            Answer::Reject { refusal, close_all } => {
+            ConnAnswer::Reject { refusal, close_all } => {
                 assert!(close_all, "there are not that many");
                 self.events.push(reject(&refusal.record));
                 self.close_others(at, true, LinkId(u32::MAX));
@@ -288,7 +290,7 @@ impl World {
         };
         node.fail(&outcome);
         match outcome {
-            Outcome::Again { close_all } => {
+            AttemptOutcome::Again { close_all } => {
                 self.close_others(at, close_all, id);
                 self.dial(at, id);
             }

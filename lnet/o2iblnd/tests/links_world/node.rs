@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use lnet_o2iblnd::links::{Bounds, LinkId, Links, Outcome};
+use lnet_o2iblnd::links::{AttemptOutcome, Bounds, LinkId, Links};
 use lnet_proto::ib::{ConnParams, End, Known};
 
 use super::S;
@@ -78,8 +78,8 @@ impl Node {
         }
     }
 
-    pub(crate) fn fail(&mut self, outcome: &Outcome) {
-        if *outcome == Outcome::Failed {
+    pub(crate) fn fail(&mut self, outcome: &AttemptOutcome) {
+        if *outcome == AttemptOutcome::Failed {
             self.failed += u32::from(std::mem::take(&mut self.waiting));
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_api::{Errno, EventKind, Lnd, MdOptions, POLL_BUDGET};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::{Arena, Fragment, IoVec, Region};
-use lnet_sim::ib::{IbDevice, IbHabits};
+use lnet_sim::ib::{IbBehaviour, IbDevice};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nlx_testkit::buffers::{apart, bytes, cut, filled, pattern, whole};
@@ -97,7 +97,7 @@ fn transfers_wait_for_the_pool() {
 fn more_than_may_be_locked() {
     const BYTES: usize = 1 << 20;
     let little = IbDevice { memory_bytes: 5 << 20, ..IbDevice::LARGE };
-    let bed = Bed::with(IbHabits { devices: vec![little], ..IbHabits::reliable() });
+    let bed = Bed::with(IbBehaviour { devices: vec![little], ..IbBehaviour::reliable() });
     let config = O2ibConfig { service: 9987, use_privileged_port: false, ..O2ibConfig::default() };
     let nodes = bed.pair(&config);
     let [a, b] = &nodes;

@@ -13,7 +13,7 @@ use lnet_nid::{MatchBits, ProcessId};
 use lnet_o2iblnd::O2ibConfig;
 use lnet_region::IoVec;
 use lnet_sim::Rng;
-use lnet_sim::ib::IbHabits;
+use lnet_sim::ib::IbBehaviour;
 use nlx_testkit::buffers::{bytes, filled, pattern, whole};
 use nlx_testkit::events::on_both;
 use nlx_testkit::lnds::{S, TestBed as _, portal, states};
@@ -249,8 +249,8 @@ fn threads_race_for_a_shard() {
 fn threads_race_with_late_interrupts() {
     for interrupt_ns in [(0, 0), (0, 300_000)] {
         for latency_ns in [(0, 0), (20_000, 200_000)] {
-            let habits = IbHabits { interrupt_ns, latency_ns, kib_ns: 0, ..IbHabits::reliable() };
-            race(Bed::with(habits), &patient());
+            let behaviour = IbBehaviour { interrupt_ns, latency_ns, kib_ns: 0, ..IbBehaviour::reliable() };
+            race(Bed::with(behaviour), &patient());
         }
     }
 }

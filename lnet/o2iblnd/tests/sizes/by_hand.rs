@@ -2,7 +2,7 @@
 //! the steps of the computation.
 
 use lnet_o2iblnd::O2ibConfig;
-use lnet_o2iblnd::sizes::{self, Mapping, Release, Side, SizesError, connection, pools, shallower};
+use lnet_o2iblnd::sizes::{self, KernelMapping, Release, Side, SizesError, connection, pools, shallower};
 
 use super::{device, node};
 
@@ -70,9 +70,9 @@ fn registration_decides_how_many_sends_an_entry_has() {
         let side = Side { kernel_build, mapping, ..Side::of(Release::V2_14) };
         connection(&side.adjust().unwrap(), 8, 256, &device(32_768)).unwrap().sends
     };
-    assert_eq!(sends(693, Mapping::FastReg), 8 * 259);
-    assert_eq!(sends(693, Mapping::Fmr), 8 * 257);
-    assert_eq!(sends(692, Mapping::FastReg), 8 * 257);
+    assert_eq!(sends(693, KernelMapping::FastReg), 8 * 259);
+    assert_eq!(sends(693, KernelMapping::Fmr), 8 * 257);
+    assert_eq!(sends(692, KernelMapping::FastReg), 8 * 257);
 }
 
 /// In 2.8 and 2.10 `concurrent_sends` determines the sends, in later releases it does not (S-508:
@@ -172,7 +172,7 @@ fn the_pools_of_an_ni() {
     assert_eq!(of(2), (256, 512, 256, 128, 256));
     // 256 / 8 = 32 credits are fewer than for 8 peers of 8.
     assert_eq!(of(8), (256, 2048, 256, 64, 512));
-    let fmr = Side { mapping: Mapping::Fmr, ..Side::of(Release::V2_12) }.adjust().unwrap();
+    let fmr = Side { mapping: KernelMapping::Fmr, ..Side::of(Release::V2_12) }.adjust().unwrap();
     assert_eq!(
         [1, 2, 4].map(|partitions| sizes::pools(&fmr, partitions).flush_trigger),
         [Some(384), Some(192), Some(192)]

@@ -2,10 +2,10 @@
 
 use lnet_nid::Nid;
 use lnet_o2iblnd::fabric::DeviceLimits;
-use lnet_o2iblnd::sizes::{Adjusted, Answer, Negotiation, Release, connection, negotiate};
+use lnet_o2iblnd::sizes::{Adjusted, Negotiation, PassiveAnswer, Release, connection, negotiate};
 use lnet_proto::ib::{
-    Attempt, ConnParams, Connector, Destination, End, Interface, Listener, MESSAGE_MAX, Next, RejectReason,
-    Rejection, Version,
+    AcceptRules, AfterRejection, Attempt, ConnParams, Connector, Destination, End, LocalInterface,
+    MESSAGE_MAX, RejectReason, Rejection, Version,
 };
 use proptest::prelude::*;
 
@@ -16,9 +16,9 @@ use super::{device, node};
 fn course(negotiation: &Negotiation) -> Vec<(u16, u16, Option<RejectReason>)> {
     let tries = negotiation.tries.iter().map(|one| {
         let reason = match one.answer {
-            Answer::Rejected { reason, .. } => Some(reason),
-            Answer::Accepted { .. } => None,
-            Answer::Failed => Some(RejectReason::NoResources),
+            PassiveAnswer::Rejected { reason, .. } => Some(reason),
+            PassiveAnswer::Accepted { .. } => None,
+            PassiveAnswer::Failed => Some(RejectReason::NoResources),
         };
         (one.depth, one.fragments, reason)
     });
@@ -64,7 +64,7 @@ fn a_small_device_announces_less() {
     let asks = negotiate((&node, &small), (&node, &ample));
     assert_eq!(course(&asks), [(3, 257, None)]);
     let asked = negotiate((&node, &ample), (&node, &small));
-    assert_eq!(asked.tries[0].answer, Answer::Accepted { depth: 3, fragments: 257 });
+    assert_eq!(asked.tries[0].answer, PassiveAnswer::Accepted { depth: 3, fragments: 257 });
     let agreed = asked.outcome.unwrap();
     assert_eq!((agreed.depth, agreed.active.depth, agreed.passive.depth), (3, 3, 3));
     // The requesting side has already made queues for 16.
@@ -177,9 +177,9 @@ fn spoken(a: &Adjusted, b: &Adjusted) -> (Vec<(u16, u16)>, (u16, u16)) {
     };
     let end = |text: &str, stamp| End { nid: text.parse::<Nid>().unwrap(), stamp };
     let (local, peer) = (end("10.0.0.1@o2ib", 11), end("10.0.0.2@o2ib", 22));
-    let interface = Interface { end: peer, limits: params(b) };
+    let interface = LocalInterface { end: peer, limits: params(b) };
     let destination = |_| Destination::Ready(interface);
-    let listener = Listener { require_privileged: false, oldest: Version::V2, destination };
+    let listener = AcceptRules { require_privileged: false, oldest: Version::V2, destination };
     let attempt = Attempt {
         local,
         peer: End { stamp: 0, ..peer },
@@ -200,7 +200,7 @@ fn spoken(a: &Adjusted, b: &Adjusted) -> (Vec<(u16, u16)>, (u16, u16)) {
             Err(refusal) => {
                 let mut record = [0; lnet_proto::ib::Reject::LEN];
                 let length = refusal.record.emit(&mut record).unwrap();
-                assert_eq!(connector.rejected(Rejection::Record(&record[..length])), Next::Now);
+                assert_eq!(connector.rejected(Rejection::Record(&record[..length])), AfterRejection::Now);
             }
         }
     }

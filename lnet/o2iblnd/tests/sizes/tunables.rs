@@ -2,12 +2,13 @@
 
 use lnet_o2iblnd::O2ibConfig;
 use lnet_o2iblnd::sizes::{
-    self, Adjusted, Mapping, PIECES_MAX, Registration, Release, Rule, Side, SizesError, TUNABLES, Tunables,
+    self, AdjustRule, Adjusted, KernelMapping, KeyMethod, PIECES_MAX, Release, Side, SizesError, TUNABLES,
+    Tunables,
 };
 
 use super::node;
 
-fn changes(adjusted: &Adjusted) -> Vec<(&'static str, u32, u32, Rule)> {
+fn changes(adjusted: &Adjusted) -> Vec<(&'static str, u32, u32, AdjustRule)> {
     let reported = adjusted.changes.iter().filter(|change| !change.rule.fills_in());
     reported.map(|change| (change.tunable, change.from, change.to, change.rule)).collect()
 }
@@ -28,33 +29,45 @@ fn the_defaults_stay() {
 #[test]
 fn each_rule_moves_its_tunable() {
     let of = |tune: &dyn Fn(&mut Tunables)| changes(&node(Release::V2_15, tune));
-    assert_eq!(of(&|tuned| tuned.peer_credits = 4), [("peer_credits", 4, 8, Rule::PeerCreditsMin)]);
+    assert_eq!(of(&|tuned| tuned.peer_credits = 4), [("peer_credits", 4, 8, AdjustRule::PeerCreditsMin)]);
     assert_eq!(
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (300, 1024)),
-        [("peer_credits", 300, 255, Rule::PeerCreditsMax)]
+        [("peer_credits", 300, 255, AdjustRule::PeerCreditsMax)]
     );
     // The credits per peer are raised to 8, and then lowered to `credits`.
     assert_eq!(
         of(&|tuned| (tuned.peer_credits, tuned.credits) = (2, 6)),
-        [("peer_credits", 2, 8, Rule::PeerCreditsMin), ("peer_credits", 8, 6, Rule::PeerCreditsOverCredits)]
+        [
+            ("peer_credits", 2, 8, AdjustRule::PeerCreditsMin),
+            ("peer_credits", 8, 6, AdjustRule::PeerCreditsOverCredits)
+        ]
     );
-    assert_eq!(of(&|tuned| tuned.map_on_demand = 0), [("map_on_demand", 0, 1, Rule::MapOnDemandFlag)]);
+    assert_eq!(of(&|tuned| tuned.map_on_demand = 0), [("map_on_demand", 0, 1, AdjustRule::MapOnDemandFlag)]);
     assert_eq!(of(&|tuned| tuned.map_on_demand = 1), []);
-    assert_eq!(of(&|tuned| tuned.peer_credits_hiw = 3), [("peer_credits_hiw", 3, 4, Rule::HighWaterMin)]);
-    assert_eq!(of(&|tuned| tuned.peer_credits_hiw = 8), [("peer_credits_hiw", 8, 7, Rule::HighWaterMax)]);
+    assert_eq!(
+        of(&|tuned| tuned.peer_credits_hiw = 3),
+        [("peer_credits_hiw", 3, 4, AdjustRule::HighWaterMin)]
+    );
+    assert_eq!(
+        of(&|tuned| tuned.peer_credits_hiw = 8),
+        [("peer_credits_hiw", 8, 7, AdjustRule::HighWaterMax)]
+    );
     assert_eq!(
         of(&|tuned| tuned.concurrent_sends = 17),
-        [("concurrent_sends", 17, 16, Rule::ConcurrentSendsMax)]
+        [("concurrent_sends", 17, 16, AdjustRule::ConcurrentSendsMax)]
     );
     assert_eq!(
         of(&|tuned| tuned.concurrent_sends = 3),
-        [("concurrent_sends", 3, 4, Rule::ConcurrentSendsMin)]
+        [("concurrent_sends", 3, 4, AdjustRule::ConcurrentSendsMin)]
     );
     assert_eq!(
         of(&|tuned| tuned.conns_per_peer = 200),
-        [("conns_per_peer", 200, 127, Rule::ConnsPerPeerMax)]
+        [("conns_per_peer", 200, 127, AdjustRule::ConnsPerPeerMax)]
     );
-    assert_eq!(of(&|tuned| tuned.conns_per_peer = 0), [("conns_per_peer", 0, 1, Rule::ConnsPerPeerMin)]);
+    assert_eq!(
+        of(&|tuned| tuned.conns_per_peer = 0),
+        [("conns_per_peer", 0, 1, AdjustRule::ConnsPerPeerMin)]
+    );
 }
 
 /// `map_on_demand` is a number of fragments in 2.8 and 2.10, and only a flag in later releases
@@ -78,12 +91,12 @@ fn the_pivot_of_the_kernel_build_is_693() {
         side.tunables.map_on_demand = map_on_demand;
         side.adjust().unwrap().registration
     };
-    let mapping = Mapping::FastReg;
-    assert_eq!(of(Release::V2_10, 693, 32), Registration::Mapped(mapping));
-    assert_eq!(of(Release::V2_10, 692, 32), Registration::Global { up_to: Some(32), mapping });
-    assert_eq!(of(Release::V2_10, 514, 0), Registration::Global { up_to: None, mapping });
-    assert_eq!(of(Release::V2_12, 514, 1), Registration::Global { up_to: None, mapping });
-    assert_eq!(of(Release::Nlx, 514, 0), Registration::Once);
+    let mapping = KernelMapping::FastReg;
+    assert_eq!(of(Release::V2_10, 693, 32), KeyMethod::Mapped(mapping));
+    assert_eq!(of(Release::V2_10, 692, 32), KeyMethod::Global { up_to: Some(32), mapping });
+    assert_eq!(of(Release::V2_10, 514, 0), KeyMethod::Global { up_to: None, mapping });
+    assert_eq!(of(Release::V2_12, 514, 1), KeyMethod::Global { up_to: None, mapping });
+    assert_eq!(of(Release::Nlx, 514, 0), KeyMethod::Once);
 }
 
 /// lnet-semantics 31, 5: the pool needs at least a quarter of `ntx`.
@@ -132,7 +145,7 @@ fn nlx_holds_back_half_whatever_is_set() {
         }
     }
     let adjusted = node(Release::Nlx, |tuned| tuned.peer_credits_hiw = 7);
-    assert_eq!(changes(&adjusted), [("peer_credits_hiw", 7, 4, Rule::HighWaterHalf)]);
+    assert_eq!(changes(&adjusted), [("peer_credits_hiw", 7, 4, AdjustRule::HighWaterHalf)]);
 }
 
 /// nlx uses at most [`PIECES_MAX`] pieces for every value of `wrq_sge`; for a kernel node only the
@@ -143,7 +156,7 @@ fn nlx_gathers_no_more_pieces_than_it_makes() {
     for set in [1, 2, PIECES_MAX, PIECES_MAX + 1, 255] {
         let made = node(Release::Nlx, |tuned| tuned.wrq_sge = set);
         assert_eq!(made.pieces, set.min(PIECES_MAX));
-        let change = (set > PIECES_MAX).then_some(("wrq_sge", set, PIECES_MAX, Rule::PiecesMax));
+        let change = (set > PIECES_MAX).then_some(("wrq_sge", set, PIECES_MAX, AdjustRule::PiecesMax));
         assert_eq!(changes(&made), Vec::from_iter(change));
         assert_eq!(node(Release::V2_15, |tuned| tuned.wrq_sge = set).pieces, set);
     }

@@ -8,14 +8,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lnet_o2iblnd::fabric::*;
-use lnet_o2iblnd::verbs::Host;
+use lnet_o2iblnd::verbs::HostFabric;
 use lnet_region::{IoVec, Region};
 use nix::poll::{PollFd, PollFlags, poll};
 
 /// Opens this host's devices.
-pub(crate) fn new_host() -> Host {
+pub(crate) fn new_host() -> HostFabric {
     // SAFETY: these tests keep their buffers until the queues that use them are gone.
-    unsafe { Host::new() }
+    unsafe { HostFabric::new() }
 }
 
 /// The addresses of the guest's device.
@@ -53,15 +53,15 @@ pub(crate) struct Node {
     pub(crate) channel: Arc<dyn Channel>,
 }
 
-pub(crate) fn node(host: &Host, which: usize) -> Node {
+pub(crate) fn node(host: &HostFabric, which: usize) -> Node {
     let address = ADDRESSES[which];
     let device = host.open(address).expect("the device");
     Node { address, device, channel: host.channel().expect("a channel") }
 }
 
-pub(crate) fn token() -> Token {
+pub(crate) fn token() -> ChannelToken {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Token(NEXT.fetch_add(1, Relaxed))
+    ChannelToken(NEXT.fetch_add(1, Relaxed))
 }
 
 impl Node {
@@ -85,14 +85,14 @@ impl Node {
         self.channel.next()
     }
 
-    pub(crate) fn listen(&self) -> (Token, Box<dyn Listener>) {
+    pub(crate) fn listen(&self) -> (ChannelToken, Box<dyn Listener>) {
         let token = token();
         let listener = self.channel.listen(token, &self.device, self.at(SERVICE), 64);
         (token, listener.expect("a listener"))
     }
 
     /// Returns an endpoint that has resolved the route to the peer.
-    pub(crate) fn resolved(&self, to: SocketAddrV4) -> (Token, Box<dyn Endpoint>) {
+    pub(crate) fn resolved(&self, to: SocketAddrV4) -> (ChannelToken, Box<dyn Endpoint>) {
         let token = token();
         let endpoint = self.channel.dial(token, &self.device, self.at(0), to, &DIAL).expect("dialling");
         match self.cm_event() {
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn request(&self) -> Box<dyn Request> {
+    pub(crate) fn request(&self) -> Box<dyn ConnRequest> {
         match self.cm_event() {
             CmEvent::Request { request, .. } => request,
             other => panic!("{}", describe(&other)),
@@ -122,7 +122,7 @@ pub(crate) fn wait(channel: &dyn Channel) {
 }
 
 pub(crate) struct Slab {
-    memory: Arc<dyn Memory>,
+    memory: Arc<dyn RegisteredMemory>,
     pub(crate) region: Region,
     buffer: IoVec,
 }
@@ -150,7 +150,7 @@ impl Slab {
 /// One side of a connection, with a buffer posted for each of its receives.
 pub(crate) struct Side {
     pub(crate) node: Node,
-    pub(crate) token: Token,
+    pub(crate) token: ChannelToken,
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) slab: Slab,
     /// True if the end of the connection has been reported.
@@ -158,11 +158,11 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    pub(crate) fn new(node: Node, token: Token, endpoint: Box<dyn Endpoint>) -> Side {
+    pub(crate) fn new(node: Node, token: ChannelToken, endpoint: Box<dyn Endpoint>) -> Side {
         Side::with(node, token, endpoint, SIZES)
     }
 
-    fn with(node: Node, token: Token, mut endpoint: Box<dyn Endpoint>, sizes: QueueSizes) -> Side {
+    fn with(node: Node, token: ChannelToken, mut endpoint: Box<dyn Endpoint>, sizes: QueueSizes) -> Side {
         let made = endpoint.make_queues(&sizes).expect("queues");
         assert!(made.sends >= sizes.sends && made.receives >= sizes.receives, "{made:?}");
         assert!(made.completions >= sizes.completions && made.pieces >= sizes.pieces, "{made:?}");
@@ -174,7 +174,7 @@ impl Side {
     }
 
     /// Returns the next `count` completions, by polling without sleep.
-    pub(crate) fn completions(&self, count: usize) -> Vec<Completion> {
+    pub(crate) fn completions(&self, count: usize) -> Vec<WorkCompletion> {
         let mut all = Vec::new();
         while all.len() < count {
             let mut done = Completions::new();
@@ -275,12 +275,12 @@ impl Side {
 }
 
 /// Makes a connection; returns its active and its passive side.
-pub(crate) fn pair(host: &Host) -> (Side, Side) {
+pub(crate) fn pair(host: &HostFabric) -> (Side, Side) {
     pair_with(host, SIZES)
 }
 
 /// Makes a connection whose active side has these queues.
-pub(crate) fn pair_with(host: &Host, sizes: QueueSizes) -> (Side, Side) {
+pub(crate) fn pair_with(host: &HostFabric, sizes: QueueSizes) -> (Side, Side) {
     let (active, passive) = (node(host, 0), node(host, 1));
     let (_, _listener) = passive.listen();
     let target = passive.at(SERVICE);

@@ -22,7 +22,7 @@ fn private_data_goes_both_ways() {
     let CmEvent::Request { listener, request } = passive.cm_event() else { panic!("no request") };
     assert_eq!((listener, request.target(), *request.source().ip()), (listening, target, source));
     assert_eq!(request.private_data()[..56], connreq);
-    let mut endpoint = passive.channel.adopt(Token(7), request).expect("adopting");
+    let mut endpoint = passive.channel.adopt(ChannelToken(7), request).expect("adopting");
     endpoint.make_queues(&SIZES).expect("queues");
     endpoint.accept(&connreq[..40], &OPTIONS).expect("accepting");
 
@@ -30,7 +30,7 @@ fn private_data_goes_both_ways() {
     assert_eq!(answer[..40], connreq[..40]);
     assert!(answer[40..].iter().all(|byte| *byte == 0), "{answer:?}");
     let established = passive.cm_event();
-    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", describe(&established));
+    assert!(matches!(established, CmEvent::Established(ChannelToken(7))), "{}", describe(&established));
 }
 
 /// A shard can adopt a request that another has received, because only the peer determines the
@@ -43,15 +43,15 @@ fn another_channel_takes_a_request() {
     let (_, _listener) = hearing.listen();
     let mut active = connect(active, hearing.at(SERVICE), b"hello");
     let request = hearing.request();
-    let mut endpoint = taking.channel.adopt(Token(7), request).expect("adopting");
+    let mut endpoint = taking.channel.adopt(ChannelToken(7), request).expect("adopting");
     endpoint.make_queues(&SIZES).expect("queues");
     endpoint.accept(b"welcome", &OPTIONS).expect("accepting");
     active.established();
     let established = taking.cm_event();
-    assert!(matches!(established, CmEvent::Established(Token(7))), "{}", describe(&established));
+    assert!(matches!(established, CmEvent::Established(ChannelToken(7))), "{}", describe(&established));
     active.endpoint.disconnect();
     let ended = taking.cm_event();
-    assert!(matches!(ended, CmEvent::Disconnected(Token(7))), "{}", describe(&ended));
+    assert!(matches!(ended, CmEvent::Disconnected(ChannelToken(7))), "{}", describe(&ended));
     assert!(hearing.next_event().is_none());
 }
 
@@ -64,7 +64,7 @@ fn rejects_bring_their_record() {
     let passive = node(&host, 1);
     let (_, _listener) = passive.listen();
     let record: Vec<u8> = (1..=24).collect();
-    let answers: [&dyn Fn(Box<dyn Request>); 2] = [&|request| request.reject(&record), &|request| {
+    let answers: [&dyn Fn(Box<dyn ConnRequest>); 2] = [&|request| request.reject(&record), &|request| {
         passive.channel.adopt(token(), request).expect("adopting").reject(&record)
     }];
     for answer in answers {
@@ -116,10 +116,11 @@ fn the_address_does_not_exist() {
     link(&["arp", "on"]);
     let to = SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 99), SERVICE);
     let dial = DialOptions { resolve_ms: 500, tos: Some(8) };
-    let _endpoint = node.channel.dial(Token(7), &node.device, node.at(0), to, &dial).expect("dialling");
+    let _endpoint =
+        node.channel.dial(ChannelToken(7), &node.device, node.at(0), to, &dial).expect("dialling");
     loop {
         match node.cm_event() {
-            CmEvent::Failed(Token(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
+            CmEvent::Failed(ChannelToken(7), Errno::ETIMEDOUT | Errno::EHOSTUNREACH) => break,
             // The device may report this setting as an event.
             CmEvent::Device { .. } => (),
             other => panic!("{}", describe(&other)),
@@ -195,7 +196,7 @@ fn sixty_four_connections() {
         active.slab.fill(0, &[number as u8; 64]);
         active.send(99, &[active.slab.piece(0, 64)], false);
         let done = passive.completions(1);
-        assert_eq!(done[0], Completion { id: 0, length: 64, status: Ok(()) });
+        assert_eq!(done[0], WorkCompletion { id: 0, length: 64, status: Ok(()) });
         assert_eq!(passive.slab.bytes(0, 64), [number as u8; 64]);
     }
     for (active, passive) in connections {

@@ -10,8 +10,8 @@ use nix::unistd::{ForkResult, fork};
 
 use crate::common::*;
 
-fn flushed(count: u64) -> Vec<Completion> {
-    (0..count).map(|id| Completion { id, length: 0, status: Err(WorkError::Flushed) }).collect()
+fn flushed(count: u64) -> Vec<WorkCompletion> {
+    (0..count).map(|id| WorkCompletion { id, length: 0, status: Err(WorkError::Flushed) }).collect()
 }
 
 /// The buffers of both sides are returned, each once.
@@ -47,7 +47,7 @@ fn queues_that_run_over() {
     let mut active = Side::new(active, token, endpoint);
     active.endpoint.connect(b"hello", &OPTIONS).expect("connecting");
 
-    let mut endpoint = passive.channel.adopt(Token(7), passive.request()).expect("adopting");
+    let mut endpoint = passive.channel.adopt(ChannelToken(7), passive.request()).expect("adopting");
     let made = endpoint.make_queues(&QueueSizes { completions: 1, receives: 64, ..SIZES }).expect("queues");
     let slab = passive.memory(BUFFER);
     let works: Vec<_> = (0..64).map(|id| ReceiveWork { id, piece: slab.piece(0, BUFFER) }).collect();
@@ -63,8 +63,8 @@ fn queues_that_run_over() {
     active.send(7, &[active.slab.piece(0, 8)], false);
     loop {
         match passive.cm_event() {
-            CmEvent::Disconnected(Token(7)) => break,
-            CmEvent::Established(Token(7)) => (),
+            CmEvent::Disconnected(ChannelToken(7)) => break,
+            CmEvent::Established(ChannelToken(7)) => (),
             other => panic!("{}", describe(&other)),
         }
     }
@@ -161,8 +161,8 @@ fn a_parent_notices_nothing_of_a_child() {
             memory.fill(0, &[2; 64]);
             passive.slab.fill(0, &[3; 64]);
             active.send(7, &[memory.piece(0, 64)], false);
-            assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
-            assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+            assert_eq!(active.completions(1), [WorkCompletion { id: 7, length: 0, status: Ok(()) }]);
+            assert_eq!(passive.completions(1), [WorkCompletion { id: 0, length: 64, status: Ok(()) }]);
             assert_eq!(passive.slab.bytes(0, 64), [2; 64]);
             drop(lives);
             assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
@@ -197,6 +197,6 @@ fn forked_children_touch_nothing() {
         }
     }
     active.send(7, &[active.slab.piece(0, 64)], false);
-    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
-    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+    assert_eq!(active.completions(1), [WorkCompletion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [WorkCompletion { id: 0, length: 64, status: Ok(()) }]);
 }

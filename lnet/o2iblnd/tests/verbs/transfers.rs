@@ -18,8 +18,8 @@ fn sends_of_several_pieces() {
     memory.fill(100, &[2; 32]);
     memory.fill(4080, &[3; 16]);
     active.send(7, &[memory.piece(4080, 16), memory.piece(0, 16), memory.piece(100, 32)], false);
-    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
-    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+    assert_eq!(active.completions(1), [WorkCompletion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [WorkCompletion { id: 0, length: 64, status: Ok(()) }]);
     assert_eq!(passive.slab.bytes(0, 64), [vec![3; 16], vec![1; 16], vec![2; 32]].concat());
 }
 
@@ -34,7 +34,7 @@ fn inline_sends_are_copied_at_once() {
     memory.fill(4032, &[1; 64]);
     active.send(7, &[memory.piece(4032, 32), memory.piece(4064, 32)], true);
     memory.fill(4032, &[2; 64]);
-    assert_eq!(passive.completions(1), [Completion { id: 0, length: 64, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [WorkCompletion { id: 0, length: 64, status: Ok(()) }]);
     assert_eq!(passive.slab.bytes(0, 64), [1; 64]);
 
     let good = memory.piece(4032, 64);
@@ -77,7 +77,7 @@ fn holes_under_registered_memory() {
     let pieces = [source.piece(0, BYTES)];
     let work = SendWork { id: 7, pieces: &pieces, kind: target, signalled: true, inline: false };
     active.endpoint.post_sends(&[work]).expect("a write");
-    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(active.completions(1), [WorkCompletion { id: 7, length: 0, status: Ok(()) }]);
     let expected = [vec![5; 4096], vec![0; 8192], vec![5; 4096]].concat();
     assert_eq!(buffer.read(0..BYTES).expect("a lease").to_vec(), expected);
 }
@@ -111,9 +111,9 @@ fn a_chain_of_writes_with_a_send_behind_it() {
     chain.push(SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: true, inline: false });
     active.endpoint.post_sends(&chain).expect("a chain");
 
-    assert_eq!(passive.completions(1), [Completion { id: 0, length: 4, status: Ok(()) }]);
+    assert_eq!(passive.completions(1), [WorkCompletion { id: 0, length: 4, status: Ok(()) }]);
     assert!(sink.bytes(0, BYTES) == payload, "the payload differs");
-    assert_eq!(active.completions(1), [Completion { id: 7, length: 0, status: Ok(()) }]);
+    assert_eq!(active.completions(1), [WorkCompletion { id: 7, length: 0, status: Ok(()) }]);
 
     // If a chain is too long for the queue, the error names the first work request of the rest.
     let work = SendWork { id: 7, pieces: &done, kind: SendKind::Send, signalled: false, inline: false };
@@ -134,7 +134,7 @@ fn writes_that_the_peer_does_not_allow() {
     let work = SendWork { id: 7, pieces: &[active.slab.piece(0, 64)], kind, signalled: true, inline: false };
     active.endpoint.post_sends(&[work]).expect("a write");
     let done = active.completions(1);
-    assert_eq!(done[0], Completion { id: 7, length: 0, status: Err(WorkError::RemoteAccess) });
+    assert_eq!(done[0], WorkCompletion { id: 7, length: 0, status: Err(WorkError::RemoteAccess) });
     assert!(done[1..].iter().all(|done| done.status == Err(WorkError::Flushed)), "{done:?}");
 }
 
@@ -151,7 +151,7 @@ fn armed_endpoints_tell() {
         passive.expect_ready();
         let mut done = Completions::new();
         passive.endpoint.poll(&mut done).expect("completions");
-        assert_eq!(done[..], [Completion { id: round, length: 8, status: Ok(()) }]);
+        assert_eq!(done[..], [WorkCompletion { id: round, length: 8, status: Ok(()) }]);
         // The endpoint is not armed again: the completion arrives without a notification.
         active.completions(1);
     }

@@ -65,7 +65,7 @@ pub enum Rejection<'a> {
 
 /// The next action after a rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum AfterRejection {
     /// Send the changed [`Connector::request`] at once.
     Now,
     /// The peer is connecting itself: use its connection. If none comes, send the request again
@@ -122,17 +122,17 @@ impl Connector {
     }
 
     /// Parses a rejection, and changes the request so that another attempt may succeed.
-    pub fn rejected(&mut self, rejection: Rejection<'_>) -> Next {
+    pub fn rejected(&mut self, rejection: Rejection<'_>) -> AfterRejection {
         match self.retry(rejection) {
             Ok(next) => next,
-            Err(cause) => Next::Fail(cause),
+            Err(cause) => AfterRejection::Fail(cause),
         }
     }
 
-    fn retry(&mut self, rejection: Rejection<'_>) -> Result<Next, ProtoError> {
+    fn retry(&mut self, rejection: Rejection<'_>) -> Result<AfterRejection, ProtoError> {
         let (attempt, next) = match rejection {
             Rejection::Record(bytes) => self.attempt.after(&Reject::parse(bytes)?)?,
-            Rejection::StaleConnection => (self.attempt, Next::Now),
+            Rejection::StaleConnection => (self.attempt, AfterRejection::Now),
             Rejection::NoListener => return Err(ProtoError::NoListener { nid: self.attempt.peer.nid }),
         };
         if self.retries == RETRIES_MAX {
@@ -165,12 +165,12 @@ impl Attempt {
     }
 
     /// Returns the next attempt by the table of lnet-wire 33, or the error if there is none.
-    fn after(&self, record: &Reject) -> Result<(Attempt, Next), ProtoError> {
+    fn after(&self, record: &Reject) -> Result<(Attempt, AfterRejection), ProtoError> {
         let rejected = ProtoError::Rejected { reason: record.reason };
         let offered = record.params.unwrap_or(ConnParams::UNKNOWN);
         let params = self.params;
         let next = match record.reason {
-            RejectReason::ConnRace => return Ok((*self, Next::Later)),
+            RejectReason::ConnRace => return Ok((*self, AfterRejection::Later)),
             RejectReason::Fatal if record.version < self.version => self.with_version(record.version),
             RejectReason::ConnUncompat if record.version != self.version => self.with_version(record.version),
             RejectReason::ConnStale => {
@@ -187,7 +187,7 @@ impl Attempt {
             | RejectReason::InvalidSrvId
             | RejectReason::Early => None,
         };
-        next.map(|attempt| (attempt, Next::Now)).ok_or(rejected)
+        next.map(|attempt| (attempt, AfterRejection::Now)).ok_or(rejected)
     }
 
     /// Returns the attempt in this version, if it is allowed.

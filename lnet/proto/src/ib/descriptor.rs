@@ -17,7 +17,7 @@ use super::RDMA_FRAGMENTS_MAX;
 ///
 /// The fragments are borrowed, from the received message or from the caller that sends them.
 #[derive(Clone, Copy)]
-pub struct Descriptor<'a> {
+pub struct RdmaDescriptor<'a> {
     /// The remote key of all fragments.
     pub key: u32,
     fragments: Fragments<'a>,
@@ -25,7 +25,7 @@ pub struct Descriptor<'a> {
 
 /// A fragment of the sink's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fragment {
+pub struct RdmaFragment {
     /// The length of the fragment in bytes, as claimed by the peer.
     pub length: u32,
     /// The start of the fragment, in the address space of the remote key.
@@ -34,18 +34,18 @@ pub struct Fragment {
 
 #[derive(Clone, Copy)]
 enum Fragments<'a> {
-    Own(&'a [Fragment]),
+    Own(&'a [RdmaFragment]),
     Wire(&'a [RawFragment], ByteOrder),
 }
 
-impl<'a> Descriptor<'a> {
+impl<'a> RdmaDescriptor<'a> {
     /// Makes a descriptor of these fragments.
     ///
     /// # Errors
     /// [`ProtoError::Fragments`].
-    pub fn new(key: u32, fragments: &'a [Fragment]) -> Result<Descriptor<'a>, ProtoError> {
+    pub fn new(key: u32, fragments: &'a [RdmaFragment]) -> Result<RdmaDescriptor<'a>, ProtoError> {
         check_count(fragments.len())?;
-        Ok(Descriptor { key, fragments: Fragments::Own(fragments) })
+        Ok(RdmaDescriptor { key, fragments: Fragments::Own(fragments) })
     }
 
     /// Returns the number of fragments.
@@ -58,7 +58,7 @@ impl<'a> Descriptor<'a> {
     }
 
     /// Iterates over the fragments in order.
-    pub fn fragments(&self) -> impl ExactSizeIterator<Item = Fragment> + Clone + use<'a> {
+    pub fn fragments(&self) -> impl ExactSizeIterator<Item = RdmaFragment> + Clone + use<'a> {
         let fragments = self.fragments;
         (0..self.count()).map(move |index| match fragments {
             Fragments::Own(fragments) => fragments[index],
@@ -84,13 +84,13 @@ impl<'a> Descriptor<'a> {
         bytes: &'a [u8],
         order: ByteOrder,
         too_short: impl Fn(usize) -> ProtoError,
-    ) -> Result<Descriptor<'a>, ProtoError> {
+    ) -> Result<RdmaDescriptor<'a>, ProtoError> {
         let (raw, rest) = RawDescriptor::ref_from_prefix(bytes).map_err(|_| too_short(encoded_len(1)))?;
         let count = order.u32(raw.count.get()) as usize;
         check_count(count)?;
         let (fragments, _) = <[RawFragment]>::ref_from_prefix_with_elems(rest, count)
             .map_err(|_| too_short(encoded_len(count)))?;
-        Ok(Descriptor { key: order.u32(raw.key.get()), fragments: Fragments::Wire(fragments, order) })
+        Ok(RdmaDescriptor { key: order.u32(raw.key.get()), fragments: Fragments::Wire(fragments, order) })
     }
 
     pub(crate) fn emit(&self, out: &mut Cursor<'_>) {
@@ -101,17 +101,17 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-impl PartialEq for Descriptor<'_> {
-    fn eq(&self, other: &Descriptor<'_>) -> bool {
+impl PartialEq for RdmaDescriptor<'_> {
+    fn eq(&self, other: &RdmaDescriptor<'_>) -> bool {
         self.key == other.key && self.fragments().eq(other.fragments())
     }
 }
 
-impl Eq for Descriptor<'_> {}
+impl Eq for RdmaDescriptor<'_> {}
 
-impl fmt::Debug for Descriptor<'_> {
+impl fmt::Debug for RdmaDescriptor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Descriptor {{ key: {:#x}, fragments: ", self.key)?;
+        write!(f, "RdmaDescriptor {{ key: {:#x}, fragments: ", self.key)?;
         f.debug_list().entries(self.fragments()).finish()?;
         f.write_str(" }")
     }
@@ -147,7 +147,7 @@ const_assert_eq!(size_of::<RawFragment>(), 12);
 const_assert_eq!(offset_of!(RawFragment, address), 4);
 
 impl RawFragment {
-    fn parse(&self, order: ByteOrder) -> Fragment {
-        Fragment { length: order.u32(self.length.get()), address: order.u64(self.address.get()) }
+    fn parse(&self, order: ByteOrder) -> RdmaFragment {
+        RdmaFragment { length: order.u32(self.length.get()), address: order.u64(self.address.get()) }
     }
 }

@@ -1,6 +1,6 @@
 //! The passive side of a connection (lnet-wire 34): judges the CONNREQ of a peer, and builds the
-//! CONNACK or the rejection. It owns no connection; the driver calls [`Listener::judge`], then
-//! [`Offer::check_known`], then [`Offer::accept`] or [`Offer::refuse`].
+//! CONNACK or the rejection. It owns no connection; the driver calls [`AcceptRules::judge`], then
+//! [`ConnOffer::check_known`], then [`ConnOffer::accept`] or [`ConnOffer::refuse`].
 
 use lnet_nid::Nid;
 
@@ -17,7 +17,7 @@ use super::{
 /// `L` returns what a NID refers to on the device at which a request arrived: `Fn(Nid) ->
 /// `[`Destination`].
 #[derive(Clone, Copy, Debug)]
-pub struct Listener<L> {
+pub struct AcceptRules<L> {
     /// True if source ports must be privileged; false by default.
     pub require_privileged: bool,
     /// The oldest version accepted. [`Version::V1`] is allowed only where the driver also
@@ -29,7 +29,7 @@ pub struct Listener<L> {
 
 /// An interface of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interface {
+pub struct LocalInterface {
     /// The NID and the incarnation of the interface.
     pub end: End,
     /// The upper limits of a connection: its `peer_credits`, [`super::RDMA_FRAGMENTS_MAX`],
@@ -41,7 +41,7 @@ pub struct Interface {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// An interface of this node on this device.
-    Ready(Interface),
+    Ready(LocalInterface),
     /// The device has no interface yet, or this one is not active.
     NotReady,
     /// The NID is not one of this node, or is that of another device.
@@ -50,21 +50,21 @@ pub enum Destination {
 
 /// A rejection of a request: the record is its private data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RequestRefusal {
     /// The record for the peer.
     pub record: Reject,
     /// The reason, for this node's own messages and errno.
     pub cause: ProtoError,
 }
 
-/// A request that this node can grant. The caller decides, with [`Offer::accept`] or
-/// [`Offer::refuse`].
+/// A request that this node can grant. The caller decides, with [`ConnOffer::accept`] or
+/// [`ConnOffer::refuse`].
 ///
-/// The caller must call [`Offer::check_known`] first. Then it may refuse with
+/// The caller must call [`ConnOffer::check_known`] first. Then it may refuse with
 /// [`RejectReason::ConnRace`] if it is connecting to the peer itself; but releases differ in which
 /// of two attempts wins, so accepting is safer: two nodes may have several connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct ConnOffer {
     /// The version and the ends of the connection.
     pub link: Link,
     /// The parameters that the peer requests, within this node's limits.
@@ -81,13 +81,13 @@ pub struct Known {
     pub stamp: u64,
 }
 
-impl<L: Fn(Nid) -> Destination> Listener<L> {
+impl<L: Fn(Nid) -> Destination> AcceptRules<L> {
     /// Judges a connection request by its private data and source port.
     ///
     /// # Errors
     /// The rejection to send, by the table of lnet-wire 34.
-    pub fn judge(&self, source_port: u16, private_data: &[u8]) -> Result<Offer, Refusal> {
-        let fatal = |version, cause| Refusal::new(version, None, RejectReason::Fatal, cause);
+    pub fn judge(&self, source_port: u16, private_data: &[u8]) -> Result<ConnOffer, RequestRefusal> {
+        let fatal = |version, cause| RequestRefusal::new(version, None, RejectReason::Fatal, cause);
         if self.require_privileged && source_port > PRIVILEGED_PORT_MAX {
             let cause = ProtoError::Unprivileged { port: source_port, limit: PRIVILEGED_PORT_MAX };
             return Err(fatal(Version::V2, cause));
@@ -100,7 +100,7 @@ impl<L: Fn(Nid) -> Destination> Listener<L> {
         };
         let message = Message::parse(private_data).map_err(|cause| fatal(version, cause))?;
         let interface = self.find(&message)?;
-        Offer::new(&message, interface)
+        ConnOffer::new(&message, interface)
     }
 
     fn too_old(&self, version: Version) -> ProtoError {
@@ -108,26 +108,26 @@ impl<L: Fn(Nid) -> Destination> Listener<L> {
         ProtoError::Version { object: "connection request", value: version as u32, min, max }
     }
 
-    fn find(&self, message: &Message<'_>) -> Result<Interface, Refusal> {
+    fn find(&self, message: &Message<'_>) -> Result<LocalInterface, RequestRefusal> {
         let (version, nid) = (message.head.version, message.head.dst.nid);
         let names_one = !nid.is_any() && !nid.is_loopback();
         match names_one.then(|| (self.destination)(nid)) {
             Some(Destination::Ready(interface)) => Ok(interface),
             Some(Destination::NotReady) => {
-                Err(Refusal::new(version, None, RejectReason::Early, ProtoError::NotReady { nid }))
+                Err(RequestRefusal::new(version, None, RejectReason::Early, ProtoError::NotReady { nid }))
             }
             Some(Destination::Unknown) | None => {
-                Err(Refusal::new(version, None, RejectReason::Fatal, ProtoError::NotMine { nid }))
+                Err(RequestRefusal::new(version, None, RejectReason::Fatal, ProtoError::NotMine { nid }))
             }
         }
     }
 }
 
-impl Offer {
-    fn new(message: &Message<'_>, interface: Interface) -> Result<Offer, Refusal> {
+impl ConnOffer {
+    fn new(message: &Message<'_>, interface: LocalInterface) -> Result<ConnOffer, RequestRefusal> {
         let (head, local, limits) = (&message.head, interface.end, interface.limits);
         let version = head.version;
-        let refusal = |reason, cause| Refusal::new(version, Some(interface), reason, cause);
+        let refusal = |reason, cause| RequestRefusal::new(version, Some(interface), reason, cause);
         if head.dst.stamp != 0 && head.dst.stamp != local.stamp {
             let cause = ProtoError::Stale { field: "dststamp", got: head.dst.stamp, wanted: local.stamp };
             return Err(refusal(RejectReason::ConnStale, cause));
@@ -149,7 +149,7 @@ impl Offer {
         asked.check_depth(depth_limit).map_err(|cause| refusal(too_deep, cause))?;
         asked.check_fragments(limits.max_fragments).map_err(|cause| refusal(too_many, cause))?;
         asked.check_message(limits.max_message).map_err(|cause| refusal(RejectReason::Fatal, cause))?;
-        Ok(Offer { link: Link { version, local, peer: head.src }, asked, limits })
+        Ok(ConnOffer { link: Link { version, local, peer: head.src }, asked, limits })
     }
 
     /// Compares the peer with its state known from live connections.
@@ -157,7 +157,7 @@ impl Offer {
     /// # Errors
     /// The rejection to send. The caller must close all old connections to the peer, which will try
     /// again.
-    pub fn check_known(&self, known: Option<Known>) -> Result<(), Refusal> {
+    pub fn check_known(&self, known: Option<Known>) -> Result<(), RequestRefusal> {
         let (version, got) = (self.link.version, self.link.peer.stamp);
         let cause = match known {
             Some(known) if known.stamp != got => {
@@ -174,7 +174,7 @@ impl Offer {
             }
             _ => return Ok(()),
         };
-        Err(Refusal { record: self.refuse(RejectReason::ConnStale), cause })
+        Err(RequestRefusal { record: self.refuse(RejectReason::ConnStale), cause })
     }
 
     /// Returns the CONNACK, the private data of the acceptance. `granted` are the parameters of the
@@ -196,15 +196,15 @@ impl Offer {
     }
 }
 
-impl Refusal {
+impl RequestRefusal {
     fn new(
         version: Version,
-        interface: Option<Interface>,
+        interface: Option<LocalInterface>,
         reason: RejectReason,
         cause: ProtoError,
-    ) -> Refusal {
+    ) -> RequestRefusal {
         let known = interface.map(|interface| (interface.end.stamp, interface.limits));
-        Refusal { record: record(version, known, reason), cause }
+        RequestRefusal { record: record(version, known, reason), cause }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{ByteOrder, Header, MessageType, ProtoError};
 
 use super::head::{Head, OBJECT, RawHead, parse_start};
 use super::params::RawParams;
-use super::{ConnParams, Descriptor, MESSAGE_MAX, MessageKind};
+use super::{ConnParams, MESSAGE_MAX, MessageKind, RdmaDescriptor};
 
 /// One message of the RDMA driver: one SEND, or the private data of a connection request or its
 /// acceptance.
@@ -49,7 +49,7 @@ pub enum Body<'a> {
     },
     /// The answer to a PUT_REQ if no payload is wanted (status 0) or can be received (status below
     /// 0).
-    PutNak(Completion),
+    PutNak(TransferStatus),
     /// The answer to a PUT_REQ if its payload is wanted.
     PutAck {
         /// Echo of the PUT_REQ's cookie.
@@ -57,10 +57,10 @@ pub enum Body<'a> {
         /// The cookie that the PUT_DONE must echo.
         sink: Cookie,
         /// The destination and length of the write.
-        descriptor: Descriptor<'a>,
+        descriptor: RdmaDescriptor<'a>,
     },
     /// The payload of a PUT_REQ has been written, or will not be.
-    PutDone(Completion),
+    PutDone(TransferStatus),
     /// A GET whose data are to be written by RDMA.
     GetReq {
         /// The LNet header.
@@ -68,10 +68,10 @@ pub enum Body<'a> {
         /// The cookie that the GET_DONE must echo.
         cookie: Cookie,
         /// The destination of the write: the whole of the initiator's buffer.
-        descriptor: Descriptor<'a>,
+        descriptor: RdmaDescriptor<'a>,
     },
     /// The data of a GET_REQ have been written, or will not be.
-    GetDone(Completion),
+    GetDone(TransferStatus),
 }
 
 /// Eight bytes that their owner chooses and the peer echoes. They have no byte order, and no
@@ -95,14 +95,14 @@ impl Cookie {
 
 /// The result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Completion {
+pub struct TransferStatus {
     /// Echo of the cookie of the side that waits for this message.
     pub cookie: Cookie,
     /// The number of bytes transferred, or a negative errno.
     pub status: i32,
 }
 
-impl Completion {
+impl TransferStatus {
     /// Returns the number of bytes transferred.
     ///
     /// # Errors
@@ -298,17 +298,17 @@ impl<'a> Reader<'a> {
         Ok(Cookie(*self.take::<RawCookie>()?))
     }
 
-    fn completion(&mut self, order: ByteOrder) -> Result<Completion, ProtoError> {
+    fn completion(&mut self, order: ByteOrder) -> Result<TransferStatus, ProtoError> {
         let raw = self.take::<RawCompletion>()?;
-        Ok(Completion { cookie: Cookie(raw.cookie), status: order.u32(raw.status.get() as u32) as i32 })
+        Ok(TransferStatus { cookie: Cookie(raw.cookie), status: order.u32(raw.status.get() as u32) as i32 })
     }
 
     fn payload(&self, length: usize) -> Result<&'a [u8], ProtoError> {
         self.rest.get(..length).ok_or_else(|| self.too_short(length))
     }
 
-    fn descriptor(&self, order: ByteOrder) -> Result<Descriptor<'a>, ProtoError> {
-        Descriptor::parse(self.rest, order, |needed| self.too_short(needed))
+    fn descriptor(&self, order: ByteOrder) -> Result<RdmaDescriptor<'a>, ProtoError> {
+        RdmaDescriptor::parse(self.rest, order, |needed| self.too_short(needed))
     }
 
     /// Returns the error of a message that ends before `needed` more bytes.

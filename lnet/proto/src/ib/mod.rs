@@ -3,16 +3,16 @@
 //!
 //! The connection manager carries a CONNREQ to the passive side, and its CONNACK, or a [`Reject`]
 //! record, back. After that each SEND is one [`Message`] of at most [`MESSAGE_MAX`] bytes. Data
-//! that does not fit into one is written by RDMA to the memory that a [`Descriptor`] names.
+//! that does not fit into one is written by RDMA to the memory that a [`RdmaDescriptor`] names.
 //!
 //! | type | role |
 //! | --- | --- |
 //! | [`Message`], [`Body`] | the ten messages |
 //! | [`Head`], [`Link`] | sender and receiver, and their check |
-//! | [`Descriptor`], [`Fragment`] | the destination of an RDMA write |
+//! | [`RdmaDescriptor`], [`RdmaFragment`] | the destination of an RDMA write |
 //! | [`Reject`] | the reason of a rejection |
 //! | [`Connector`] | the active side: what to request, and what to try after a rejection |
-//! | [`Listener`], [`Offer`] | the passive side: the request, and the answer |
+//! | [`AcceptRules`], [`ConnOffer`] | the passive side: the request, and the answer |
 //! | [`checksum`], [`verify_checksum`] | message checksums, which are obsolete |
 //!
 //! Nodes send in their own byte order, which the magic number shows; this crate sends little-endian
@@ -69,12 +69,12 @@ mod params;
 mod reject;
 
 pub use checksum::{CharSign, checksum, verify_checksum};
-pub use connector::{Attempt, Connector, Established, Next, RETRIES_MAX, Rejection};
-pub use descriptor::{Descriptor, Fragment};
+pub use connector::{AfterRejection, Attempt, Connector, Established, RETRIES_MAX, Rejection};
+pub use descriptor::{RdmaDescriptor, RdmaFragment};
 pub use head::{End, Head, Link, Version};
 pub use kind::MessageKind;
-pub use listener::{Destination, Interface, Known, Listener, Offer, Refusal};
-pub use message::{Body, Completion, Cookie, Message, emit_immediate};
+pub use listener::{AcceptRules, ConnOffer, Destination, Known, LocalInterface, RequestRefusal};
+pub use message::{Body, Cookie, Message, TransferStatus, emit_immediate};
 pub use params::ConnParams;
 pub use reject::{Reject, RejectReason};
 

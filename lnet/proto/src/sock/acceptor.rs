@@ -58,9 +58,9 @@ pub enum AcceptProgress {
         /// The requested interface.
         nid: Nid,
     },
-    /// The peer's hello has been received. The caller decides: [`Offer::accept`] or
-    /// [`Offer::refuse`].
-    Hello(Offer),
+    /// The peer's hello has been received. The caller decides: [`ConnOffer::accept`] or
+    /// [`ConnOffer::refuse`].
+    Hello(ConnOffer),
     /// Send `reply`, which may be empty, and close.
     Reject {
         /// The bytes to send before closing.
@@ -73,7 +73,7 @@ pub enum AcceptProgress {
 /// A peer's valid hello, which the node accepts or refuses: because of a race, other versions or
 /// incarnations of the peer, or too many connections of the type (lnet-wire 24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct ConnOffer {
     /// The peer's hello.
     pub hello: Hello,
     /// The byte order of the peer's message prefixes.
@@ -133,7 +133,7 @@ impl<L: LocalNode> Acceptor<L> {
     fn feed_hello(&mut self, input: &mut &[u8], nid: Nid, interface: LocalInterface) -> AcceptProgress {
         match self.intake.pull(input, Hello::decode) {
             Ok(None) => AcceptProgress::NeedMore,
-            Ok(Some((hello, order))) => match Offer::new(hello, order, nid, interface) {
+            Ok(Some((hello, order))) => match ConnOffer::new(hello, order, nid, interface) {
                 Ok(offer) => AcceptProgress::Hello(offer),
                 Err(reason) => reject(nid, interface, reason),
             },
@@ -142,13 +142,13 @@ impl<L: LocalNode> Acceptor<L> {
     }
 }
 
-impl Offer {
+impl ConnOffer {
     fn new(
         hello: Hello,
         byte_order: ByteOrder,
         local_nid: Nid,
         interface: LocalInterface,
-    ) -> Result<Offer, ProtoError> {
+    ) -> Result<ConnOffer, ProtoError> {
         if hello.conn_type == ConnType::None {
             return Err(ProtoError::ConnTypeNone);
         }
@@ -158,7 +158,7 @@ impl Offer {
             return Err(ProtoError::Version { object: "hello", value, min: preferred, max: preferred });
         }
         let refusal = own_hello(hello.version, local_nid, interface, hello.src_nid).to_bytes()?;
-        Ok(Offer { hello, byte_order, local_nid, interface, refusal })
+        Ok(ConnOffer { hello, byte_order, local_nid, interface, refusal })
     }
 
     /// Returns the interface that the peer requested.
@@ -190,12 +190,12 @@ impl Offer {
         self.acceptance(peer.nid, Pid(0))
     }
 
-    /// Accepts like [`Offer::accept`], for a connection from any other port: the hello contains the
+    /// Accepts like [`ConnOffer::accept`], for a connection from any other port: the hello contains the
     /// PID by which this node identifies the peer. Without it the peer must treat this node as a
     /// userspace node, which has one connection only (lnet-wire 27).
     ///
     /// # Errors
-    /// As for [`Offer::accept`].
+    /// As for [`ConnOffer::accept`].
     pub fn accept_unprivileged(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
         self.acceptance(peer.nid, peer.pid)
     }

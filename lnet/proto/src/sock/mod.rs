@@ -25,7 +25,7 @@ mod prefix;
 mod request;
 mod zc;
 
-pub use acceptor::{AcceptProgress, Acceptor, LocalInterface, LocalNode, Offer};
+pub use acceptor::{AcceptProgress, Acceptor, ConnOffer, LocalInterface, LocalNode};
 pub use checksum::{Crc32, MessageChecksum};
 pub use conn_type::ConnType;
 pub use connector::{Attempt, ConnectProgress, Connector, Established, Retry};

@@ -2,8 +2,8 @@
 
 use lnet_nid::ProcessId;
 use lnet_proto::ib::{
-    Body, Completion, ConnParams, Cookie, Descriptor, End, Fragment, Head, IMMEDIATE_MAX, Message,
-    MessageKind, RDMA_FRAGMENTS_MAX, Version,
+    Body, ConnParams, Cookie, End, Head, IMMEDIATE_MAX, Message, MessageKind, RDMA_FRAGMENTS_MAX,
+    RdmaDescriptor, RdmaFragment, TransferStatus, Version,
 };
 use lnet_proto::{Header, WireHandle};
 use proptest::collection::vec;
@@ -18,17 +18,17 @@ pub(crate) struct Sample {
     pub(crate) head: Head,
     pub(crate) header: Header,
     pub(crate) params: ConnParams,
-    pub(crate) completion: Completion,
+    pub(crate) completion: TransferStatus,
     pub(crate) cookie: Cookie,
     pub(crate) key: u32,
-    pub(crate) fragments: Vec<Fragment>,
+    pub(crate) fragments: Vec<RdmaFragment>,
     pub(crate) payload: Vec<u8>,
 }
 
 impl Sample {
     pub(crate) fn message(&self) -> Message<'_> {
         let Sample { header, params, completion, cookie, .. } = *self;
-        let descriptor = Descriptor::new(self.key, &self.fragments).unwrap();
+        let descriptor = RdmaDescriptor::new(self.key, &self.fragments).unwrap();
         let body = match self.kind {
             MessageKind::ConnReq => Body::ConnReq(params),
             MessageKind::ConnAck => Body::ConnAck(params),
@@ -91,8 +91,8 @@ pub(crate) fn any_params() -> impl Strategy<Value = ConnParams> {
 
 pub(crate) fn any_sample() -> impl Strategy<Value = Sample> {
     let cookie = || any::<[u8; 8]>().prop_map(Cookie);
-    let completion = (cookie(), any::<i32>()).prop_map(|(cookie, status)| Completion { cookie, status });
-    let fragment = any::<(u32, u64)>().prop_map(|(length, address)| Fragment { length, address });
+    let completion = (cookie(), any::<i32>()).prop_map(|(cookie, status)| TransferStatus { cookie, status });
+    let fragment = any::<(u32, u64)>().prop_map(|(length, address)| RdmaFragment { length, address });
     let fragments = vec(fragment, 1..=usize::from(RDMA_FRAGMENTS_MAX));
     let payload = vec(any::<u8>(), 0..=IMMEDIATE_MAX);
     let kind = proptest::sample::select(&KINDS[..]);
@@ -149,10 +149,10 @@ pub(crate) fn sample(kind: MessageKind) -> Sample {
             body: if kind == MessageKind::GetReq { get() } else { reply() },
         },
         params: ConnParams::DEFAULT,
-        completion: Completion { cookie: Cookie::new(7), status: -5 },
+        completion: TransferStatus { cookie: Cookie::new(7), status: -5 },
         cookie: Cookie::new(8),
         key: 9,
-        fragments: vec![Fragment { length: 4096, address: 0x1234_5678_9abc_def0 }; 3],
+        fragments: vec![RdmaFragment { length: 4096, address: 0x1234_5678_9abc_def0 }; 3],
         payload: Vec::new(),
     }
 }

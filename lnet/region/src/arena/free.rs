@@ -27,7 +27,7 @@ pub(super) struct FreeRanges {
 
 /// A range that has been taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct TakenRange {
     /// First byte of the range.
     pub(super) start: usize,
     /// Number of the requested bytes that may have been used before.
@@ -53,7 +53,7 @@ impl FreeRanges {
     }
 
     /// Takes a range from the free range with the least excess. `None` if no range has room.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Taken> {
+    pub(super) fn take(&mut self, bytes: usize) -> Option<TakenRange> {
         let need = rounded(bytes);
         let ranges = if need < PAGE_BYTES { &self.by_length } else { &self.by_pages };
         let &(_, free_start) = ranges.range((need, 0)..).next()?;
@@ -65,7 +65,7 @@ impl FreeRanges {
         self.enter(end, free_end - end);
         let used = self.untouched.saturating_sub(start).min(bytes);
         self.untouched = self.untouched.max(end);
-        Some(Taken { start, used })
+        Some(TakenRange { start, used })
     }
 
     /// Frees a range that was taken with the same number of bytes.
@@ -183,7 +183,7 @@ mod tests {
                         let best = model.best(bytes);
                         let taken = free.take(bytes);
                         prop_assert_eq!(taken.is_some(), best.is_some(), "{} bytes", bytes);
-                        let Some(Taken { start, used }) = taken else { continue };
+                        let Some(TakenRange { start, used }) = taken else { continue };
                         prop_assert_eq!(start % alignment(bytes), 0);
                         let range = start / GRANULE_BYTES..(start + rounded(bytes)) / GRANULE_BYTES;
                         let around = model.ranges().take_while(|&at| at <= range.start).last();

@@ -13,7 +13,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, sigaction};
 use parking_lot::Mutex;
 
-use super::list::{self, Watch};
+use super::list::{self, RangeCopy};
 use crate::{ForkGuard, RegionError};
 
 /// The previous action for SIGBUS, in the process that installed the handler.
@@ -129,7 +129,7 @@ fn end_process() {
     let _ = raise(Signal::SIGBUS);
 }
 
-impl Watch {
+impl RangeCopy {
     /// Returns the first address of the page that holds this one.
     fn page(&self, address: usize) -> usize {
         address & !(self.page_bytes - 1)

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 /// The newest node. Nodes are added at the front and never removed, so their number is the maximum
 /// number of ranges that were watched at a time.
-static FIRST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
+static FIRST: AtomicPtr<RangeNode> = AtomicPtr::new(null_mut());
 
 /// Nodes that watch no range now, for reuse.
-static SPARE: Mutex<Vec<&'static Node>> = Mutex::new(Vec::new());
+static SPARE: Mutex<Vec<&'static RangeNode>> = Mutex::new(Vec::new());
 
 /// Faults in watched ranges since the process started.
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
@@ -34,7 +34,7 @@ static NODES: AtomicUsize = AtomicUsize::new(0);
 /// All other nodes may change while they are read, which `version` shows: it is odd during a
 /// change, and higher after it.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct RangeNode {
     version: AtomicUsize,
     start: AtomicUsize,
     /// Length of the range in bytes; 0 if no range is watched.
@@ -42,25 +42,25 @@ pub(super) struct Node {
     page_bytes: AtomicUsize,
     faulted: AtomicBool,
     /// The next node, which never changes.
-    next: *mut Node,
+    next: *mut RangeNode,
 }
 
 // SAFETY: `next` is null or a node that is never freed, and is only read.
-unsafe impl Sync for Node {}
+unsafe impl Sync for RangeNode {}
 // SAFETY: as above.
-unsafe impl Send for Node {}
+unsafe impl Send for RangeNode {}
 
 /// A consistent copy of a node.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Watch {
-    pub(super) node: &'static Node,
+pub(super) struct RangeCopy {
+    pub(super) node: &'static RangeNode,
     pub(super) start: usize,
     pub(super) length: usize,
     pub(super) page_bytes: usize,
 }
 
 /// Adds a range.
-pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static Node, NoMemory> {
+pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static RangeNode, NoMemory> {
     let spare = SPARE.lock().pop();
     let node = spare.map_or_else(new_node, Ok)?;
     node.set(range, page_bytes);
@@ -68,27 +68,27 @@ pub(super) fn enter(range: Range<usize>, page_bytes: usize) -> Result<&'static N
 }
 
 /// Removes the range of a node.
-pub(super) fn leave(node: &'static Node) {
+pub(super) fn leave(node: &'static RangeNode) {
     node.set(0..0, 0);
     SPARE.lock().push(node);
 }
 
 /// Returns the watches of all nodes that are not changing. Safe in a signal handler.
-pub(super) fn all() -> impl Iterator<Item = Watch> {
+pub(super) fn all() -> impl Iterator<Item = RangeCopy> {
     // SYNC guard.first: nodes are complete before they can be found.
     let first = FIRST.load(Acquire);
     // SAFETY: a node is never freed, and there is no mutable reference to it.
     let nodes = std::iter::successors(unsafe { first.as_ref() }, |node| unsafe { node.next.as_ref() });
-    nodes.filter_map(Node::watch)
+    nodes.filter_map(RangeNode::watch)
 }
 
-fn new_node() -> Result<&'static Node, NoMemory> {
+fn new_node() -> Result<&'static RangeNode, NoMemory> {
     // Each node has room reserved in the list of spare nodes, so that returning it cannot fail.
     let mut spare = SPARE.lock();
     let nodes = NODES.load(Relaxed) + 1;
     let room = spare.len();
     spare.try_reserve(nodes.saturating_sub(room)).map_err(|_| NoMemory)?;
-    let node = Box::leak(try_box(Node {
+    let node = Box::leak(try_box(RangeNode {
         version: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         length: AtomicUsize::new(0),
@@ -104,7 +104,7 @@ fn new_node() -> Result<&'static Node, NoMemory> {
     Ok(node)
 }
 
-impl Node {
+impl RangeNode {
     /// Sets the range of the node and clears its fault. Must be called only by the thread that
     /// takes the node from the spare nodes or returns it to them.
     fn set(&self, range: Range<usize>, page_bytes: usize) {
@@ -122,10 +122,10 @@ impl Node {
     }
 
     /// Returns the watched range; `None` if there is none, or while it is being changed.
-    fn watch(&'static self) -> Option<Watch> {
+    fn watch(&'static self) -> Option<RangeCopy> {
         // SYNC guard.version
         let version = self.version.load(Acquire);
-        let watch = Watch {
+        let watch = RangeCopy {
             node: self,
             start: self.start.load(Relaxed),
             length: self.length.load(Relaxed),
@@ -148,7 +148,7 @@ impl Node {
     }
 }
 
-impl Watch {
+impl RangeCopy {
     pub(super) fn contains(&self, address: usize) -> bool {
         (self.start..self.start + self.length).contains(&address)
     }

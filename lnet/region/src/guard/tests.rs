@@ -16,7 +16,7 @@ use nix::sys::socket::MsgFlags;
 use nix::unistd::ftruncate;
 
 use super::*;
-use crate::memory::Memory;
+use crate::memory::OwnedMemory;
 use crate::{IoVec, Part, PartMut, Region, copy, receive, send};
 
 const PAGE: usize = 4096;
@@ -26,7 +26,7 @@ const PAGE: usize = 4096;
 fn mortal(pages: usize) -> (Region, OwnedFd) {
     let fd = memfd_create(c"mortal", MFdFlags::MFD_CLOEXEC).unwrap();
     ftruncate(&fd, (pages * PAGE) as i64).unwrap();
-    let memory = Memory::map(fd.try_clone().unwrap(), pages * PAGE).unwrap();
+    let memory = OwnedMemory::map(fd.try_clone().unwrap(), pages * PAGE).unwrap();
     let region = Region::over(memory, pages * PAGE, true).unwrap();
     IoVec::whole(region.clone()).write(0..pages * PAGE).unwrap().fill(7);
     (region, fd)

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{
-    Channel, CmEvent, Device, DeviceChange, DialOptions, Endpoint, FabricError, Listener, PrivateData,
-    Rejected, Request, Token,
+    Channel, ChannelToken, CmEvent, ConnRequest, Device, DeviceChange, DialOptions, Endpoint, FabricError,
+    Listener, PrivateData, Rejected,
 };
 use nlx_sync::Bell;
 
+use super::behaviour::IbFault;
 use super::device::NAME;
 use super::endpoint::SimEndpoint;
-use super::habits::IbFault;
 use super::host::SimFabric;
 use super::requests::{SimListener, SimRequest};
 use super::state::Queue;
@@ -62,14 +62,14 @@ impl ChannelState {
 /// An event of a channel.
 #[derive(Debug)]
 pub(super) enum ChannelEvent {
-    Request { listener: Token, request: u64 },
-    Resolved(Token),
-    Accepted(Token, PrivateData),
-    Established(Token),
-    Rejected(Token, Rejected),
-    Failed(Token, Errno),
-    Disconnected(Token),
-    Ready(Token),
+    Request { listener: ChannelToken, request: u64 },
+    Resolved(ChannelToken),
+    Accepted(ChannelToken, PrivateData),
+    Established(ChannelToken),
+    Rejected(ChannelToken, Rejected),
+    Failed(ChannelToken, Errno),
+    Disconnected(ChannelToken),
+    Ready(ChannelToken),
     Device(DeviceChange),
 }
 
@@ -96,7 +96,7 @@ impl Channel for SimChannel {
     fn ring(&self) {
         let mut guard = self.fabric.net.lock();
         let state = &mut *guard;
-        let lost = state.habits.strikes(IbFault::LosesRing, &mut state.rng);
+        let lost = state.behaviour.occurs(IbFault::LosesRing, &mut state.rng);
         if let Some(channel_state) = state.own.channels.get_mut(&self.id).filter(|_| !lost) {
             channel_state.ring();
         }
@@ -132,7 +132,7 @@ impl Channel for SimChannel {
 
     fn listen(
         &self,
-        token: Token,
+        token: ChannelToken,
         _: &Arc<dyn Device>,
         at: SocketAddrV4,
         backlog: u32,
@@ -143,7 +143,7 @@ impl Channel for SimChannel {
 
     fn dial(
         &self,
-        token: Token,
+        token: ChannelToken,
         device: &Arc<dyn Device>,
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -153,7 +153,11 @@ impl Channel for SimChannel {
         Ok(Box::new(SimEndpoint { net: self.fabric.net.clone(), id, device: device.clone() }))
     }
 
-    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
+    fn adopt(
+        &self,
+        token: ChannelToken,
+        request: Box<dyn ConnRequest>,
+    ) -> Result<Box<dyn Endpoint>, FabricError> {
         let (id, device) = self.fabric.adopt(self.id, token, &*request)?;
         // The request has been taken: dropping it rejects nothing.
         drop(request);

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use lnet_api::Errno;
-use lnet_o2iblnd::fabric::{Device, DeviceLimits, FabricError, Memory};
+use lnet_o2iblnd::fabric::{Device, DeviceLimits, FabricError, RegisteredMemory};
 use lnet_region::Region;
 
 use super::memory::Registered;
@@ -40,7 +40,7 @@ impl Device for SimDevice {
         self.net.lock().hosts.iter().any(|host| host.own.device == Some(self.id) && host.own.port_up)
     }
 
-    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn RegisteredMemory>, FabricError> {
         let bytes = region.extent().1 as u64;
         let mut guard = self.net.lock();
         let state = &mut *guard;
@@ -48,7 +48,7 @@ impl Device for SimDevice {
         if !state.hosts.iter().any(|host| host.own.device == Some(self.id)) {
             return Err(refused(Errno::ENODEV));
         }
-        if bytes > self.limits.memory_bytes || state.rng.chance(state.habits.refused_memory) {
+        if bytes > self.limits.memory_bytes || state.rng.chance(state.behaviour.refused_memory) {
             state.seen.registrations_refused += 1;
             return Err(refused(Errno::ENOMEM));
         }
@@ -63,7 +63,7 @@ impl Device for SimDevice {
     }
 }
 
-impl Memory for SimMemory {
+impl RegisteredMemory for SimMemory {
     fn local_key(&self) -> u32 {
         self.key
     }

@@ -4,12 +4,12 @@ use std::net::SocketAddrV4;
 
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{
-    COMPLETIONS_PER_LOOK, Completion, Completions, ConnectOptions, Piece, PrivateData, QueueSizes,
-    ReceiveWork, Rejected, SendKind, SendWork, Token, WorkError,
+    COMPLETIONS_PER_LOOK, ChannelToken, Completions, ConnectOptions, Piece, PrivateData, QueueSizes,
+    ReceiveWork, Rejected, SendKind, SendWork, WorkCompletion, WorkError,
 };
 
+use super::behaviour::IbFault;
 use super::channel::ChannelEvent;
-use super::habits::IbFault;
 use super::requests::WITHOUT_REASON;
 use super::state::{Answer, Event, Queue, State, Status};
 
@@ -56,7 +56,7 @@ pub(super) struct End {
     pub(super) host: usize,
     pub(super) device: u64,
     channel: u64,
-    token: Token,
+    token: ChannelToken,
     pub(super) local: SocketAddrV4,
     pub(super) remote: SocketAddrV4,
     /// The other end, once it is known.
@@ -76,7 +76,7 @@ pub(super) struct End {
     /// Number of entries of the send queue that are not free yet.
     send_slots: u32,
     receives: Queue<ReceiveWork>,
-    done: Queue<(Completion, u32)>,
+    done: Queue<(WorkCompletion, u32)>,
     /// Number of completed sends that no completion has reported yet.
     silent: u32,
     armed: bool,
@@ -93,7 +93,7 @@ impl End {
     pub(super) fn new(
         (host, device): (usize, u64),
         channel: u64,
-        token: Token,
+        token: ChannelToken,
         (local, remote): (SocketAddrV4, SocketAddrV4),
     ) -> End {
         End {
@@ -301,7 +301,7 @@ impl State {
             self.finish_send(id, send.id, send.signalled, status);
         }
         for receive in receives {
-            self.report(id, Completion { id: receive.id, length: 0, status: Err(WorkError::Flushed) }, 0);
+            self.report(id, WorkCompletion { id: receive.id, length: 0, status: Err(WorkError::Flushed) }, 0);
         }
     }
 
@@ -322,7 +322,7 @@ impl State {
         let sizes = end.sizes.ok_or(Errno::EINVAL)?;
         if end.phase == Phase::Broken {
             let status = Err(WorkError::Flushed);
-            self.report(id, Completion { id: work.id, length: 0, status }, 0);
+            self.report(id, WorkCompletion { id: work.id, length: 0, status }, 0);
             return Ok(());
         }
         if end.receives.len() as u32 >= sizes.receives {
@@ -357,7 +357,7 @@ impl State {
         let there = end.peer.and_then(|peer| Some(self.own.ends.get(&peer)?.host));
         let here = end.host;
         let way_ns = there.map_or(0, |there| self.delay_ns((here, there)));
-        let carried_ns = u64::from(bytes) * self.habits.kib_ns / 1024;
+        let carried_ns = u64::from(bytes) * self.behaviour.kib_ns / 1024;
         let Some(end) = self.own.ends.get_mut(&id) else { return Err(Errno::EBADF) };
         end.send_slots += 1;
         if end.phase == Phase::Broken {
@@ -416,7 +416,7 @@ impl State {
             Some(there) => self.reaches((here, there)) && self.reaches((there, here)),
             None => false,
         };
-        if reached && self.rng.chance(self.habits.breaks) {
+        if reached && self.rng.chance(self.behaviour.breaks) {
             self.seen.breaks += 1;
             self.log(|_| format!("network: a connection between {here} and {there:?} breaks"));
             self.refuse(id, place, WorkError::RetriesExceeded);
@@ -483,7 +483,7 @@ impl State {
             self.wrong(|| "a message met a receive buffer that is too small or not registered".to_string());
             return Err(WorkError::Other(9));
         }
-        self.report(peer, Completion { id: receive.id, length: bytes.len() as u32, status: Ok(()) }, 0);
+        self.report(peer, WorkCompletion { id: receive.id, length: bytes.len() as u32, status: Ok(()) }, 0);
         Ok(())
     }
 
@@ -494,10 +494,10 @@ impl State {
         };
         self.seen.writes += 1;
         self.seen.written_bytes += bytes.len() as u64;
-        if self.habits.strikes(IbFault::DropsWrite, &mut self.rng) {
+        if self.behaviour.occurs(IbFault::DropsWrite, &mut self.rng) {
             return Ok(());
         }
-        if self.habits.strikes(IbFault::ChangesByte, &mut self.rng) && !bytes.is_empty() {
+        if self.behaviour.occurs(IbFault::ChangesByte, &mut self.rng) && !bytes.is_empty() {
             let place = self.rng.index(bytes.len());
             bytes[place] ^= 1;
         }
@@ -540,16 +540,16 @@ impl State {
         end.silent += 1;
         if signalled || status.is_err() {
             let slots = std::mem::take(&mut end.silent);
-            self.report(id, Completion { id: work, length: 0, status }, slots);
+            self.report(id, WorkCompletion { id: work, length: 0, status }, slots);
         }
     }
 
     /// Queues a completion; `slots` entries of the send queue are free once it has been polled.
-    fn report(&mut self, id: u64, completion: Completion, slots: u32) {
-        if self.habits.strikes(IbFault::LosesCompletion, &mut self.rng) {
+    fn report(&mut self, id: u64, completion: WorkCompletion, slots: u32) {
+        if self.behaviour.occurs(IbFault::LosesCompletion, &mut self.rng) {
             return;
         }
-        let lost = self.habits.strikes(IbFault::LosesReady, &mut self.rng);
+        let lost = self.behaviour.occurs(IbFault::LosesReady, &mut self.rng);
         let Some(end) = self.own.ends.get_mut(&id) else { return };
         end.done.push_back((completion, slots));
         let full = end.sizes.is_some_and(|sizes| end.done.len() as u32 > sizes.completions);
@@ -558,7 +558,7 @@ impl State {
             self.wrong(|| "a completion queue has overflowed".to_string());
         }
         if tells {
-            let at_ns = self.now_ns + self.rng.between(self.habits.interrupt_ns);
+            let at_ns = self.now_ns + self.rng.between(self.behaviour.interrupt_ns);
             self.schedule(at_ns, Event::Interrupt { end: id });
         }
     }

@@ -3,7 +3,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Weak};
 
 use lnet_api::Errno;
-use lnet_o2iblnd::fabric::{Channel, Device, DeviceLimits, DialOptions, Fabric, FabricError, Request, Token};
+use lnet_o2iblnd::fabric::{
+    Channel, ChannelToken, ConnRequest, Device, DeviceLimits, DialOptions, Fabric, FabricError,
+};
 use lnet_proto::ib::PRIVILEGED_PORT_MAX;
 use nlx_sync::Bell;
 
@@ -42,7 +44,7 @@ impl SimFabric {
     pub(super) fn listen(
         &self,
         channel: u64,
-        token: Token,
+        token: ChannelToken,
         at: SocketAddrV4,
         backlog: u32,
     ) -> Result<u64, FabricError> {
@@ -58,7 +60,7 @@ impl SimFabric {
     pub(super) fn dial(
         &self,
         channel: u64,
-        token: Token,
+        token: ChannelToken,
         (mut from, to): (SocketAddrV4, SocketAddrV4),
         options: &DialOptions,
     ) -> Result<u64, FabricError> {
@@ -89,8 +91,8 @@ impl SimFabric {
     pub(super) fn adopt(
         &self,
         channel: u64,
-        token: Token,
-        request: &dyn Request,
+        token: ChannelToken,
+        request: &dyn ConnRequest,
     ) -> Result<(u64, Arc<dyn Device>), FabricError> {
         let request: &dyn Any = request;
         let id = request.downcast_ref::<SimRequest>().ok_or(refused("adopt", Errno::EINVAL))?.id();

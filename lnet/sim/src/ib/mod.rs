@@ -5,11 +5,11 @@
 //! devices of one start of one host, in place of this host's RDMA devices
 //! ([`lnet_o2iblnd::fabric`]). [`run`] makes a world from a seed, as in [`tcp`](crate::tcp).
 
+mod behaviour;
 mod channel;
 mod device;
 mod end;
 mod endpoint;
-mod habits;
 mod host;
 #[allow(unsafe_code, reason = "a device reads and writes memory by number")]
 mod memory;
@@ -21,7 +21,7 @@ mod state;
 
 pub use crate::kit::net::is_inside;
 pub use crate::kit::world::run;
-pub use habits::{IbDevice, IbFault, IbHabits};
+pub use behaviour::{IbBehaviour, IbDevice, IbFault};
 pub use host::SimFabric;
 pub use net::IbNet;
 pub use scenario::{Ib, IbScenario};

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddrV4;
 
-use lnet_o2iblnd::fabric::{Listener, PrivateData, Rejected, Request, Token};
+use lnet_o2iblnd::fabric::{ChannelToken, ConnRequest, Listener, PrivateData, Rejected};
 
 use super::channel::ChannelEvent;
 use super::host::SimFabric;
@@ -23,7 +23,7 @@ pub(super) struct Listening {
     pub(super) host: usize,
     pub(super) at: SocketAddrV4,
     pub(super) channel: u64,
-    pub(super) token: Token,
+    pub(super) token: ChannelToken,
     pub(super) backlog: usize,
 }
 
@@ -98,7 +98,7 @@ impl SimRequest {
     }
 }
 
-impl Request for SimRequest {
+impl ConnRequest for SimRequest {
     fn source(&self) -> SocketAddrV4 {
         self.source
     }

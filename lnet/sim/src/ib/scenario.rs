@@ -5,7 +5,7 @@ use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
 use lnet_o2iblnd::{ConnStats, HeldLimits, O2ib, O2ibConfig, O2ibLnd};
 
-use super::habits::{IbFault, IbHabits};
+use super::behaviour::{IbBehaviour, IbFault};
 use super::state::IbWire;
 use super::{IbNet, SimFabric};
 use crate::Rng;
@@ -23,7 +23,7 @@ pub type IbScenario = NodeScenario<Ib>;
 #[derive(Debug, Clone)]
 pub struct Ib {
     /// The behaviour of the RDMA network.
-    pub habits: IbHabits,
+    pub behaviour: IbBehaviour,
     /// Sends complete in this time; credits that are to be returned may stay so.
     pub configs: Vec<O2ibConfig>,
     /// True if nodes may use ports below 1024.
@@ -34,7 +34,7 @@ impl IbScenario {
     /// Returns the scenario on a faulty network.
     #[must_use]
     pub fn with_fault(mut self, fault: IbFault) -> IbScenario {
-        self.transport.habits.fault = Some(fault);
+        self.transport.behaviour.fault = Some(fault);
         self
     }
 }
@@ -42,7 +42,7 @@ impl IbScenario {
 impl Transport for Ib {
     type Wire = IbWire;
     type Protocol = O2ib;
-    type OfWorld = ();
+    type WorldData = ();
 
     const COMMAND: &str = "ib ";
     const SALT: u64 = 0x1b;
@@ -70,7 +70,7 @@ impl Transport for Ib {
     const SENT_WHILE_HELD: bool = false;
 
     fn from_rng(rng: &mut Rng, nodes: usize, partitions: usize) -> Ib {
-        let habits = IbHabits::from_rng(rng);
+        let behaviour = IbBehaviour::from_rng(rng);
         let (timeout_s, conns_per_peer, wrq_sge) =
             (rng.pick(&[50, 50, 10]), rng.pick(&[1, 1, 2, 4]), rng.pick(&[1, 2, 2, 8]));
         let privileged = rng.chance(7_000);
@@ -92,11 +92,11 @@ impl Transport for Ib {
             },
             ..O2ibConfig::default()
         };
-        Ib { habits, configs: (0..nodes).map(config).collect(), privileged }
+        Ib { behaviour, configs: (0..nodes).map(config).collect(), privileged }
     }
 
-    fn habits(&self) -> &IbHabits {
-        &self.habits
+    fn behaviour(&self) -> &IbBehaviour {
+        &self.behaviour
     }
 
     fn longest(&self, rng: &mut Rng) -> usize {
@@ -112,7 +112,7 @@ impl Transport for Ib {
         self.privileged
     }
 
-    fn of_world(&self, _: &IbNet) {}
+    fn world_data(&self, _: &IbNet) {}
 
     fn lnd(&self, node: usize, fabric: SimFabric) -> Result<Arc<O2ibLnd>, LNetError> {
         Ok(Arc::new(O2ibLnd::over(self.configs[node].clone(), Arc::new(fabric))?))

@@ -7,10 +7,10 @@ use std::sync::Weak;
 use lnet_api::Errno;
 use lnet_o2iblnd::fabric::{DeviceChange, PrivateData, Rejected};
 
+use super::behaviour::{IbBehaviour, IbDevice};
 use super::channel::{ChannelEvent, ChannelState};
 use super::device::SimDevice;
 use super::end::{End, Phase};
-use super::habits::{IbDevice, IbHabits};
 use super::memory::Registered;
 use super::requests::{Listening, PendingRequest};
 use super::seen::IbSeen;
@@ -73,16 +73,16 @@ pub(super) type State = kit::State<IbWire>;
 impl Wire for IbWire {
     type Event = Event;
     type OfHost = HostDevice;
-    type Habits = IbHabits;
+    type Behaviour = IbBehaviour;
     type Seen = IbSeen;
 
     fn of_host(state: &mut State) -> HostDevice {
-        let limits = state.rng.pick(&state.habits.devices);
+        let limits = state.rng.pick(&state.behaviour.devices);
         HostDevice { limits, device: Some(state.id()), opened: None, port_up: true }
     }
 
-    fn delays_ns(habits: &IbHabits) -> [(u64, u64); 2] {
-        [habits.latency_ns, habits.jitter_ns]
+    fn delays_ns(behaviour: &IbBehaviour) -> [(u64, u64); 2] {
+        [behaviour.latency_ns, behaviour.jitter_ns]
     }
 
     fn happen(state: &mut State, event: Event) {
@@ -131,8 +131,8 @@ impl Wire for IbWire {
         self.ends.iter().map(|(id, end)| (*id, end.host, IpAddr::V4(*end.remote.ip())))
     }
 
-    fn calm(state: &mut State) {
-        state.habits = state.habits.calmed();
+    fn end_faults(state: &mut State) {
+        state.behaviour = state.behaviour.without_faults();
     }
 
     fn is_ready(&self, channel: u64) -> bool {

@@ -29,7 +29,7 @@ pub trait Wire: Default + Sized {
     /// The state of a host on this kind of network.
     type OfHost;
     /// The behaviour of the network.
-    type Habits;
+    type Behaviour;
     /// The counts of events.
     type Seen: Counts + Copy + fmt::Debug + PartialEq + Send;
 
@@ -37,7 +37,7 @@ pub trait Wire: Default + Sized {
     fn of_host(state: &mut State<Self>) -> Self::OfHost;
 
     /// Returns the ranges of a path's latency, drawn once, and of the addition for each packet.
-    fn delays_ns(habits: &Self::Habits) -> [(u64, u64); 2];
+    fn delays_ns(behaviour: &Self::Behaviour) -> [(u64, u64); 2];
 
     /// Runs an event.
     fn happen(state: &mut State<Self>, event: Self::Event);
@@ -60,7 +60,7 @@ pub trait Wire: Default + Sized {
     fn ends(&self) -> impl Iterator<Item = (u64, usize, IpAddr)>;
 
     /// Ends spontaneous faults.
-    fn calm(state: &mut State<Self>);
+    fn end_faults(state: &mut State<Self>);
 
     /// Returns whether a thread that sleeps on this poller or channel would be woken.
     fn is_ready(&self, poller: u64) -> bool;
@@ -118,7 +118,7 @@ pub(crate) struct Direction {
 pub struct State<W: Wire> {
     pub(crate) now_ns: u64,
     pub(crate) rng: Rng,
-    pub(crate) habits: W::Habits,
+    pub(crate) behaviour: W::Behaviour,
     queue: EventQueue<Event<W::Event>>,
     next_id: u64,
     pub(crate) hosts: Vec<Host<W::OfHost>>,
@@ -162,7 +162,7 @@ impl<W: Wire> State<W> {
     }
 
     pub(crate) fn direction(&mut self, hosts: (usize, usize)) -> &mut Direction {
-        let [latency_ns, _] = W::delays_ns(&self.habits);
+        let [latency_ns, _] = W::delays_ns(&self.behaviour);
         let rng = &mut self.rng;
         self.directions
             .entry(hosts)
@@ -171,7 +171,7 @@ impl<W: Wire> State<W> {
 
     /// Returns the current delay of a packet.
     pub(crate) fn delay_ns(&mut self, hosts: (usize, usize)) -> u64 {
-        let [_, jitter_ns] = W::delays_ns(&self.habits);
+        let [_, jitter_ns] = W::delays_ns(&self.behaviour);
         self.direction(hosts).latency_ns + self.rng.between(jitter_ns)
     }
 
@@ -255,11 +255,11 @@ impl<W: Wire> Clone for Net<W> {
 impl<W: Wire> Net<W> {
     /// Makes a network without hosts.
     #[must_use]
-    pub fn new(seed: u64, habits: W::Habits) -> Net<W> {
+    pub fn new(seed: u64, behaviour: W::Behaviour) -> Net<W> {
         Net(Arc::new(Mutex::new(State {
             now_ns: BEGINNING_NS,
             rng: Rng::new(seed),
-            habits,
+            behaviour,
             queue: EventQueue::new(),
             next_id: 1,
             hosts: Vec::new(),
@@ -381,9 +381,9 @@ impl<W: Wire> Net<W> {
     }
 
     /// Ends spontaneous faults and all outages.
-    pub fn calm(&self) {
+    pub fn end_faults(&self) {
         let mut state = self.lock();
-        W::calm(&mut state);
+        W::end_faults(&mut state);
         let directions: Vec<(usize, usize)> = state.directions.keys().copied().collect();
         directions.into_iter().for_each(|hosts| state.heal(hosts, None));
     }

@@ -32,11 +32,11 @@ pub(crate) const COMMON_ERRNOS: &[Errno] = &[
 /// worlds have.
 pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     /// The simulated network.
-    type Wire: Wire<Habits: Clone>;
+    type Wire: Wire<Behaviour: Clone>;
     /// The protocol of its LND.
     type Protocol: Protocol;
     /// The state of a world other than its nodes.
-    type OfWorld;
+    type WorldData;
 
     /// The subcommand for such worlds, with a blank behind it.
     const COMMAND: &str;
@@ -81,7 +81,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     fn from_rng(rng: &mut Rng, nodes: usize, partitions: usize) -> Self;
 
     /// Returns the behaviour of the network.
-    fn habits(&self) -> &<Self::Wire as Wire>::Habits;
+    fn behaviour(&self) -> &<Self::Wire as Wire>::Behaviour;
 
     /// Returns the maximum payload of a world.
     fn longest(&self, rng: &mut Rng) -> usize;
@@ -103,7 +103,7 @@ pub trait Transport: Clone + fmt::Debug + Sync + Sized {
     }
 
     /// Creates the additional state of a world. The nodes are on the network already.
-    fn of_world(&self, net: &Net<Self::Wire>) -> Self::OfWorld;
+    fn world_data(&self, net: &Net<Self::Wire>) -> Self::WorldData;
 
     /// Makes the LND of a node.
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_api::{Arrival, Delivery, Errno, RxContext, Verdict};
+use lnet_api::{Arrival, Errno, PayloadTarget, RxContext, Verdict};
 use lnet_nid::ProcessId;
 use lnet_proto::{Header, ProtoError};
 use lnet_region::WriteVec;
@@ -105,7 +105,7 @@ impl SimNet {
         self.finalize_rx((ni, peer), life, token, result, written);
     }
 
-    pub(super) fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
+    pub(super) fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
         let Some(Delayed { conn: id, end, ni, peer, life }) = self.state.lock().delayed.remove(&rx.0) else {
             return;
         };
@@ -125,7 +125,7 @@ impl SimNet {
             (Some(_), None) => state.go_on(id, end),
             (Some(_), _) | (None, None) => {}
             // The connection and the payload are gone, and the engine did not forget the message.
-            (None, Some(Delivery { token, sink })) => {
+            (None, Some(PayloadTarget { token, sink })) => {
                 state.schedule(state.now_ns, Event::FailRx { ni, peer, life, token, sink });
             }
         }
@@ -196,14 +196,14 @@ impl State {
         Some((self.port(ni, life)?, packet, rx))
     }
 
-    fn receive(&mut self, id: u64, end: usize, delivery: Delivery, payload: Arc<[u8]>) {
+    fn receive(&mut self, id: u64, end: usize, delivery: PayloadTarget, payload: Arc<[u8]>) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let ni = conn.nids[1 - end];
         let link = self.link(ni);
         let delay = self.rng.between(link.payload_ns);
         let lost = self.rng.chance(link.payload_lost);
         self.seen.payloads_late += u64::from(delay > 0);
-        let Delivery { token, sink } = delivery;
+        let PayloadTarget { token, sink } = delivery;
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.pipes[end].receiving = Some(Receiving::Payload { token, sink, payload, lost });
         }

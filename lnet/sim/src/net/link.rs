@@ -94,7 +94,7 @@ impl LinkModel {
 
     /// Returns the same model without faults and delays.
     #[must_use]
-    pub fn calmed(&self) -> LinkModel {
+    pub fn without_faults(&self) -> LinkModel {
         LinkModel {
             slow: 0,
             send_fails: 0,

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, Lnd, LndError, NiLimits, Poll, RxContext, Sent, Tx, Upcalls};
+use lnet_api::{Errno, Lnd, LndError, NiLimits, PayloadTarget, Poll, RxContext, Sent, Tx, Upcalls};
 use lnet_nid::{NetType, Nid, ProcessId};
 use nlx_sync::Bell;
 
@@ -51,7 +51,7 @@ impl Lnd for SimLnd {
         self.net.send(tx)
     }
 
-    fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
+    fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
         self.net.resume(rx, delivery);
     }
 

@@ -118,12 +118,12 @@ impl SimNet {
         self.state.lock().break_between(a, b);
     }
 
-    /// Ends all cuts and all future trouble: from now on the networks are [`LinkModel::calmed`].
-    pub fn calm(&self) {
+    /// Ends all cuts and all future trouble: from now on the networks are [`LinkModel::without_faults`].
+    pub fn end_faults(&self) {
         let mut state = self.state.lock();
         state.cut.clear();
         for link in state.links.values_mut() {
-            *link = link.calmed();
+            *link = link.without_faults();
         }
     }
 

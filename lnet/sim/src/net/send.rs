@@ -160,8 +160,8 @@ impl State {
             return;
         }
         let has_defect = |defect| link.defect == Some(defect);
-        let strikes = link.defect.is_some() && self.rng.chance(DEFECT_CHANCE);
-        if self.rng.chance(link.vanish) || strikes && has_defect(Defect::LosesSilently) {
+        let defective = link.defect.is_some() && self.rng.chance(DEFECT_CHANCE);
+        if self.rng.chance(link.vanish) || defective && has_defect(Defect::LosesSilently) {
             self.seen.vanished += 1;
             return;
         }
@@ -171,13 +171,13 @@ impl State {
             return self.schedule(at, Event::Break { conn: id });
         }
         let mut packet = packet;
-        if strikes && has_defect(Defect::Corrupts) && !packet.payload.is_empty() {
+        if defective && has_defect(Defect::Corrupts) && !packet.payload.is_empty() {
             let mut bytes = packet.payload.to_vec();
             bytes[0] ^= 0x80;
             packet.payload = bytes.into();
         }
-        let overtakes = link.overtaking || strikes && has_defect(Defect::Reorders);
-        let doubled = self.rng.chance(link.twice) || strikes && has_defect(Defect::Duplicates);
+        let overtakes = link.overtaking || defective && has_defect(Defect::Reorders);
+        let doubled = self.rng.chance(link.twice) || defective && has_defect(Defect::Duplicates);
         if doubled {
             self.seen.doubled += 1;
             self.enter(link, id, end, packet.clone(), overtakes);

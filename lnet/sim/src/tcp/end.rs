@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use lnet_api::Errno;
 use lnet_socklnd::sys::TcpFacts;
 
-use super::habits::{TcpFault, TcpHabits};
+use super::behaviour::{TcpBehaviour, TcpFault};
 use super::state::{Event, Packet, State};
 
 /// The time for which a pair of addresses is blocked after a connection, at the side that closed
@@ -81,7 +81,7 @@ pub(super) enum Taken {
 }
 
 impl End {
-    pub(super) fn new(host: usize, local: SocketAddr, remote: SocketAddr, habits: &TcpHabits) -> End {
+    pub(super) fn new(host: usize, local: SocketAddr, remote: SocketAddr, behaviour: &TcpBehaviour) -> End {
         End {
             host,
             local,
@@ -99,7 +99,7 @@ impl End {
             window: 0,
             fin_sent: false,
             nospace: false,
-            send_buffer: habits.send_buffer,
+            send_buffer: behaviour.send_buffer,
             rx: VecDeque::new(),
             fin_received: false,
             last_arrival_ns: 0,
@@ -211,7 +211,7 @@ impl State {
                 }
                 return;
             }
-            let size = (self.rng.between(self.habits.segment) as usize).min(most);
+            let size = (self.rng.between(self.behaviour.segment) as usize).min(most);
             let mut bytes: Vec<u8> = end.tx.drain(..size).collect();
             end.unacked += size;
             end.window -= size;
@@ -219,21 +219,21 @@ impl State {
             self.time(id);
             self.seen.segments += 1;
             self.seen.single_bytes += u64::from(size == 1);
-            if self.rng.chance(self.habits.resets) {
+            if self.rng.chance(self.behaviour.resets) {
                 self.seen.resets += 1;
                 self.log(|state| format!("network: resets {}", state.name(id)));
                 self.launch(hosts, id, peer, Packet::Reset(Errno::ECONNRESET));
                 return self.reset(id, Errno::ECONNRESET);
             }
-            if self.habits.strikes(TcpFault::DropsByte, &mut self.rng) {
+            if self.behaviour.occurs(TcpFault::DropsByte, &mut self.rng) {
                 bytes.remove(self.rng.index(size));
             }
-            if self.habits.strikes(TcpFault::ChangesByte, &mut self.rng)
+            if self.behaviour.occurs(TcpFault::ChangesByte, &mut self.rng)
                 && let Some(byte) = bytes.last_mut()
             {
                 *byte ^= 0x55;
             }
-            if self.habits.strikes(TcpFault::Repeats, &mut self.rng) {
+            if self.behaviour.occurs(TcpFault::Repeats, &mut self.rng) {
                 self.launch(hosts, id, peer, Packet::Data(bytes.clone()));
             }
             self.launch(hosts, id, peer, Packet::Data(bytes));
@@ -254,7 +254,7 @@ impl State {
         let count = bytes.len();
         end.rx.extend(bytes);
         self.launch(back, to, from, Packet::Ack(count));
-        if !self.habits.strikes(TcpFault::LosesReadable, &mut self.rng) {
+        if !self.behaviour.occurs(TcpFault::LosesReadable, &mut self.rng) {
             self.notify(to);
         }
     }
@@ -269,7 +269,7 @@ impl State {
         if writable {
             end.nospace = false;
         }
-        if writable && !self.habits.strikes(TcpFault::LosesWritable, &mut self.rng) {
+        if writable && !self.behaviour.occurs(TcpFault::LosesWritable, &mut self.rng) {
             self.notify(id);
         }
         self.bury(id);

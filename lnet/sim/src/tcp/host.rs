@@ -3,8 +3,8 @@ use std::net::{IpAddr, SocketAddr};
 use lnet_api::Errno;
 use lnet_nid::Nid;
 use lnet_proto::sock::{PRIVILEGED_PORT_MAX, PRIVILEGED_PORT_MIN};
-use lnet_socklnd::sys::{Connecting, Listener, Net, Options, Poller};
-use lnet_socklnd::{SockError, Step};
+use lnet_socklnd::sys::{Connecting, Listener, Options, Poller, TcpStack};
+use lnet_socklnd::{ConnStep, SockError};
 
 use super::end::{End, Times};
 use super::listening::Listening;
@@ -59,7 +59,7 @@ impl SimHost {
         };
         if state.hosts[self.host].privileged {
             let ports = (PRIVILEGED_PORT_MIN..=PRIVILEGED_PORT_MAX).rev();
-            let usable = usize::from(state.habits.privileged_ports);
+            let usable = usize::from(state.behaviour.privileged_ports);
             if let Some(port) = ports.take(usable).find(|port| !taken(state, *port)) {
                 return Some((port, true));
             }
@@ -75,7 +75,7 @@ impl SimHost {
     }
 }
 
-impl Net for SimHost {
+impl TcpStack for SimHost {
     fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError> {
         let mut state = self.lock();
         if !self.is_alive(&state) || !state.hosts[self.host].own.claims.insert(nid) {
@@ -116,19 +116,24 @@ impl Net for SimHost {
         Ok(Box::new(SimListener { host: self.clone(), id, address }))
     }
 
-    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)> {
+    fn connect(
+        &self,
+        from: IpAddr,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Result<Connecting, (ConnStep, Errno)> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if !self.is_alive(state) || !state.hosts[self.host].addresses.contains(&from) {
-            return Err((Step::Bind, Errno::EADDRNOTAVAIL));
+            return Err((ConnStep::Bind, Errno::EADDRNOTAVAIL));
         }
-        self.descriptor(state).map_err(|errno| (Step::Bind, errno))?;
+        self.descriptor(state).map_err(|errno| (ConnStep::Bind, errno))?;
         let Some((port, privileged)) = self.port(state, from, to) else {
             state.hosts[self.host].own.descriptors -= 1;
-            return Err((Step::Connect, Errno::EADDRNOTAVAIL));
+            return Err((ConnStep::Connect, Errno::EADDRNOTAVAIL));
         };
         let id = state.id();
-        let mut end = End::new(self.host, SocketAddr::new(from, port), to, &state.habits);
+        let mut end = End::new(self.host, SocketAddr::new(from, port), to, &state.behaviour);
         end.held = true;
         end.times = times(options);
         state.own.ends.insert(id, end);

@@ -87,10 +87,10 @@ impl State {
             return self.syn_lost(hosts, active, Packet::Syn { from, to, retry_ns });
         }
         let passive = self.id();
-        let mut end = End::new(hosts.1, to, from, &self.habits);
+        let mut end = End::new(hosts.1, to, from, &self.behaviour);
         end.phase = Phase::Open;
         end.peer = Some(active);
-        end.window = self.habits.receive_buffer;
+        end.window = self.behaviour.receive_buffer;
         self.own.ends.insert(passive, end);
         if let Some(listening) = self.own.listeners.get_mut(&listener) {
             listening.half_open.insert(passive);
@@ -120,7 +120,7 @@ impl State {
             return self.launch(back, 0, passive, Packet::Reset(Errno::ECONNRESET));
         };
         end.phase = Phase::Open;
-        end.window = self.habits.receive_buffer;
+        end.window = self.behaviour.receive_buffer;
         let listener = self.own.ends.get(&passive).and_then(|end| end.listener);
         if let Some(listener) = listener {
             self.launch(back, active, passive, Packet::Established { listener });

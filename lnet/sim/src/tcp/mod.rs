@@ -2,7 +2,7 @@
 //!
 //! A [`TcpNet`] simulates hosts, listeners and connections in virtual time, on one thread, from one
 //! seed. A [`SimHost`] is the system layer that one start of one host offers to a
-//! [`SockLnd`](lnet_socklnd::SockLnd) ([`lnet_socklnd::sys::Net`]). So all of the LND except its
+//! [`SockLnd`](lnet_socklnd::SockLnd) ([`lnet_socklnd::sys::TcpStack`]). So all of the LND except its
 //! thin layer of system calls runs unchanged: handshakes, races, back-off, timers, shards, sending
 //! inline and from upcalls.
 //!
@@ -55,8 +55,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod behaviour;
 mod end;
-mod habits;
 mod host;
 mod listening;
 mod net;
@@ -70,7 +70,7 @@ mod traffic;
 mod world;
 
 pub use crate::kit::world::run;
-pub use habits::{TcpFault, TcpHabits};
+pub use behaviour::{TcpBehaviour, TcpFault};
 pub use host::SimHost;
 pub use net::TcpNet;
 pub use scenario::{Tcp, TcpMutant, TcpPolicy, TcpScenario};

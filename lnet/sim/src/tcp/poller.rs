@@ -56,7 +56,7 @@ impl Poller for SimPoller {
         events.clear();
         let mut guard = self.host.lock();
         let state = &mut *guard;
-        let spurious = state.rng.chance(state.habits.spurious);
+        let spurious = state.rng.chance(state.behaviour.spurious);
         let Some(watching) = state.own.pollers.get_mut(&self.id) else { return };
         watching.woken = false;
         if spurious && !watching.watched.is_empty() {

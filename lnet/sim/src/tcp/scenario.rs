@@ -5,9 +5,9 @@ use lnet_api::{Errno, LNetError};
 use lnet_nid::{Net, NetType, Nid};
 use lnet_socklnd::{AcceptPolicy, HeldLimits, Sock, SockConfig, SockLnd};
 
-use super::habits::{TcpFault, TcpHabits};
+use super::behaviour::{TcpBehaviour, TcpFault};
 use super::state::TcpWire;
-use super::world::{STRANGER, Strangers};
+use super::world::{MISBEHAVING, TcpWorldData};
 use super::{SimHost, TcpNet};
 use crate::Rng;
 use crate::kit::{NodeScenario, Transport, World};
@@ -40,7 +40,7 @@ pub type TcpScenario = NodeScenario<Tcp>;
 #[derive(Debug, Clone)]
 pub struct Tcp {
     /// The behaviour of the TCP network.
-    pub habits: TcpHabits,
+    pub behaviour: TcpBehaviour,
     /// The policy for connections between nodes.
     pub policy: TcpPolicy,
     /// True if addresses are IPv6.
@@ -66,7 +66,7 @@ impl TcpScenario {
     /// Returns the scenario on a faulty network.
     #[must_use]
     pub fn with_fault(mut self, fault: TcpFault) -> TcpScenario {
-        self.transport.habits.fault = Some(fault);
+        self.transport.behaviour.fault = Some(fault);
         self
     }
 
@@ -81,14 +81,14 @@ impl TcpScenario {
 impl Tcp {
     /// Returns the size of the smaller buffer of a connection.
     fn buffer(&self) -> usize {
-        self.habits.send_buffer.min(self.habits.receive_buffer)
+        self.behaviour.send_buffer.min(self.behaviour.receive_buffer)
     }
 }
 
 impl Transport for Tcp {
     type Wire = TcpWire;
     type Protocol = Sock;
-    type OfWorld = Strangers;
+    type WorldData = TcpWorldData;
 
     const COMMAND: &str = "tcp ";
     const SALT: u64 = 0x7c9;
@@ -114,7 +114,7 @@ impl Transport for Tcp {
     const SENT_WHILE_HELD: bool = true;
 
     fn from_rng(rng: &mut Rng, _: usize, partitions: usize) -> Tcp {
-        let habits = TcpHabits::from_rng(rng);
+        let behaviour = TcpBehaviour::from_rng(rng);
         let policy = rng.pick(&[TcpPolicy::Secure, TcpPolicy::Secure, TcpPolicy::Mixed, TcpPolicy::Hello]);
         let peer_credits = rng.pick(&[1, 8, 8, 32]);
         let config = SockConfig {
@@ -134,15 +134,15 @@ impl Transport for Tcp {
             ..SockConfig::default()
         };
         let large_nids = policy != TcpPolicy::Mixed && rng.chance(2_000);
-        Tcp { habits, policy, large_nids, config, mutant: None }
+        Tcp { behaviour, policy, large_nids, config, mutant: None }
     }
 
-    fn habits(&self) -> &TcpHabits {
-        &self.habits
+    fn behaviour(&self) -> &TcpBehaviour {
+        &self.behaviour
     }
 
     fn longest(&self, _: &mut Rng) -> usize {
-        let by_segment = if self.habits.segment.1 < 1_000 { 20_000 } else { 1 << 20 };
+        let by_segment = if self.behaviour.segment.1 < 1_000 { 20_000 } else { 1 << 20 };
         by_segment.min(if self.buffer() < 8 << 10 { 100_000 } else { 1 << 20 })
     }
 
@@ -176,12 +176,12 @@ impl Transport for Tcp {
         self.policy != TcpPolicy::Mixed || self.is_privileged(node)
     }
 
-    fn of_world(&self, net: &TcpNet) -> Strangers {
+    fn world_data(&self, net: &TcpNet) -> TcpWorldData {
         let ms = |ms: u32| u64::from(ms) * MS;
         let longer = if self.mutant == Some(TcpMutant::LongerBackoff) { 2 } else { 1 };
         let SockConfig { min_reconnect_ms, max_reconnect_ms, .. } = self.config;
         net.expect_backoff(Some((ms(min_reconnect_ms) * longer, ms(max_reconnect_ms))));
-        Strangers { host: net.add_host(vec![STRANGER], true), strangers: Vec::new() }
+        TcpWorldData { host: net.add_host(vec![MISBEHAVING], true), misbehaving: Vec::new() }
     }
 
     fn lnd(&self, node: usize, host: SimHost) -> Result<Arc<SockLnd>, LNetError> {
@@ -234,7 +234,7 @@ impl Transport for Tcp {
     }
 
     fn heal(world: &mut World<Tcp>) {
-        world.own.strangers.clear();
+        world.own.misbehaving.clear();
     }
 
     fn ni_removed(world: &mut World<Tcp>, nid: Nid) {
@@ -242,7 +242,7 @@ impl Transport for Tcp {
     }
 
     fn time_passed(world: &mut World<Tcp>, now_ns: u64) {
-        world.own.strangers.retain(|stranger| stranger.until_ns > now_ns);
+        world.own.misbehaving.retain(|conn| conn.until_ns > now_ns);
     }
 
     fn audit(world: &World<Tcp>, node: usize) -> Result<(), String> {

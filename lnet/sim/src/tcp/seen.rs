@@ -44,6 +44,6 @@ counts! {
         /// Keepalives that nodes sent.
         keepalives: "keepalives",
         /// Connections of peers that misbehave.
-        strangers: "strangers",
+        misbehaving: "misbehaving",
     }
 }

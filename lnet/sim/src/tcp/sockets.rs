@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use lnet_api::Errno;
 use lnet_region::{Part, PartMut};
-use lnet_socklnd::sys::{Accepted, Handle, Listener, Options, Received, Stream, TcpFacts};
+use lnet_socklnd::sys::{Accepted, Handle, Listener, Options, RecvResult, Stream, TcpFacts};
 
 use super::end::{Phase, Taken};
 use super::host::{NS_PER_S, SimHost, times};
@@ -37,12 +37,12 @@ impl Stream for SimStream {
         })
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> Received {
+    fn receive(&self, buffer: &mut [u8]) -> RecvResult {
         let room = buffer.len();
         received(self.host.lock().take(self.id, room, |bytes| buffer[..bytes.len()].copy_from_slice(bytes)))
     }
 
-    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received {
+    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> RecvResult {
         let room = pieces.iter().map(PartMut::len).sum();
         received(self.host.lock().take(self.id, room, |mut bytes| {
             for piece in pieces {
@@ -123,7 +123,7 @@ impl Listener for SimListener {
             return Accepted::Exhausted(Errno::EMFILE);
         }
         let Some(id) = listening.waiting.pop_front() else { return Accepted::Nobody };
-        let gone = state.rng.chance(state.habits.gone);
+        let gone = state.rng.chance(state.behaviour.gone);
         let Some(end) = state.own.ends.get_mut(&id) else { return Accepted::Gone };
         if gone {
             state.seen.gone += 1;
@@ -145,11 +145,11 @@ impl Drop for SimListener {
     }
 }
 
-fn received(taken: Taken) -> Received {
+fn received(taken: Taken) -> RecvResult {
     match taken {
-        Taken::Bytes(count) => Received::Bytes(count),
-        Taken::Nothing => Received::Nothing,
-        Taken::End => Received::End,
-        Taken::Broken(errno) => Received::Broken(errno),
+        Taken::Bytes(count) => RecvResult::Bytes(count),
+        Taken::Nothing => RecvResult::Nothing,
+        Taken::End => RecvResult::End,
+        Taken::Broken(errno) => RecvResult::Broken(errno),
     }
 }

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use lnet_api::Errno;
 use lnet_nid::Nid;
 
+use super::behaviour::TcpBehaviour;
 use super::end::End;
-use super::habits::TcpHabits;
 use super::listening::Listening;
 use super::poller::Watching;
 use super::seen::TcpSeen;
@@ -94,15 +94,15 @@ pub(super) type State = kit::State<TcpWire>;
 impl Wire for TcpWire {
     type Event = Event;
     type OfHost = Sockets;
-    type Habits = TcpHabits;
+    type Behaviour = TcpBehaviour;
     type Seen = TcpSeen;
 
     fn of_host(_: &mut State) -> Sockets {
         Sockets { claims: BTreeSet::new(), descriptors: 0, descriptors_max: usize::MAX }
     }
 
-    fn delays_ns(habits: &TcpHabits) -> [(u64, u64); 2] {
-        [habits.latency_ns, habits.jitter_ns]
+    fn delays_ns(behaviour: &TcpBehaviour) -> [(u64, u64); 2] {
+        [behaviour.latency_ns, behaviour.jitter_ns]
     }
 
     fn happen(state: &mut State, event: Event) {
@@ -173,8 +173,8 @@ impl Wire for TcpWire {
         self.ends.iter().map(|(id, end)| (*id, end.host, end.remote.ip()))
     }
 
-    fn calm(state: &mut State) {
-        state.habits = state.habits.calmed();
+    fn end_faults(state: &mut State) {
+        state.behaviour = state.behaviour.without_faults();
         state.hosts.iter_mut().for_each(|host| host.own.descriptors_max = usize::MAX);
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use lnet_region::Part;
 use lnet_socklnd::SockConfig;
-use lnet_socklnd::sys::{Net, Options, Stream};
+use lnet_socklnd::sys::{Options, Stream, TcpStack};
 
 use super::scenario::{Tcp, TcpMutant};
 use super::tap::{BULK_IN, BULK_OUT, CONTROL, HeldConn};
@@ -16,7 +16,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// The address of misbehaving peers.
-pub(super) const STRANGER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
+pub(super) const MISBEHAVING: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 77, 0, 200));
 
 /// The number of attempts that the other side may refuse (lnet-wire 24), plus one.
 const REFUSALS: u32 = 4;
@@ -42,15 +42,15 @@ pub const PLAIN_OPTIONS: Options = Options {
 };
 
 /// A connection of a peer that misbehaves.
-pub(super) struct Stranger {
+pub(super) struct MisbehavingConn {
     _stream: Box<dyn Stream>,
     pub(super) until_ns: u64,
 }
 
 /// The additional state of a world of TCP nodes.
-pub struct Strangers {
+pub struct TcpWorldData {
     pub(super) host: usize,
-    pub(super) strangers: Vec<Stranger>,
+    pub(super) misbehaving: Vec<MisbehavingConn>,
 }
 
 impl World<Tcp> {
@@ -71,14 +71,14 @@ impl World<Tcp> {
         let config: &SockConfig = &self.scenario.transport.config;
         let Some(to) = self.nodes[node].nids[0].ip().filter(|ip| ip.is_ipv4()) else { return Ok(()) };
         let to = std::net::SocketAddr::new(to, config.accept_port);
-        let from = STRANGER;
-        self.trace(|| format!("a stranger visits node {node}"));
+        let from = MISBEHAVING;
+        self.trace(|| format!("a misbehaving peer connects to node {node}"));
         // A misbehaving peer need not back off.
         self.net.forget(from);
         let Ok(connecting) = self.net.host(self.own.host).connect(from, to, &PLAIN_OPTIONS) else {
             return Ok(());
         };
-        self.seen.network.strangers += 1;
+        self.seen.network.misbehaving += 1;
         let until_ns = self.net.now_ns() + self.rng.pick(&[1_000 * MS, 20_000 * MS]);
         self.net.at(until_ns, LOOK);
         // The connection must be established before anything can be sent.
@@ -87,7 +87,7 @@ impl World<Tcp> {
         let request = [0x00, 0x71, 0xce, 0xac, 1, 0, 0, 0];
         let bytes = if self.rng.chance(5_000) { &request[..] } else { &garbage };
         let _ = connecting.stream.send(&[Part::new(bytes)]);
-        self.own.strangers.push(Stranger { _stream: connecting.stream, until_ns });
+        self.own.misbehaving.push(MisbehavingConn { _stream: connecting.stream, until_ns });
         Ok(())
     }
 

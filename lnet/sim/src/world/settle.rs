@@ -16,7 +16,7 @@ impl World {
     /// The operation that does not end, or the object that is not released.
     pub(super) fn end_all(&mut self) -> Result<(), String> {
         self.settling = true;
-        self.net.calm();
+        self.net.end_faults();
         self.end_leases(|_, _| true);
         for node in 0..self.nodes.len() {
             for portal in World::portals() {

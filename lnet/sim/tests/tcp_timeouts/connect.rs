@@ -2,7 +2,7 @@
 //! connection.
 
 use lnet_api::Errno;
-use lnet_socklnd::{SockConfig, Step};
+use lnet_socklnd::{ConnStep, SockConfig};
 
 use super::raw::{Behaviour, ScriptedPeer};
 use super::stage::{OTHER, PEER, Stage, nid};
@@ -14,7 +14,7 @@ fn timeouts() -> [u32; 2] {
     [50, 12]
 }
 
-fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<ScriptedPeer>) {
+fn check(what: &str, step: ConnStep, prepare: impl Fn(&Stage) -> Option<ScriptedPeer>) {
     for seconds in timeouts() {
         let mut stage = Stage::new(&SockConfig { timeout_s: seconds, ..SockConfig::default() });
         let mut scripted = prepare(&stage);
@@ -31,7 +31,7 @@ fn check(what: &str, step: Step, prepare: impl Fn(&Stage) -> Option<ScriptedPeer
 
 #[test]
 fn the_first_segment_is_not_answered() {
-    check("no connection", Step::Connect, |stage| {
+    check("no connection", ConnStep::Connect, |stage| {
         stage.silence_the_node();
         None
     });
@@ -39,7 +39,7 @@ fn the_first_segment_is_not_answered() {
 
 #[test]
 fn a_listener_that_sends_no_hello() {
-    check("no hello", Step::Handshake, |stage| Some(ScriptedPeer::open(stage, Behaviour::Silent)));
+    check("no hello", ConnStep::Handshake, |stage| Some(ScriptedPeer::open(stage, Behaviour::Silent)));
 }
 
 /// One attempt at a time: the peer of the second message has its turn when the first attempt is
@@ -59,7 +59,7 @@ fn a_message_waits_for_its_turn() {
         assert_eq!(end.map(|(_, result)| result), Some(Err(Errno::ETIMEDOUT)));
         assert_eq!(
             stage.lnd.progress(nid(PEER)),
-            Some(Step::Connect),
+            Some(ConnStep::Connect),
             "its attempt has begun late, and goes on"
         );
         assert_eq!(stage.lnd.last_failure(nid(PEER)), None);

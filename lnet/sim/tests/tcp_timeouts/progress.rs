@@ -2,8 +2,8 @@
 //! for one message, all connections are closed.
 
 use lnet_api::Errno;
-use lnet_sim::tcp::TcpHabits;
-use lnet_socklnd::{SockConfig, Step};
+use lnet_sim::tcp::TcpBehaviour;
+use lnet_socklnd::{ConnStep, SockConfig};
 
 use super::raw::{Behaviour, ScriptedPeer, Wire, noop, put};
 use super::stage::{OTHER, PEER, Stage, nid};
@@ -18,7 +18,7 @@ fn stage(seconds: u32) -> (Stage, u64) {
 #[track_caller]
 fn assert_timed_out(stage: &Stage) {
     let failure = stage.lnd.last_failure(nid(PEER)).expect("a reason");
-    assert_eq!((failure.step, failure.errno), (Step::Established, Errno::ETIMEDOUT), "{failure}");
+    assert_eq!((failure.step, failure.errno), (ConnStep::Established, Errno::ETIMEDOUT), "{failure}");
     let counters = stage.lnd.counters().rx;
     assert_eq!((counters.timeouts, counters.peers_lost, counters.protocol_errors), (1, 1, 0));
 }
@@ -92,9 +92,10 @@ const TIMES_S: [(u32, u32); 3] = [(50, 30), (12, 30), (30, 29)];
 /// in nanoseconds. The keepalive time determines when the node checks its connections: a quarter of
 /// it may not divide the timeout.
 fn narrow((seconds, keepalive_s): (u32, u32)) -> (Stage, u64) {
-    let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+    let behaviour =
+        TcpBehaviour { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpBehaviour::reliable() };
     let config = SockConfig { timeout_s: seconds, keepalive_s, ..SockConfig::default() };
-    (Stage::over(&config, habits), u64::from(seconds) * S)
+    (Stage::over(&config, behaviour), u64::from(seconds) * S)
 }
 
 #[test]
@@ -115,7 +116,8 @@ fn a_peer_never_reads() {
 #[test]
 fn a_peer_never_reads_while_others_wait_for_its_credits() {
     for (seconds, keepalive_s) in TIMES_S {
-        let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+        let behaviour =
+            TcpBehaviour { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpBehaviour::reliable() };
         let config = SockConfig {
             timeout_s: seconds,
             keepalive_s,
@@ -123,7 +125,7 @@ fn a_peer_never_reads_while_others_wait_for_its_credits() {
             peer_credits: 1,
             ..SockConfig::default()
         };
-        let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
+        let (mut stage, timer_ns) = (Stage::over(&config, behaviour), u64::from(seconds) * S);
         let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let (silent, waiting) = (stage.put(PEER, 100_000), stage.put(OTHER, 10));
         let end = stage.end_of(silent, timer_ns, |_| scripted.serve());
@@ -274,7 +276,8 @@ fn a_peer_holds_what_is_in_the_socket() {
 #[test]
 fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
     for (seconds, keepalive_s) in TIMES_S {
-        let habits = TcpHabits { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpHabits::reliable() };
+        let behaviour =
+            TcpBehaviour { send_buffer: 4 << 10, receive_buffer: 4 << 10, ..TcpBehaviour::reliable() };
         let config = SockConfig {
             timeout_s: seconds,
             keepalive_s,
@@ -282,7 +285,7 @@ fn a_peer_holds_what_it_was_sent_while_others_wait_for_its_credits() {
             peer_credits: 2,
             ..SockConfig::default()
         };
-        let (mut stage, timer_ns) = (Stage::over(&config, habits), u64::from(seconds) * S);
+        let (mut stage, timer_ns) = (Stage::over(&config, behaviour), u64::from(seconds) * S);
         let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
         let mut other = ScriptedPeer::at(&stage, OTHER, Behaviour::Welcomes);
         let (begun, behind) = (stage.put(PEER, 100_000), stage.put(PEER, 2_000));

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use lnet_api::Errno;
 use lnet_region::Part;
 use lnet_sim::tcp::PLAIN_OPTIONS as OPTIONS;
-use lnet_socklnd::sys::{Accepted, Listener, Net, Received, Stream};
+use lnet_socklnd::sys::{Accepted, Listener, RecvResult, Stream, TcpStack};
 
 use super::stage::{NODE, PEER, Stage};
 
@@ -114,12 +114,12 @@ impl Wire {
     pub(crate) fn read(&mut self, most: usize) -> usize {
         let mut buffer = vec![0; most];
         match self.stream.receive(&mut buffer) {
-            Received::Bytes(count) => {
+            RecvResult::Bytes(count) => {
                 self.bytes.extend(&buffer[..count]);
                 return count;
             }
-            Received::Nothing => {}
-            Received::End | Received::Broken(_) => self.ended = true,
+            RecvResult::Nothing => {}
+            RecvResult::End | RecvResult::Broken(_) => self.ended = true,
         }
         0
     }

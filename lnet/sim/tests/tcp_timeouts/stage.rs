@@ -9,7 +9,7 @@ use lnet_api::{
 };
 use lnet_nid::{MatchBits, Net, NetType, Nid, Pid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
-use lnet_sim::tcp::{SimHost, TcpHabits, TcpNet};
+use lnet_sim::tcp::{SimHost, TcpBehaviour, TcpNet};
 use lnet_socklnd::{SockConfig, SockLnd};
 use nlx_testkit::events::EventLog;
 use parking_lot::Mutex;
@@ -49,11 +49,11 @@ pub(crate) fn nid(ip: Ipv4Addr) -> Nid {
 
 impl Stage {
     pub(crate) fn new(config: &SockConfig) -> Stage {
-        Stage::over(config, TcpHabits::reliable())
+        Stage::over(config, TcpBehaviour::reliable())
     }
 
-    pub(crate) fn over(config: &SockConfig, habits: TcpHabits) -> Stage {
-        let net = TcpNet::new(1, habits);
+    pub(crate) fn over(config: &SockConfig, behaviour: TcpBehaviour) -> Stage {
+        let net = TcpNet::new(1, behaviour);
         let hosts = [vec![NODE], vec![PEER, OTHER]];
         let hosts = hosts.map(|ips| net.add_host(ips.into_iter().map(IpAddr::V4).collect(), true));
         let [node, peer] = hosts.map(|host| net.host(host));

@@ -3,7 +3,7 @@
 //! `max_reconnectms`.
 
 use lnet_api::Errno;
-use lnet_sim::tcp::TcpHabits;
+use lnet_sim::tcp::TcpBehaviour;
 use lnet_socklnd::SockConfig;
 
 use super::raw::{Behaviour, ScriptedPeer};
@@ -15,8 +15,8 @@ const ALL: usize = 5;
 const BULK_OUT: u8 = 3;
 
 /// Makes a node and a peer with all connections that the node requests.
-fn connected(habits: TcpHabits) -> (Stage, ScriptedPeer) {
-    let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, habits);
+fn connected(behaviour: TcpBehaviour) -> (Stage, ScriptedPeer) {
+    let mut stage = Stage::over(&SockConfig { conns_per_peer: 2, ..SockConfig::default() }, behaviour);
     let mut scripted = ScriptedPeer::open(&stage, Behaviour::Welcomes);
     let put = stage.put(PEER, 100);
     let all = |stage: &mut Stage| {
@@ -34,7 +34,7 @@ fn connected(habits: TcpHabits) -> (Stage, ScriptedPeer) {
 fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
     let pause_ns = u64::from(SockConfig::default().max_reconnect_ms) * 1_000_000;
     assert_eq!(pause_ns, 60 * S);
-    let (mut stage, mut scripted) = connected(TcpHabits::reliable());
+    let (mut stage, mut scripted) = connected(TcpBehaviour::reliable());
     for _ in 0..3 {
         drop(scripted.wires.pop());
         let begun_ns = stage.now_ns();
@@ -67,8 +67,9 @@ fn it_goes_alone_and_is_asked_for_again_after_the_longest_pause() {
 fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
     const SIZE: usize = 100_000;
     const FRAME: usize = 24 + 72;
-    let habits = TcpHabits { send_buffer: 16 << 10, receive_buffer: 16 << 10, ..TcpHabits::reliable() };
-    let (mut stage, mut scripted) = connected(habits);
+    let behaviour =
+        TcpBehaviour { send_buffer: 16 << 10, receive_buffer: 16 << 10, ..TcpBehaviour::reliable() };
+    let (mut stage, mut scripted) = connected(behaviour);
     let puts = [(); 4].map(|()| stage.put(PEER, SIZE));
     stage.run_for(S / 10);
     assert!(puts.iter().all(|put| stage.result(*put).is_none()), "no socket takes so much");
@@ -94,7 +95,7 @@ fn what_has_not_begun_to_leave_on_it_goes_on_the_others() {
 // Covers: S-208
 #[test]
 fn a_connection_that_the_peer_has_spoken_on_takes_the_others_with_it() {
-    let (mut stage, mut scripted) = connected(TcpHabits::reliable());
+    let (mut stage, mut scripted) = connected(TcpBehaviour::reliable());
     let wire = scripted.wires.pop().expect("BULK_OUT");
     wire.send(&super::raw::noop(1));
     stage.run_for(S);

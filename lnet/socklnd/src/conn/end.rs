@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{Errno, TxToken};
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 use super::Conn;
-use crate::outbox_message::{Batch, OutboxMessage};
+use crate::outbox_message::{OutboxMessage, WriteBatch};
 
 /// The unsent messages of a closed connection.
 pub(crate) struct Unsent {
@@ -33,7 +33,7 @@ impl lnet_lnd::protocol::Connection for Conn {
         !taken.is_empty()
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> ShardKey {
         self.key
     }
 
@@ -93,7 +93,7 @@ impl Conn {
         let mut outbox = self.outbox.lock();
         outbox.closed = Some(errno);
         let begun = outbox.batch.as_ref().is_some_and(|batch| batch.begun().is_some());
-        let mut rest = outbox.batch.as_mut().map(Batch::clear).unwrap_or_default();
+        let mut rest = outbox.batch.as_mut().map(WriteBatch::clear).unwrap_or_default();
         let begun = if begun { rest.pop_front() } else { None };
         rest.append(&mut outbox.queue);
         let acks = &mut outbox.acks;

@@ -8,7 +8,7 @@ use lnet_proto::sock::{AckQueue, Prefix};
 use smallvec::SmallVec;
 
 use crate::counters::LiveTx;
-use crate::outbox_message::{Batch, OutboxMessage, take_from};
+use crate::outbox_message::{OutboxMessage, WriteBatch, take_from};
 
 /// Number of withdrawn messages kept without allocating: messages are rarely withdrawn, and almost
 /// never during a system call.
@@ -21,7 +21,7 @@ pub(super) struct Outbox {
     pub(super) acks: AckQueue,
     pub(super) keepalive: bool,
     /// The batch being written; `None` while a thread is writing it.
-    pub(super) batch: Option<Batch>,
+    pub(super) batch: Option<WriteBatch>,
     /// Withdrawn messages that may be in the batch being written: removed when the batch returns,
     /// if nothing of them is sent by then. Bounded by the number of messages, and cleared with each
     /// batch.
@@ -46,7 +46,7 @@ impl Default for Outbox {
             queue: VecDeque::new(),
             acks: AckQueue::new(),
             keepalive: false,
-            batch: Some(Batch::default()),
+            batch: Some(WriteBatch::default()),
             withdrawn: SmallVec::new(),
             blocked: false,
             writable: false,
@@ -61,7 +61,7 @@ impl Outbox {
     /// Returns whether a message may be written at once: nothing is queued, no thread is writing,
     /// and the socket is neither full nor broken.
     pub(super) fn is_idle(&self) -> bool {
-        !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(Batch::is_empty)
+        !self.blocked && self.queue.is_empty() && self.batch.as_ref().is_some_and(WriteBatch::is_empty)
     }
 
     /// Removes and returns the `wanted` messages of which nothing is sent, unless a thread is
@@ -76,7 +76,7 @@ impl Outbox {
     }
 
     /// Stores the batch, or its rest, after the thread has written. Returns the withdrawn messages.
-    pub(super) fn return_batch(&mut self, mut batch: Batch) -> Vec<OutboxMessage> {
+    pub(super) fn return_batch(&mut self, mut batch: WriteBatch) -> Vec<OutboxMessage> {
         let mut unwanted = Vec::new();
         if !self.withdrawn.is_empty() {
             let withdrawn = std::mem::take(&mut self.withdrawn);
@@ -90,7 +90,7 @@ impl Outbox {
 
     /// Takes the batch to write it, if it has messages, the socket is not full and no thread is
     /// writing. The NOOPs added here count as `queued` bytes, like messages when they are queued.
-    pub(super) fn take_batch(&mut self, queued: &AtomicUsize, counters: &LiveTx) -> Option<Batch> {
+    pub(super) fn take_batch(&mut self, queued: &AtomicUsize, counters: &LiveTx) -> Option<WriteBatch> {
         if self.blocked || self.closed.is_some() {
             return None;
         }

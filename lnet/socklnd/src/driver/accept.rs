@@ -10,14 +10,14 @@ use tracing::debug;
 
 use super::Driver;
 use super::receive::Rest;
-use super::source::{Source, take_accepting};
+use super::source::{EventSource, take_accepting};
 use crate::AcceptPolicy;
 use crate::ni::Locals;
 use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
-use crate::sys::{self, Accepted, Received, Stream};
+use crate::sys::{self, Accepted, RecvResult, Stream};
 use lnet_lnd::admission::{Full, Permit};
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// Connections accepted in one turn of a listener.
 const ACCEPTS_PER_TURN: usize = 16;
@@ -27,7 +27,7 @@ const ACCEPTS_PER_TURN: usize = 16;
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// A listening socket.
-pub(super) struct Listener {
+pub(super) struct ListenSocket {
     pub(super) listener: Box<dyn sys::Listener>,
     pub(super) address: SocketAddr,
     /// Set while the listener is in the ready list.
@@ -54,15 +54,15 @@ impl Driver {
             tracing::error!(%address, %errno, "cannot watch the listening socket: peers cannot connect to this node");
             return;
         }
-        let listener = Listener { listener, address, queued: false, paused_until_ns: None };
-        let key = self.sources.insert(Source::Listener(listener));
+        let listener = ListenSocket { listener, address, queued: false, paused_until_ns: None };
+        let key = self.sources.insert(EventSource::Listener(listener));
         self.sources.enqueue(key);
     }
 
     /// Accepts waiting connections.
-    pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: Key) -> Rest {
+    pub(super) fn accept_some(&mut self, turn: Turn<'_>, key: ShardKey) -> Rest {
         for _ in 0..ACCEPTS_PER_TURN {
-            let Some(listener) = self.sources.get_mut(key).and_then(Source::listener_mut) else {
+            let Some(listener) = self.sources.get_mut(key).and_then(EventSource::listener_mut) else {
                 return Rest::Drained;
             };
             if listener.paused_until_ns.is_some_and(|until_ns| turn.now_ns < until_ns) {
@@ -107,7 +107,7 @@ impl Driver {
         self.core.timers.note(deadline_ns);
         let machine = Acceptor::new(Locals(turn.shared.nis.clone()));
         let accepting = Accepting { stream, remote, permit, machine, deadline_ns, ni: None };
-        let key = self.sources.insert(Source::Accepting(Box::new(accepting)));
+        let key = self.sources.insert(EventSource::Accepting(Box::new(accepting)));
         // The request and the hello have often arrived by now.
         self.continue_accepting(turn, key);
     }
@@ -141,14 +141,16 @@ impl Driver {
     }
 
     /// Continues reading a handshake.
-    pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: Key) {
+    pub(super) fn continue_accepting(&mut self, turn: Turn<'_>, key: ShardKey) {
         loop {
-            let Some(accepting) = self.sources.get_mut(key).and_then(Source::accepting_mut) else { return };
+            let Some(accepting) = self.sources.get_mut(key).and_then(EventSource::accepting_mut) else {
+                return;
+            };
             let mut buffer = [0; HANDSHAKE_READ];
             let mut input = match accepting.stream.receive(&mut buffer) {
-                Received::Bytes(count) => &buffer[..count],
-                Received::Nothing => return,
-                Received::End | Received::Broken(_) => {
+                RecvResult::Bytes(count) => &buffer[..count],
+                RecvResult::Nothing => return,
+                RecvResult::End | RecvResult::Broken(_) => {
                     debug!(remote = %accepting.remote, reason = %accepting.machine.closed(), "refused");
                     let Some(_accepting) = take_accepting(&mut self.sources, key) else { return };
                     return self.forget(turn, Some(key));

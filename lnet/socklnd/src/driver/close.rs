@@ -6,16 +6,16 @@ use std::sync::Arc;
 use lnet_api::Errno;
 
 use super::Driver;
-use super::source::Source;
-use crate::choice::{Load, carries_lnet};
+use super::source::EventSource;
+use crate::choice::{MessageClass, carries_lnet};
 use crate::conn::{Conn, Unsent};
 use crate::outbox_message::OutboxMessage;
 use crate::peer::Choose;
 use crate::sock::Turn;
 use crate::{Cause, SockConfig};
 use lnet_lnd::ConnFailure;
-use lnet_lnd::closing::{Ends, close_broken};
-use lnet_lnd::slab::Key;
+use lnet_lnd::closing::{CloseScope, close_broken};
+use lnet_lnd::shard_table::ShardKey;
 
 /// The age up to which the end of a connection may belong to its handshake. A kernel node that has
 /// accepted one connection too many, which can happen when both sides connect at the same time,
@@ -24,7 +24,7 @@ const FRESH_NS: u64 = 1_000_000_000;
 
 impl Driver {
     /// Closes a broken connection.
-    pub(super) fn break_off(&mut self, turn: Turn<'_>, key: Key, errno: Errno) {
+    pub(super) fn break_off(&mut self, turn: Turn<'_>, key: ShardKey, errno: Errno) {
         close_broken(self, turn, key, ConnFailure::gone(errno, ""));
     }
 
@@ -32,7 +32,7 @@ impl Driver {
     /// peer's other connections, if there are any.
     pub(super) fn close_conn(&mut self, turn: Turn<'_>, peer: &Peer, conn: &Arc<Conn>, errno: Errno) {
         turn.shard.own.poller.delete(conn.stream.handle());
-        if let Some(Source::Conn(mut rx)) = self.sources.remove(conn.key) {
+        if let Some(EventSource::Conn(mut rx)) = self.sources.remove(conn.key) {
             rx.abandon(errno);
         }
         let Unsent { begun, rest } = conn.close(errno);
@@ -51,11 +51,11 @@ impl Driver {
     /// Ends the listeners and the handshakes of an NI whose peers are gone.
     pub(super) fn end_handshakes(&mut self, turn: Turn<'_>, ni: &Arc<Ni>) {
         let unused = !turn.shared.nis.uses(ni.ip);
-        let ends = |source: &Source| match source {
-            Source::Listener(listener) => unused && listener.address.ip() == ni.ip,
-            Source::Accepting(accepting) => accepting.ni == Some(ni.id.nid),
-            Source::Connecting(connecting) => Arc::ptr_eq(&connecting.peer.ni, ni),
-            Source::Conn(_) | Source::Vacant => false,
+        let ends = |source: &EventSource| match source {
+            EventSource::Listener(listener) => unused && listener.address.ip() == ni.ip,
+            EventSource::Accepting(accepting) => accepting.ni == Some(ni.id.nid),
+            EventSource::Connecting(connecting) => Arc::ptr_eq(&connecting.peer.ni, ni),
+            EventSource::Conn(_) | EventSource::Vacant => false,
         };
         for key in self.sources.keys(ends) {
             self.sources.remove(key);
@@ -69,19 +69,19 @@ impl Driver {
     /// the peer may keep the one whose handshake ends later. A peer that has restarted, or that
     /// gives up this node, ends all connections (lnet-wire 28), and each one detects that
     /// separately.
-    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: Key, failure: &ConnFailure) -> Ends {
+    pub(super) fn decide_ends(&self, turn: Turn<'_>, key: ShardKey, failure: &ConnFailure) -> CloseScope {
         let hung_up =
             failure.cause != Cause::Protocol && [Errno::ECONNRESET, Errno::EPIPE].contains(&failure.errno);
         // The peer has sent nothing on this connection since it was established.
-        let silent = self.sources.get(key).and_then(Source::conn).filter(|rx| hung_up && rx.silent);
-        let Some(rx) = silent else { return Ends::All };
+        let silent = self.sources.get(key).and_then(EventSource::conn).filter(|rx| hung_up && rx.silent);
+        let Some(rx) = silent else { return CloseScope::All };
         let several = rx.peer.ni.conns_per_peer() > 1;
         let fresh = several && turn.now_ns < rx.last_heard_ns.saturating_add(FRESH_NS);
         let state = rx.peer.state.lock();
         let others = || state.conns.iter().filter(|other| other.key != key);
         let does_without = others().any(|other| carries_lnet(other.conn_type, other.version))
             && (fresh || others().any(|other| other.conn_type == rx.conn.conn_type));
-        if does_without { Ends::Surplus } else { Ends::All }
+        if does_without { CloseScope::Surplus } else { CloseScope::All }
     }
 }
 
@@ -105,8 +105,8 @@ fn move_over(
 ) -> Option<(OutboxMessage, Errno)> {
     let SockConfig { round_robin, min_bulk, .. } = turn.shared.config;
     let load = match message.token {
-        Some(_) => Load::Message { bytes: message.len(), min_bulk: min_bulk as usize },
-        None => Load::Noop,
+        Some(_) => MessageClass::Message { bytes: message.len(), min_bulk: min_bulk as usize },
+        None => MessageClass::Noop,
     };
     match state.choose(round_robin, |_| load) {
         Some(conn) => conn.take_over(message),

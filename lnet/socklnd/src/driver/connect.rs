@@ -9,19 +9,19 @@ use lnet_proto::sock::{Attempt, ConnType, ConnectProgress, Connector, Establishe
 use tracing::debug;
 
 use super::Driver;
-use super::connecting::Connecting;
+use super::connecting::ConnAttempt;
 use super::receive::RxConn;
-use super::source::{Source, take_connecting};
+use super::source::{EventSource, take_connecting};
 use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::config::NS_PER_S;
-use crate::links::{Next, Outcome, PeerRun};
+use crate::links::{AttemptOutcome, NextStep, PeerRun};
 use crate::shard::HANDSHAKE_READ;
 use crate::sock::Turn;
-use crate::sys::{Readiness, Received, Stream};
-use crate::{Failure, Step};
+use crate::sys::{Readiness, RecvResult, Stream};
+use crate::{ConnStep, PeerFailure};
 use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_peer;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 impl Driver {
     /// Performs the next step that the peer's links require.
@@ -31,14 +31,14 @@ impl Driver {
                 let mut state = peer.state.lock();
                 let Some(waiting) = state.begin_step(&mut self.core.timers) else { return };
                 state.links.set_per_type(peer.ni.conns_per_peer());
-                let failed = |failure: &Failure| failure.step != Step::Established;
+                let failed = |failure: &PeerFailure| failure.step != ConnStep::Established;
                 (state.links.next(turn.now_ns, waiting), state.failure.as_ref().is_some_and(failed))
             };
             match next {
-                Next::Nothing => return,
-                Next::Wait { until_ns } => return self.core.timers.note(until_ns),
-                Next::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
-                Next::Connect(conn_type) => {
+                NextStep::Nothing => return,
+                NextStep::Wait { until_ns } => return self.core.timers.note(until_ns),
+                NextStep::Unreachable => return peer.fail_waiting(Errno::EHOSTUNREACH),
+                NextStep::Connect(conn_type) => {
                     let Some(permit) = turn.shared.own.attempts.begin(peer, failed) else { return };
                     match self.begin_connecting(turn, peer, conn_type, permit) {
                         Ok(()) => return,
@@ -60,7 +60,7 @@ impl Driver {
     ) -> Result<(), ConnFailure> {
         let (deadline_ns, (version, live_incarnation)) = {
             let mut state = peer.state.lock();
-            state.step = Some(Step::Connect);
+            state.step = Some(ConnStep::Connect);
             (state.links.begin(conn_type, turn.now_ns), state.links.proposal())
         };
         let address = address_of(turn, peer, conn_type);
@@ -72,11 +72,11 @@ impl Driver {
             version,
             live_incarnation,
         };
-        let machine =
-            Connector::new(attempt).map_err(|error| ConnFailure::new(Step::Bind, Errno::EINVAL, error))?;
+        let machine = Connector::new(attempt)
+            .map_err(|error| ConnFailure::new(ConnStep::Bind, Errno::EINVAL, error))?;
         let (stream, unprivileged) = dial(turn, peer, address, self.sources.next_key())?;
         debug!(peer = %peer.key.id, %conn_type, %address, "connecting");
-        let connecting = Connecting {
+        let connecting = ConnAttempt {
             stream,
             peer: peer.clone(),
             address,
@@ -90,12 +90,12 @@ impl Driver {
             permit: Some(permit),
         };
         self.note_connecting(turn, &connecting);
-        self.sources.insert(Source::Connecting(Box::new(connecting)));
+        self.sources.insert(EventSource::Connecting(Box::new(connecting)));
         Ok(())
     }
 
     /// Schedules the next check of the attempt.
-    fn note_connecting(&mut self, turn: Turn<'_>, connecting: &Connecting) {
+    fn note_connecting(&mut self, turn: Turn<'_>, connecting: &ConnAttempt) {
         let crowded_ns = turn.now_ns.saturating_add(CROWDED_NS);
         let redial_ns = connecting.redial_ns(turn.shared.config.min_reconnect_ns()).unwrap_or(u64::MAX);
         self.core.timers.note(connecting.deadline_ns.min(crowded_ns).min(redial_ns));
@@ -103,8 +103,10 @@ impl Driver {
 
     /// Replaces the attempt's socket, which got no answer, by a new one, for which TCP has no
     /// retransmission back-off yet. The attempt keeps its deadline.
-    pub(super) fn redial(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
+    pub(super) fn redial(&mut self, turn: Turn<'_>, key: ShardKey) {
+        let Some(connecting) = self.sources.get_mut(key).and_then(EventSource::connecting_mut) else {
+            return;
+        };
         // The poller is about to report an answer, or a refusal, which counts as a failure with its
         // back-off.
         if connecting.stream.peer_addr().is_some() {
@@ -112,10 +114,10 @@ impl Driver {
             return;
         }
         if let Err(errno) = connecting.stream.connect_result() {
-            return self.connecting_failed(turn, key, ConnFailure::new(Step::Connect, errno, ""));
+            return self.connecting_failed(turn, key, ConnFailure::new(ConnStep::Connect, errno, ""));
         }
         let Some(connecting) = take_connecting(&mut self.sources, key) else { return };
-        let Connecting { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
+        let ConnAttempt { stream, peer, address, machine, conn_type, begun_ns, deadline_ns, permit, .. } =
             *connecting;
         debug!(peer = %peer.key.id, %conn_type, %address, "no answer: connecting again from a new socket");
         turn.shard.own.poller.delete(stream.handle());
@@ -123,7 +125,7 @@ impl Driver {
         drop(stream);
         match dial(turn, &peer, address, key) {
             Ok((stream, unprivileged)) => {
-                let connecting = Connecting {
+                let connecting = ConnAttempt {
                     stream,
                     peer,
                     address,
@@ -137,7 +139,7 @@ impl Driver {
                     permit,
                 };
                 self.note_connecting(turn, &connecting);
-                self.sources.replace(key, Source::Connecting(Box::new(connecting)));
+                self.sources.replace(key, EventSource::Connecting(Box::new(connecting)));
             }
             Err(failure) => {
                 drop(permit);
@@ -151,10 +153,10 @@ impl Driver {
     /// Called when bytes have come from the peer: if TCP is in retransmission back-off for this
     /// side's own attempt, a new socket replaces the attempt's at once.
     pub(super) fn redial_if_unanswered(&mut self, turn: Turn<'_>, peer: &Arc<Peer>) {
-        if peer.state.lock().step != Some(Step::Connect) {
+        if peer.state.lock().step != Some(ConnStep::Connect) {
             return;
         }
-        let unanswered = |connecting: &Connecting| {
+        let unanswered = |connecting: &ConnAttempt| {
             Arc::ptr_eq(&connecting.peer, peer) && connecting.is_unanswered(turn.now_ns)
         };
         if let Some(key) = self.sources.keys(|source| source.connecting().is_some_and(unanswered)).first() {
@@ -163,8 +165,10 @@ impl Driver {
     }
 
     /// Continues a connection attempt.
-    pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
-        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
+    pub(super) fn continue_connecting(&mut self, turn: Turn<'_>, key: ShardKey, readiness: Readiness) {
+        let Some(connecting) = self.sources.get_mut(key).and_then(EventSource::connecting_mut) else {
+            return;
+        };
         if !connecting.greeted {
             if !readiness.writable {
                 return;
@@ -179,18 +183,20 @@ impl Driver {
         }
     }
 
-    fn read_answer(&mut self, turn: Turn<'_>, key: Key) {
+    fn read_answer(&mut self, turn: Turn<'_>, key: ShardKey) {
         loop {
-            let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
+            let Some(connecting) = self.sources.get_mut(key).and_then(EventSource::connecting_mut) else {
+                return;
+            };
             let mut buffer = [0; HANDSHAKE_READ];
             let input = match connecting.stream.receive(&mut buffer) {
-                Received::Bytes(count) => &buffer[..count],
-                Received::Nothing => return,
-                Received::End => {
+                RecvResult::Bytes(count) => &buffer[..count],
+                RecvResult::Nothing => return,
+                RecvResult::End => {
                     let failure = connecting.hung_up(Errno::ECONNRESET);
                     return self.connecting_failed(turn, key, failure);
                 }
-                Received::Broken(errno) => {
+                RecvResult::Broken(errno) => {
                     let failure = connecting.hung_up(errno);
                     return self.connecting_failed(turn, key, failure);
                 }
@@ -203,15 +209,19 @@ impl Driver {
                 }
                 ConnectProgress::Retry(retry) => return self.attempt_refused(turn, key, retry),
                 ConnectProgress::Failed(reason) => {
-                    return self.connecting_failed(turn, key, ConnFailure::said(Step::Handshake, &reason));
+                    return self.connecting_failed(
+                        turn,
+                        key,
+                        ConnFailure::said(ConnStep::Handshake, &reason),
+                    );
                 }
             }
         }
     }
 
-    fn connected(&mut self, turn: Turn<'_>, key: Key, established: &Established, behind: &[u8]) {
+    fn connected(&mut self, turn: Turn<'_>, key: ShardKey, established: &Established, behind: &[u8]) {
         let Some(connecting) = self.take_connecting(key) else { return };
-        let Connecting { stream, peer, conn_type, unprivileged, .. } = *connecting;
+        let ConnAttempt { stream, peer, conn_type, unprivileged, .. } = *connecting;
         let hello = &established.hello;
         let run = PeerRun { version: hello.version, incarnation: hello.src_incarnation };
         // A kernel node that accepts any port does not report that it identifies this side by
@@ -235,17 +245,18 @@ impl Driver {
         self.advance(turn, &peer);
     }
 
-    fn attempt_refused(&mut self, turn: Turn<'_>, key: Key, retry: Retry) {
+    fn attempt_refused(&mut self, turn: Turn<'_>, key: ShardKey, retry: Retry) {
         let Some(connecting) = self.take_connecting(key) else { return };
         self.sources.remove(key);
-        let Connecting { peer, address, conn_type, .. } = *connecting;
+        let ConnAttempt { peer, address, conn_type, .. } = *connecting;
         debug!(peer = %peer.key.id, %conn_type, ?retry, "the peer refuses the connection");
         let outcome = peer.state.lock().links.refused(retry, turn.now_ns);
         match outcome {
-            Outcome::GoOn => {}
-            Outcome::CloseAll => close_peer(self, turn, &peer, Errno::ECONNRESET),
-            Outcome::Failed => {
-                let failure = ConnFailure::new(Step::Handshake, Errno::EALREADY, "refused again and again");
+            AttemptOutcome::GoOn => {}
+            AttemptOutcome::CloseAll => close_peer(self, turn, &peer, Errno::ECONNRESET),
+            AttemptOutcome::Failed => {
+                let failure =
+                    ConnFailure::new(ConnStep::Handshake, Errno::EALREADY, "refused again and again");
                 let errno = failure.errno;
                 turn.attempt_failed(&peer, address, failure);
                 peer.fail_waiting(errno);
@@ -255,9 +266,11 @@ impl Driver {
     }
 
     /// Ends an attempt at its deadline.
-    pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: Key) {
-        let Some(connecting) = self.sources.get_mut(key).and_then(Source::connecting_mut) else { return };
-        let step = if connecting.greeted { Step::Handshake } else { Step::Connect };
+    pub(super) fn connecting_timed_out(&mut self, turn: Turn<'_>, key: ShardKey) {
+        let Some(connecting) = self.sources.get_mut(key).and_then(EventSource::connecting_mut) else {
+            return;
+        };
+        let step = if connecting.greeted { ConnStep::Handshake } else { ConnStep::Connect };
         let seconds = turn.now_ns.saturating_sub(connecting.begun_ns) / NS_PER_S;
         let reason = if connecting.deadline_ns > turn.now_ns {
             ", and other peers wait"
@@ -270,7 +283,7 @@ impl Driver {
         self.connecting_failed(turn, key, ConnFailure::new(step, Errno::ETIMEDOUT, detail));
     }
 
-    fn connecting_failed(&mut self, turn: Turn<'_>, key: Key, failure: ConnFailure) {
+    fn connecting_failed(&mut self, turn: Turn<'_>, key: ShardKey, failure: ConnFailure) {
         let Some(connecting) = self.take_connecting(key) else { return };
         self.sources.remove(key);
         self.attempt_failed(turn, &connecting.peer, connecting.address, failure);
@@ -299,7 +312,7 @@ impl Driver {
     }
 
     /// Ends an attempt; its slot in the table stays for the connection.
-    fn take_connecting(&mut self, key: Key) -> Option<Box<Connecting>> {
+    fn take_connecting(&mut self, key: ShardKey) -> Option<Box<ConnAttempt>> {
         let mut connecting = take_connecting(&mut self.sources, key)?;
         connecting.permit = None;
         connecting.peer.state.lock().step = None;
@@ -313,7 +326,7 @@ fn dial(
     turn: Turn<'_>,
     peer: &Peer,
     address: SocketAddr,
-    key: Key,
+    key: ShardKey,
 ) -> Result<(Box<dyn Stream>, bool), ConnFailure> {
     let connection = turn
         .shared
@@ -322,7 +335,7 @@ fn dial(
         .connect(peer.ni.ip, address, &peer.ni.own.options)
         .map_err(|(step, errno)| ConnFailure::new(step, errno, ""))?;
     let watched = turn.shard.own.poller.add(connection.stream.handle(), key.0);
-    watched.map_err(|errno| ConnFailure::new(Step::Bind, errno, "cannot watch the socket"))?;
+    watched.map_err(|errno| ConnFailure::new(ConnStep::Bind, errno, "cannot watch the socket"))?;
     Ok((connection.stream, !connection.privileged))
 }
 

@@ -8,7 +8,7 @@ use lnet_api::Errno;
 use lnet_proto::sock::{ConnType, Connector};
 use lnet_region::Part;
 
-use crate::Step;
+use crate::ConnStep;
 use crate::attempts::{AttemptPermit, CROWDED_NS};
 use crate::sys::Stream;
 use lnet_lnd::ConnFailure;
@@ -23,7 +23,7 @@ const UNANSWERED_NS: u64 = 3_000_000_000;
 const FIRST_RETRY_NS: u64 = 1_000_000_000;
 
 /// A connection attempt of this side.
-pub(super) struct Connecting {
+pub(super) struct ConnAttempt {
     pub(super) stream: Box<dyn Stream>,
     pub(super) peer: Arc<Peer>,
     pub(super) address: SocketAddr,
@@ -41,7 +41,7 @@ pub(super) struct Connecting {
     pub(super) permit: Option<AttemptPermit>,
 }
 
-impl Connecting {
+impl ConnAttempt {
     /// Returns the deadline of the attempt; earlier if peers queue for permits (`crowded`).
     pub(super) fn deadline_ns(&self, crowded: bool) -> u64 {
         let limit_ns = if crowded { CROWDED_NS } else { u64::MAX };
@@ -62,14 +62,14 @@ impl Connecting {
 
     /// Sends the request and the hello once the TCP connection is established.
     pub(super) fn greet(&mut self) -> Result<(), ConnFailure> {
-        self.stream.connect_result().map_err(|errno| ConnFailure::new(Step::Connect, errno, ""))?;
+        self.stream.connect_result().map_err(|errno| ConnFailure::new(ConnStep::Connect, errno, ""))?;
         let output = self.machine.output();
         match self.stream.send(&[Part::new(output)]) {
             // The greeting fits into the empty buffer of any socket.
             Ok(count) if count == output.len() => {}
             Ok(_) | Err(Errno::EAGAIN) => {
                 return Err(ConnFailure::new(
-                    Step::Handshake,
+                    ConnStep::Handshake,
                     Errno::ENOBUFS,
                     "the send buffer is too small",
                 ));
@@ -77,12 +77,12 @@ impl Connecting {
             Err(errno) => return Err(self.hung_up(errno)),
         }
         self.greeted = true;
-        self.peer.state.lock().step = Some(Step::Handshake);
+        self.peer.state.lock().step = Some(ConnStep::Handshake);
         Ok(())
     }
 
     pub(super) fn hung_up(&self, errno: Errno) -> ConnFailure {
         let source = if self.unprivileged { "; the source port was not privileged" } else { "" };
-        ConnFailure::new(Step::Handshake, errno, format!("{}{source}", self.machine.closed()))
+        ConnFailure::new(ConnStep::Handshake, errno, format!("{}{source}", self.machine.closed()))
     }
 }

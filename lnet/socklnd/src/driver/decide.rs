@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use lnet_nid::{Nid, Pid, ProcessId};
-use lnet_proto::sock::{Offer, PRIVILEGED_PORT_MAX};
+use lnet_proto::sock::{ConnOffer, PRIVILEGED_PORT_MAX};
 use lnet_region::Part;
 use smallvec::SmallVec;
 use tracing::debug;
@@ -15,20 +15,20 @@ use tracing::debug;
 use super::Driver;
 use super::accept::Accepting;
 use super::receive::RxConn;
-use super::source::{Source, take_accepting};
+use super::source::{EventSource, take_accepting};
 use crate::AcceptPolicy;
-use crate::links::{Answer, PeerRun};
+use crate::links::{ConnAnswer, PeerRun};
 use crate::shard::Offered;
 use crate::shard::SockRequest;
 use crate::sock::Turn;
 use crate::sys::Stream;
 use lnet_lnd::closing::close_peer;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 impl Driver {
     /// Called when a valid hello has identified the peer: passes the connection to the peer's shard
     /// for the decision.
-    pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: Key, offer: &Offer, behind: &[u8]) {
+    pub(super) fn hand_over(&mut self, turn: Turn<'_>, key: ShardKey, offer: &ConnOffer, behind: &[u8]) {
         let Some(accepting) = take_accepting(&mut self.sources, key) else { return };
         let Accepting { stream, remote, permit, .. } = *accepting;
         let Some(ni) = turn.shared.nis.get(offer.local_nid()) else { return self.forget(turn, Some(key)) };
@@ -52,7 +52,7 @@ impl Driver {
 
     /// Accepts or refuses an offered connection (lnet-wire 24). `slot`: its watched slot in the
     /// table, if it came on a listener of this shard.
-    pub(super) fn decide(&mut self, turn: Turn<'_>, slot: Option<Key>, offered: Offered) {
+    pub(super) fn decide(&mut self, turn: Turn<'_>, slot: Option<ShardKey>, offered: Offered) {
         let Offered { stream, remote, permit, ni, id, rewrite, offer, behind } = offered;
         let conn_type = offer.conn_type();
         let run = PeerRun { version: offer.hello.version, incarnation: offer.hello.src_incarnation };
@@ -67,13 +67,13 @@ impl Driver {
             state.links.offered(conn_type, run)
         };
         debug!(%remote, %id, %conn_type, ?answer, "offered a connection");
-        if answer == Answer::CloseAllAndRefuse {
+        if answer == ConnAnswer::CloseAllAndRefuse {
             close_peer(self, turn, &peer, Errno::ECONNRESET);
         }
         let reply = match answer {
-            Answer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
-            Answer::Accept => offer.accept_unprivileged(id),
-            Answer::Refuse | Answer::CloseAllAndRefuse => {
+            ConnAnswer::Accept if remote.port() <= PRIVILEGED_PORT_MAX => offer.accept(id),
+            ConnAnswer::Accept => offer.accept_unprivileged(id),
+            ConnAnswer::Refuse | ConnAnswer::CloseAllAndRefuse => {
                 self.refuse(turn, slot, &*stream, &offer.refuse());
                 return self.redial_if_unanswered(turn, &peer);
             }
@@ -104,12 +104,17 @@ impl Driver {
     }
 
     /// Returns the connection's watched slot in the table: the existing one, or a new one.
-    fn watched_slot(&mut self, turn: Turn<'_>, slot: Option<Key>, stream: &dyn Stream) -> Option<Key> {
+    fn watched_slot(
+        &mut self,
+        turn: Turn<'_>,
+        slot: Option<ShardKey>,
+        stream: &dyn Stream,
+    ) -> Option<ShardKey> {
         if slot.is_some() {
             return slot;
         }
         turn.shard.own.poller.add(stream.handle(), self.sources.next_key().0).ok()?;
-        Some(self.sources.insert(Source::Vacant))
+        Some(self.sources.insert(EventSource::Vacant))
     }
 
     /// Returns whether this peer is already connected from, or to, another address, so that the
@@ -123,14 +128,20 @@ impl Driver {
         let elsewhere = |key| {
             self.sources
                 .get(key)
-                .and_then(Source::conn)
+                .and_then(EventSource::conn)
                 .is_some_and(|rx| rx.accepted_from() != Some(remote.ip()))
         };
         peer.state.lock().conns.iter().any(|conn| elsewhere(conn.key))
     }
 
     /// Sends the reply, if there is one; the caller drops the stream.
-    pub(super) fn refuse(&mut self, turn: Turn<'_>, slot: Option<Key>, stream: &dyn Stream, reply: &[u8]) {
+    pub(super) fn refuse(
+        &mut self,
+        turn: Turn<'_>,
+        slot: Option<ShardKey>,
+        stream: &dyn Stream,
+        reply: &[u8],
+    ) {
         if !reply.is_empty() {
             // An error is ignored: the peer sees the end of the connection in any case.
             let _ = stream.send(&[Part::new(reply)]);
@@ -139,7 +150,7 @@ impl Driver {
     }
 
     /// Counts a refusal, and frees the connection's slot.
-    pub(super) fn forget(&mut self, turn: Turn<'_>, slot: Option<Key>) {
+    pub(super) fn forget(&mut self, turn: Turn<'_>, slot: Option<ShardKey>) {
         turn.shard.counters.rx.refusals.one();
         if let Some(key) = slot {
             self.sources.remove(key);

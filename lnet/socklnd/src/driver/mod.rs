@@ -20,11 +20,11 @@ use crate::sock::Turn;
 use crate::sock::{Ni, Peer, Shard};
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno, Poll};
-use lnet_lnd::closing::{Ends, InUse, close_broken};
+use lnet_api::{Errno, PayloadTarget, Poll};
+use lnet_lnd::closing::{CloseScope, InUse, close_broken};
 use lnet_lnd::driver::serve_requests;
-use lnet_lnd::slab::Key;
-use lnet_lnd::{ConnFailure, Core, LIST_ROOM};
+use lnet_lnd::shard_table::ShardKey;
+use lnet_lnd::{ConnFailure, DriverCore, LIST_ROOM};
 use lnet_proto::sock::Version;
 
 use crate::burst::SendCoalescer;
@@ -33,19 +33,19 @@ use crate::shard::SockRequest;
 use crate::sys::{Events, Readiness};
 use crate::{Sock, SockConfig};
 pub(crate) use close::closed;
-use connecting::Connecting;
+use connecting::ConnAttempt;
 pub(crate) use receive::Unread;
-use receive::{BufferPool, Rest};
-use source::{Source, Sources};
-use spin::Spin;
+use receive::{Rest, ShardBuffers};
+use source::{EventSource, EventSources};
+use spin::PollSpin;
 
 /// State that only the driver of a shard uses.
 pub struct Driver {
-    core: Core<Sock>,
-    sources: Sources,
-    buffers: BufferPool,
+    core: DriverCore<Sock>,
+    sources: EventSources,
+    buffers: ShardBuffers,
     coalescer: SendCoalescer,
-    spin: Spin,
+    spin: PollSpin,
     /// Lists that are filled and emptied within a call, kept for their memory.
     events: Option<Events>,
     uncorking: Vec<Arc<Conn>>,
@@ -57,17 +57,17 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
 
     fn new(config: &SockConfig, shard: usize) -> Driver {
         Driver {
-            core: Core::new(shard, config.keepalive_ns().unwrap_or(u64::MAX)),
-            sources: Sources::new(shard),
-            buffers: BufferPool::new(&config.memory, shard % config.partitions.max(1)),
+            core: DriverCore::new(shard, config.keepalive_ns().unwrap_or(u64::MAX)),
+            sources: EventSources::new(shard),
+            buffers: ShardBuffers::new(&config.memory, shard % config.partitions.max(1)),
             coalescer: SendCoalescer::new(),
-            spin: Spin::default(),
+            spin: PollSpin::default(),
             events: Some(Events::new()),
             uncorking: Vec::with_capacity(LIST_ROOM),
         }
     }
 
-    fn core(&mut self) -> &mut Core<Sock> {
+    fn core(&mut self) -> &mut DriverCore<Sock> {
         &mut self.core
     }
 
@@ -82,7 +82,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         let direct = self
             .spin
             .begin(since_last_ns)
-            .filter(|&key| self.sources.get(key).and_then(Source::conn).is_some_and(|rx| !rx.is_held()));
+            .filter(|&key| self.sources.get(key).and_then(EventSource::conn).is_some_and(|rx| !rx.is_held()));
         match direct {
             Some(key) => self.sources.enqueue(key),
             None => work += self.take_events(turn),
@@ -110,12 +110,12 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
         turn.shared.own.attempts.decline(peer);
     }
 
-    fn in_use(&self, _turn: Turn<'_>, key: Key) -> Option<InUse<Sock>> {
+    fn in_use(&self, _turn: Turn<'_>, key: ShardKey) -> Option<InUse<Sock>> {
         let rx = self.sources.get(key)?.conn()?;
         Some(InUse { peer: rx.peer.clone(), conn: rx.conn.clone(), address: rx.remote })
     }
 
-    fn ends_with(&self, turn: Turn<'_>, key: Key, failure: &ConnFailure) -> Ends {
+    fn ends_with(&self, turn: Turn<'_>, key: ShardKey, failure: &ConnFailure) -> CloseScope {
         self.decide_ends(turn, key, failure)
     }
 
@@ -124,12 +124,12 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
     }
 
     fn completing(&self) -> usize {
-        let completes = |connecting: &Connecting| !connecting.peer.state.lock().conns.is_empty();
+        let completes = |connecting: &ConnAttempt| !connecting.peer.state.lock().conns.is_empty();
         self.sources.keys(|source| source.connecting().is_some_and(completes)).len()
     }
 
-    fn resume(&mut self, turn: Turn<'_>, key: Key, held: Unread, delivery: Option<Delivery>) {
-        if let Some(rx) = self.sources.get_mut(key).and_then(Source::conn_mut) {
+    fn resume(&mut self, turn: Turn<'_>, key: ShardKey, held: Unread, delivery: Option<PayloadTarget>) {
+        if let Some(rx) = self.sources.get_mut(key).and_then(EventSource::conn_mut) {
             rx.resume(turn, held, delivery);
             self.sources.enqueue(key);
         }
@@ -140,7 +140,7 @@ impl lnet_lnd::protocol::Driver<Sock> for Driver {
             SockRequest::Listen(listener) => self.listen(turn, listener),
             SockRequest::Decide(offered) => self.decide(turn, None, *offered),
             SockRequest::Flush(key) => {
-                if let Some(rx) = self.sources.get(key).and_then(Source::conn) {
+                if let Some(rx) = self.sources.get(key).and_then(EventSource::conn) {
                     rx.conn.flush();
                 }
             }
@@ -201,15 +201,15 @@ impl Driver {
         turn.shard.own.poller.wait(&mut events);
         for (key, readiness) in events.iter() {
             count += 1;
-            self.on_event(turn, Key(key), readiness);
+            self.on_event(turn, ShardKey(key), readiness);
         }
         self.events = Some(events);
         count
     }
 
-    fn on_event(&mut self, turn: Turn<'_>, key: Key, readiness: Readiness) {
+    fn on_event(&mut self, turn: Turn<'_>, key: ShardKey, readiness: Readiness) {
         match self.sources.get_mut(key) {
-            Some(Source::Conn(rx)) => {
+            Some(EventSource::Conn(rx)) => {
                 if readiness.writable {
                     rx.conn.became_writable();
                 }
@@ -220,17 +220,17 @@ impl Driver {
                     self.break_off(turn, key, Errno::ECONNRESET);
                 }
             }
-            Some(Source::Listener(_)) => self.sources.enqueue(key),
-            Some(Source::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
-            Some(Source::Connecting(_)) => self.continue_connecting(turn, key, readiness),
+            Some(EventSource::Listener(_)) => self.sources.enqueue(key),
+            Some(EventSource::Accepting(_)) if readiness.readable => self.continue_accepting(turn, key),
+            Some(EventSource::Connecting(_)) => self.continue_connecting(turn, key, readiness),
             // The event belongs to a descriptor that an earlier event of the same batch has closed.
-            Some(Source::Accepting(_) | Source::Vacant) | None => {}
+            Some(EventSource::Accepting(_) | EventSource::Vacant) | None => {}
         }
     }
 
     /// Receives and accepts in turn until nothing is ready or the budget is used up. A direct read
     /// (without an event) that finds nothing does not count as work.
-    fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize, direct: Option<Key>) -> usize {
+    fn work_off_ready(&mut self, turn: Turn<'_>, budget: usize, direct: Option<ShardKey>) -> usize {
         let mut left = budget;
         let mut turns = 0;
         while left > 0
@@ -238,7 +238,7 @@ impl Driver {
         {
             turns += 1;
             let rest = match self.sources.get_mut(key) {
-                Some(Source::Conn(rx)) => {
+                Some(EventSource::Conn(rx)) => {
                     // The turn itself is charged only afterwards, so that a budget of one message
                     // also makes progress.
                     let rest = rx.receive(turn, &mut self.buffers, &mut self.core.held, &mut left);
@@ -250,7 +250,7 @@ impl Driver {
                     }
                     rest
                 }
-                Some(Source::Listener(_)) => {
+                Some(EventSource::Listener(_)) => {
                     left -= 1;
                     Ok(self.accept_some(turn, key))
                 }

@@ -5,20 +5,20 @@ use lnet_api::{Errno, TxToken};
 
 use super::Driver;
 use super::receive::RxConn;
-use super::source::Source;
+use super::source::EventSource;
 use crate::peer::Choose;
 use crate::send::load;
 use crate::sock::Turn;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 impl Driver {
     /// Turns a finished handshake into a connection: senders see it from now on, and waiting
     /// messages are sent. The connection's slot in the table must exist and be watched.
-    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: Key, mut rx: RxConn, behind: &[u8]) {
+    pub(super) fn put_to_use(&mut self, turn: Turn<'_>, key: ShardKey, mut rx: RxConn, behind: &[u8]) {
         rx.last_heard_ns = turn.now_ns;
         rx.stash(&mut self.buffers, behind);
         let (conn, peer) = (rx.conn.clone(), rx.peer.clone());
-        if self.sources.replace(key, Source::Conn(Box::new(rx))).is_none() {
+        if self.sources.replace(key, EventSource::Conn(Box::new(rx))).is_none() {
             return;
         }
         self.core.timers.note_activity(turn.now_ns, peer.ni.timeout_ns);

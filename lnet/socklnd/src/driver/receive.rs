@@ -9,20 +9,20 @@ use lnet_lnd::{ConnFailure, HeldTable};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use lnet_api::{Delivery, Errno};
+use lnet_api::{Errno, PayloadTarget};
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
 use lnet_proto::sock::{ConnType, Decoder, MessageChecksum, Version};
 
-use super::sending::Sending;
+use super::sending::SendProgress;
 use crate::conn::Conn;
 use crate::sock::Turn;
 use crate::sys::Stream;
-pub(super) use buffers::BufferPool;
+pub(super) use buffers::ShardBuffers;
 use buffers::{ReceiveBuffer, Stash};
 use incoming::Incoming;
 use lnet_lnd::admission::Permit;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 mod buffers;
 mod frames;
@@ -66,7 +66,7 @@ pub(super) struct RxConn {
     /// and while one is held.
     begun_ns: Option<u64>,
     /// Progress of sending.
-    pub(super) sending: Sending,
+    pub(super) sending: SendProgress,
     /// The peer's identity, in place of the one in its headers.
     rewrite: Option<ProcessId>,
     /// The admission permit of a peer that connected in.
@@ -100,7 +100,7 @@ pub(super) enum Rest {
 impl RxConn {
     pub(super) fn new(
         turn: Turn<'_>,
-        key: Key,
+        key: ShardKey,
         stream: Box<dyn Stream>,
         peer: &Arc<Peer>,
         conn_type: ConnType,
@@ -126,7 +126,7 @@ impl RxConn {
             received: false,
             silent: true,
             begun_ns: None,
-            sending: Sending::default(),
+            sending: SendProgress::default(),
             rewrite: None,
             permit: None,
         }
@@ -146,7 +146,7 @@ impl RxConn {
     }
 
     /// Stores bytes received with the handshake.
-    pub(super) fn stash(&mut self, pool: &mut BufferPool, bytes: &[u8]) {
+    pub(super) fn stash(&mut self, pool: &mut ShardBuffers, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.silent = false;
             let mut buffer = pool.take();
@@ -177,7 +177,7 @@ impl RxConn {
     }
 
     /// Resumes a held message; `None` discards its payload.
-    pub(super) fn resume(&mut self, turn: Turn<'_>, held: Unread, delivery: Option<Delivery>) {
+    pub(super) fn resume(&mut self, turn: Turn<'_>, held: Unread, delivery: Option<PayloadTarget>) {
         debug_assert!(self.is_held(), "a message is resumed that is not held back");
         let Unread { total, cookie, checksum } = held;
         self.last_heard_ns = turn.now_ns;
@@ -189,7 +189,7 @@ impl RxConn {
     pub(super) fn receive(
         &mut self,
         turn: Turn<'_>,
-        pool: &mut BufferPool,
+        pool: &mut ShardBuffers,
         held: &mut HeldTable<Sock>,
         budget: &mut usize,
     ) -> Result<Rest, ConnFailure> {

@@ -7,7 +7,7 @@ use crate::conn::Conn;
 
 /// The progress since the last check.
 #[derive(Default)]
-pub(super) struct Sending {
+pub(super) struct SendProgress {
     stall: Option<Stall>,
     /// The bytes written when all of them were acknowledged and none was queued.
     settled: u64,
@@ -28,7 +28,7 @@ struct Stall {
     confirmed: bool,
 }
 
-impl Sending {
+impl SendProgress {
     /// Checks the progress. Queries the system only for a connection with data that may be under
     /// way.
     ///

@@ -5,7 +5,7 @@
 //! Such a thread reads directly from the connection that delivered last, and queries events now and
 //! then. Threads that sleep between messages, or do other work between two polls, always query.
 
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// Number of polls without arming (which precedes every sleep) after which the thread counts as
 /// spinning. A sleeping thread polls two or three times for each sleep.
@@ -20,17 +20,17 @@ const PAUSE_NS: u64 = 20_000;
 const ASKS_EVERY: u32 = 8;
 
 #[derive(Debug, Default)]
-pub(super) struct Spin {
+pub(super) struct PollSpin {
     /// Polls since the shard was armed, or since the last pause; wraps around above [`SPINNING`].
     polls: u32,
     /// The connection that delivered last.
-    last: Option<Key>,
+    last: Option<ShardKey>,
 }
 
-impl Spin {
+impl PollSpin {
     /// Starts a poll. Returns the connection to read from directly instead of querying events;
     /// `None` if events are to be queried.
-    pub(super) fn begin(&mut self, since_last_ns: u64) -> Option<Key> {
+    pub(super) fn begin(&mut self, since_last_ns: u64) -> Option<ShardKey> {
         if since_last_ns > PAUSE_NS {
             self.polls = 0;
         }
@@ -42,7 +42,7 @@ impl Spin {
     }
 
     /// Records a connection that has delivered bytes.
-    pub(super) fn delivered(&mut self, key: Key) {
+    pub(super) fn delivered(&mut self, key: ShardKey) {
         self.last = Some(key);
     }
 
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn who_sleeps_always_asks() {
-        let mut spin = Spin::default();
-        spin.delivered(Key(7));
+        let mut spin = PollSpin::default();
+        spin.delivered(ShardKey(7));
         for _ in 0..10 {
             assert!((0..SPINNING).all(|_| spin.begin(1).is_none()));
             assert!(spin.end(), "the system was asked just before");
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn who_spins_asks_now_and_then_and_once_before_it_sleeps() {
-        let mut spin = Spin::default();
-        spin.delivered(Key(7));
+        let mut spin = PollSpin::default();
+        spin.delivered(ShardKey(7));
         let asks = (0..SPINNING + 10 * ASKS_EVERY).filter(|_| spin.begin(1).is_none()).count();
         assert_eq!(asks as u32, SPINNING + 10);
         spin.begin(1);
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn nothing_is_read_before_something_was_delivered() {
-        let mut spin = Spin::default();
+        let mut spin = PollSpin::default();
         assert!((0..10 * SPINNING).all(|_| spin.begin(1).is_none()));
     }
 
     #[test]
     fn who_pauses_asks() {
-        let mut spin = Spin::default();
-        spin.delivered(Key(7));
+        let mut spin = PollSpin::default();
+        spin.delivered(ShardKey(7));
         assert!((0..10 * SPINNING).all(|_| spin.begin(PAUSE_NS + 1).is_none()));
         assert!((0..10 * SPINNING).any(|_| spin.begin(PAUSE_NS).is_some()));
         assert!(spin.begin(PAUSE_NS + 1).is_none() && spin.end());

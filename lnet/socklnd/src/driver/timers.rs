@@ -8,18 +8,18 @@ use lnet_api::Errno;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::driver::check_peers;
 use lnet_lnd::life::Silence;
+use lnet_lnd::pass_timer::{SHORT_PART, Shortages};
 use lnet_lnd::protocol::Driver as _;
-use lnet_lnd::timers::{SHORT_PART, Shortages};
 use lnet_proto::sock::Keepalive;
 
 use super::Driver;
 use super::receive::RxConn;
-use super::source::Source;
+use super::source::EventSource;
 use crate::attempts::CROWDED_NS;
 use crate::config::NS_PER_S;
 use crate::peer::Choose;
 use crate::sock::Turn;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 
 /// Time limit for a message that has begun, in timeouts, however steadily it trickles: a megabyte
 /// in 100 s by default.
@@ -75,7 +75,7 @@ impl Driver {
         count + check_peers(self, turn)
     }
 
-    fn check_sources(&mut self, turn: Turn<'_>) -> Vec<(Key, Due)> {
+    fn check_sources(&mut self, turn: Turn<'_>) -> Vec<(ShardKey, Due)> {
         let now_ns = turn.now_ns;
         let mut found = Vec::new();
         let mut late = Vec::new();
@@ -83,8 +83,8 @@ impl Driver {
         let crowded = turn.shared.own.attempts.is_crowded();
         for (key, source) in self.sources.iter_mut() {
             let (deadline_ns, due) = match source {
-                Source::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
-                Source::Connecting(connecting) => {
+                EventSource::Accepting(accepting) => (accepting.deadline_ns, Due::Accept),
+                EventSource::Connecting(connecting) => {
                     // Other peers may queue for permits later, which shortens this deadline.
                     self.core.timers.note(now_ns.saturating_add(CROWDED_NS));
                     let deadline_ns = connecting.deadline_ns(crowded);
@@ -93,11 +93,11 @@ impl Driver {
                         _ => (deadline_ns, Due::Connect),
                     }
                 }
-                Source::Listener(listener) => match listener.paused_until_ns {
+                EventSource::Listener(listener) => match listener.paused_until_ns {
                     Some(until_ns) => (until_ns, Due::Listen),
                     None => continue,
                 },
-                Source::Conn(rx) => {
+                EventSource::Conn(rx) => {
                     connections = true;
                     for token in rx.conn.take_overdue(now_ns) {
                         rx.peer.ni.upcalls.finalize_tx(token, Err(Errno::ETIMEDOUT));
@@ -111,7 +111,7 @@ impl Driver {
                     }
                     continue;
                 }
-                Source::Vacant => continue,
+                EventSource::Vacant => continue,
             };
             if deadline_ns <= now_ns {
                 found.push((key, due));
@@ -133,7 +133,7 @@ impl Driver {
     /// only if its peer has been silent for the same time. A peer that is not silent may hold
     /// earlier messages ([`lnet_lnd::life`]): then only unsent messages end, if they have credits
     /// that messages to others wait for.
-    fn check_sending(&mut self, now_ns: u64, key: Key, shortages: &mut Shortages) -> Option<Due> {
+    fn check_sending(&mut self, now_ns: u64, key: ShardKey, shortages: &mut Shortages) -> Option<Due> {
         let peer = self.sources.get(key)?.conn()?.peer.clone();
         let heard_ns = self.heard_ns(&peer);
         let rx = self.sources.get_mut(key)?.conn_mut()?;

@@ -19,7 +19,7 @@ fn links(own: &str, peer: &str, per_type: u8) -> Links {
 /// Opens all missing connections; returns their types in order.
 fn connect_all(links: &mut Links) -> Vec<ConnType> {
     let mut order = Vec::new();
-    while let Next::Connect(conn_type) = links.next(0, true) {
+    while let NextStep::Connect(conn_type) = links.next(0, true) {
         links.begin(conn_type, 0);
         links.established(conn_type, RUN, false, 0);
         order.push(conn_type);
@@ -40,17 +40,17 @@ fn the_set_is_opened_in_the_order_of_the_specification() {
 #[test]
 fn nothing_is_opened_before_something_is_to_be_sent() {
     let mut links = links(LOW, HIGH, 1);
-    assert_eq!(links.next(0, false), Next::Nothing);
+    assert_eq!(links.next(0, false), NextStep::Nothing);
     // The passive side also does not complete the set that the other side opens.
-    assert_eq!(links.offered(ConnType::Control, RUN), Answer::Accept);
+    assert_eq!(links.offered(ConnType::Control, RUN), ConnAnswer::Accept);
     links.accepted(ConnType::Control, RUN);
-    assert_eq!(links.next(0, true), Next::Nothing);
+    assert_eq!(links.next(0, true), NextStep::Nothing);
 }
 
 /// lnet-wire 24, row 1: while both connect, the connection opened by the higher NID wins.
 #[test]
 fn the_higher_nid_wins_a_race() {
-    for (own, peer, answer) in [(LOW, HIGH, Answer::Accept), (HIGH, LOW, Answer::Refuse)] {
+    for (own, peer, answer) in [(LOW, HIGH, ConnAnswer::Accept), (HIGH, LOW, ConnAnswer::Refuse)] {
         let mut links = links(own, peer, 1);
         links.begin(ConnType::Control, 0);
         assert_eq!(links.offered(ConnType::Control, RUN), answer);
@@ -62,13 +62,13 @@ fn the_loser_of_a_race_uses_the_winners_connection() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
     links.accepted(ConnType::Control, RUN);
-    assert_eq!(links.refused(Retry::Race, 0), Outcome::GoOn);
-    assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
+    assert_eq!(links.refused(Retry::Race, 0), AttemptOutcome::GoOn);
+    assert_eq!(links.next(0, true), NextStep::Wait { until_ns: S });
     // After the pause the winner should have completed the set; if it has not, the loser does so.
     links.accepted(ConnType::BulkIn, RUN);
-    assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkOut));
+    assert_eq!(links.next(S, false), NextStep::Connect(ConnType::BulkOut));
     links.accepted(ConnType::BulkOut, RUN);
-    assert_eq!(links.next(S, true), Next::Nothing);
+    assert_eq!(links.next(S, true), NextStep::Nothing);
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn a_refused_attempt_is_repeated_after_the_shortest_back_off_three_times_at_the_
     let mut links = links(LOW, HIGH, 1);
     let mut now_ns = 0;
     for _ in 0..3 {
-        assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+        assert_eq!(links.next(now_ns, true), NextStep::Connect(ConnType::Control));
         links.begin(ConnType::Control, now_ns);
-        assert_eq!(links.refused(Retry::Race, now_ns), Outcome::GoOn);
-        assert_eq!(links.next(now_ns, true), Next::Wait { until_ns: now_ns + S });
+        assert_eq!(links.refused(Retry::Race, now_ns), AttemptOutcome::GoOn);
+        assert_eq!(links.next(now_ns, true), NextStep::Wait { until_ns: now_ns + S });
         now_ns += S;
     }
     links.begin(ConnType::Control, now_ns);
-    assert_eq!(links.refused(Retry::Race, now_ns), Outcome::Failed);
-    assert_eq!(links.next(now_ns, true), Next::Unreachable);
+    assert_eq!(links.refused(Retry::Race, now_ns), AttemptOutcome::Failed);
+    assert_eq!(links.next(now_ns, true), NextStep::Unreachable);
 }
 
 #[test]
@@ -95,17 +95,24 @@ fn refused_bulk_connections_are_done_without_once_there_is_one_of_each_type() {
         links.established(conn_type, RUN, false, 0);
     }
     for retry in 0..4 {
-        assert_eq!(links.next(100 * S * retry, false), Next::Connect(ConnType::BulkIn));
+        assert_eq!(links.next(100 * S * retry, false), NextStep::Connect(ConnType::BulkIn));
         links.begin(ConnType::BulkIn, 0);
-        assert_eq!(links.refused(Retry::Version { version: Version::V3, incarnation: 7 }, 0), Outcome::GoOn);
+        assert_eq!(
+            links.refused(Retry::Version { version: Version::V3, incarnation: 7 }, 0),
+            AttemptOutcome::GoOn
+        );
     }
-    assert_eq!(links.next(1000 * S, true), Next::Nothing);
+    assert_eq!(links.next(1000 * S, true), NextStep::Nothing);
     // A new connection, or a newly set number, leads to a new request.
     links.complete();
-    assert_eq!(links.next(1000 * S, false), Next::Connect(ConnType::BulkIn));
+    assert_eq!(links.next(1000 * S, false), NextStep::Connect(ConnType::BulkIn));
     links.begin(ConnType::BulkIn, 1000 * S);
-    assert_eq!(links.refused(Retry::Race, 1000 * S), Outcome::GoOn);
-    assert_eq!(links.next(1000 * S, false), Next::Wait { until_ns: 1001 * S }, "all retries are there again");
+    assert_eq!(links.refused(Retry::Race, 1000 * S), AttemptOutcome::GoOn);
+    assert_eq!(
+        links.next(1000 * S, false),
+        NextStep::Wait { until_ns: 1001 * S },
+        "all retries are there again"
+    );
 }
 
 /// The side that has opened no connection leaves new requests to the other side.
@@ -115,10 +122,10 @@ fn a_number_that_is_set_opens_no_first_connection() {
     links.accepted(ConnType::Control, RUN);
     links.set_per_type(4);
     links.complete();
-    assert_eq!(links.next(0, true), Next::Nothing);
+    assert_eq!(links.next(0, true), NextStep::Nothing);
     links.closed_all(0);
     links.complete();
-    assert_eq!(links.next(0, false), Next::Nothing);
+    assert_eq!(links.next(0, false), NextStep::Nothing);
 }
 
 /// lnet-wire 24: a whole attempt, all types, is bounded by the timeout.
@@ -129,7 +136,7 @@ fn the_connections_of_a_set_share_one_timeout() {
     links.established(ConnType::Control, RUN, false, 30 * S);
     // Pauses between attempts do not count against the time limit.
     assert_eq!(links.begin(ConnType::BulkIn, 100 * S), 120 * S);
-    assert_eq!(links.refused(Retry::Race, 105 * S), Outcome::GoOn);
+    assert_eq!(links.refused(Retry::Race, 105 * S), AttemptOutcome::GoOn);
     assert_eq!(links.begin(ConnType::BulkIn, 106 * S), 121 * S);
     // The next set has a new time limit: after a failure, after the end of the connections, after a
     // complete set.
@@ -150,7 +157,7 @@ fn the_connections_of_a_set_share_one_timeout() {
 /// restarted.
 #[test]
 fn a_race_is_decided_before_another_life() {
-    for (own, peer, answer) in [(LOW, HIGH, Answer::CloseAllAndRefuse), (HIGH, LOW, Answer::Refuse)] {
+    for (own, peer, answer) in [(LOW, HIGH, ConnAnswer::CloseAllAndRefuse), (HIGH, LOW, ConnAnswer::Refuse)] {
         let mut links = links(own, peer, 1);
         links.accepted(ConnType::Control, RUN);
         links.begin(ConnType::BulkIn, 0);
@@ -163,13 +170,13 @@ fn a_race_is_decided_before_another_life() {
 fn another_life_closes_all_and_a_duplicate_type_is_refused() {
     let mut links = links(LOW, HIGH, 1);
     links.accepted(ConnType::Control, RUN);
-    assert_eq!(links.offered(ConnType::Control, RUN), Answer::Refuse);
-    assert_eq!(links.offered(ConnType::BulkIn, RUN), Answer::Accept);
-    assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::CloseAllAndRefuse);
+    assert_eq!(links.offered(ConnType::Control, RUN), ConnAnswer::Refuse);
+    assert_eq!(links.offered(ConnType::BulkIn, RUN), ConnAnswer::Accept);
+    assert_eq!(links.offered(ConnType::BulkIn, OTHER), ConnAnswer::CloseAllAndRefuse);
     let other_version = PeerRun { version: Version::V2, ..RUN };
-    assert_eq!(links.offered(ConnType::BulkIn, other_version), Answer::CloseAllAndRefuse);
+    assert_eq!(links.offered(ConnType::BulkIn, other_version), ConnAnswer::CloseAllAndRefuse);
     links.closed_all(0);
-    assert_eq!(links.offered(ConnType::BulkIn, OTHER), Answer::Accept);
+    assert_eq!(links.offered(ConnType::BulkIn, OTHER), ConnAnswer::Accept);
 }
 
 #[test]
@@ -178,8 +185,8 @@ fn another_version_is_learnt_and_tried_at_once() {
     links.begin(ConnType::Control, 0);
     assert_eq!(links.proposal(), (Version::V3, None));
     let retry = Retry::Version { version: Version::V2, incarnation: 7 };
-    assert_eq!(links.refused(retry, 0), Outcome::GoOn);
-    assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.refused(retry, 0), AttemptOutcome::GoOn);
+    assert_eq!(links.next(0, true), NextStep::Connect(ConnType::Control));
     assert_eq!(links.proposal(), (Version::V2, None));
     links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, PeerRun { version: Version::V2, incarnation: 7 }, false, 0);
@@ -195,10 +202,13 @@ fn a_restarted_peer_loses_its_connections_and_is_connected_to_again() {
     links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
-    assert_eq!(links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0), Outcome::CloseAll);
+    assert_eq!(
+        links.refused(Retry::Stale { version: Version::V3, incarnation: 8 }, 0),
+        AttemptOutcome::CloseAll
+    );
     links.closed_all(0);
-    assert_eq!(links.next(0, false), Next::Nothing);
-    assert_eq!(links.next(0, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(0, false), NextStep::Nothing);
+    assert_eq!(links.next(0, true), NextStep::Connect(ConnType::Control));
 }
 
 /// lnet-wire 24: 1 s, doubled with each failure, 60 s at the most; a success resets it.
@@ -207,11 +217,11 @@ fn the_back_off_doubles_up_to_its_limit() {
     let mut links = links(LOW, HIGH, 1);
     let mut now_ns = 0;
     for expected_s in [1, 2, 4, 8, 16, 32, 60, 60] {
-        assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+        assert_eq!(links.next(now_ns, true), NextStep::Connect(ConnType::Control));
         links.begin(ConnType::Control, now_ns);
-        assert_eq!(links.failed(now_ns), Outcome::Failed);
+        assert_eq!(links.failed(now_ns), AttemptOutcome::Failed);
         let until_ns = now_ns + expected_s * S;
-        assert_eq!(links.next(until_ns - 1, true), Next::Unreachable);
+        assert_eq!(links.next(until_ns - 1, true), NextStep::Unreachable);
         assert!(!links.is_forgettable(until_ns - 1) && links.is_forgettable(until_ns));
         now_ns = until_ns;
     }
@@ -220,7 +230,7 @@ fn the_back_off_doubles_up_to_its_limit() {
     links.closed_all(0);
     links.begin(ConnType::Control, now_ns);
     links.failed(now_ns);
-    assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(now_ns + S, true), NextStep::Connect(ConnType::Control));
 }
 
 /// Connections are opened by the side that has something to send (lnet-wire 23): no attempts go to
@@ -230,9 +240,9 @@ fn an_attempt_that_failed_is_repeated_for_messages_alone() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
     links.failed(0);
-    assert_eq!(links.next(0, false), Next::Nothing);
-    assert_eq!(links.next(100 * S, false), Next::Nothing);
-    assert_eq!(links.next(100 * S, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(0, false), NextStep::Nothing);
+    assert_eq!(links.next(100 * S, false), NextStep::Nothing);
+    assert_eq!(links.next(100 * S, true), NextStep::Connect(ConnType::Control));
 }
 
 #[test]
@@ -242,8 +252,8 @@ fn a_failed_bulk_connection_is_tried_again_later_while_control_serves() {
     links.established(ConnType::Control, RUN, false, 0);
     links.begin(ConnType::BulkIn, 0);
     links.failed(0);
-    assert_eq!(links.next(0, true), Next::Wait { until_ns: S });
-    assert_eq!(links.next(S, false), Next::Connect(ConnType::BulkIn));
+    assert_eq!(links.next(0, true), NextStep::Wait { until_ns: S });
+    assert_eq!(links.next(S, false), NextStep::Connect(ConnType::BulkIn));
 }
 
 /// A userspace peer gets one CONTROL connection, and is never connected to (lnet-wire 27).
@@ -252,21 +262,21 @@ fn userspace_peers_get_one_control_connection_and_are_never_connected_to() {
     let mut links = links(LOW, HIGH, 1);
     links.begin(ConnType::Control, 0);
     links.established(ConnType::Control, RUN, true, 0);
-    assert_eq!(links.next(0, true), Next::Nothing);
+    assert_eq!(links.next(0, true), NextStep::Nothing);
 
     let mut incoming = Links::new(LOW.parse().unwrap(), HIGH.parse().unwrap(), true, bounds(1));
-    assert_eq!(incoming.next(0, true), Next::Unreachable);
+    assert_eq!(incoming.next(0, true), NextStep::Unreachable);
     incoming.accepted(ConnType::Control, RUN);
-    assert_eq!(incoming.next(0, true), Next::Nothing);
+    assert_eq!(incoming.next(0, true), NextStep::Nothing);
     incoming.closed_all(0);
-    assert_eq!(incoming.next(0, true), Next::Unreachable);
+    assert_eq!(incoming.next(0, true), NextStep::Unreachable);
 }
 
 /// Hellos and answers under way between two nodes that connect to each other.
 #[derive(Debug, Clone, Copy)]
 enum OnTheWay {
     Hello { from: usize, conn_type: ConnType },
-    Answer { to: usize, conn_type: ConnType, answer: Answer },
+    Answer { to: usize, conn_type: ConnType, answer: ConnAnswer },
 }
 
 /// Two nodes of which one or both have something to send, and a network that delivers in any order.
@@ -302,11 +312,11 @@ impl World {
     /// Runs the step that `choice` selects among the possible ones; `false` if there is none.
     fn step(&mut self, choice: usize) -> bool {
         let next = [0, 1].map(|node| self.nodes[node].next(self.now_ns, self.sends[node]));
-        let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], Next::Connect(_))).collect();
+        let ready: Vec<usize> = (0..2).filter(|node| matches!(next[*node], NextStep::Connect(_))).collect();
         let choices = ready.len() + self.on_the_way.len();
         if choices == 0 {
             let later = next.iter().filter_map(|next| match next {
-                Next::Wait { until_ns } => Some(*until_ns),
+                NextStep::Wait { until_ns } => Some(*until_ns),
                 _ => None,
             });
             let Some(until_ns) = later.min() else { return false };
@@ -323,8 +333,8 @@ impl World {
         true
     }
 
-    fn connect(&mut self, from: usize, next: Next) {
-        let Next::Connect(conn_type) = next else { unreachable!("the node is ready to connect") };
+    fn connect(&mut self, from: usize, next: NextStep) {
+        let NextStep::Connect(conn_type) = next else { unreachable!("the node is ready to connect") };
         self.nodes[from].begin(conn_type, self.now_ns);
         self.on_the_way.push(OnTheWay::Hello { from, conn_type });
     }
@@ -334,20 +344,20 @@ impl World {
             OnTheWay::Hello { from, conn_type } => {
                 let node = &mut self.nodes[1 - from];
                 let answer = node.offered(conn_type.inverse(), RUN);
-                if answer == Answer::Accept {
+                if answer == ConnAnswer::Accept {
                     node.accepted(conn_type.inverse(), RUN);
                 }
                 self.on_the_way.push(OnTheWay::Answer { to: from, conn_type, answer });
             }
-            OnTheWay::Answer { to, conn_type, answer: Answer::Accept } => {
+            OnTheWay::Answer { to, conn_type, answer: ConnAnswer::Accept } => {
                 self.nodes[to].established(conn_type, RUN, false, self.now_ns);
             }
             OnTheWay::Answer { to, answer, .. } => {
-                assert_eq!(answer, Answer::Refuse, "neither closes its connections");
+                assert_eq!(answer, ConnAnswer::Refuse, "neither closes its connections");
                 self.refusals += 1;
                 assert_eq!(
                     self.nodes[to].refused(Retry::Race, self.now_ns),
-                    Outcome::GoOn,
+                    AttemptOutcome::GoOn,
                     "neither side gives up"
                 );
             }
@@ -424,13 +434,13 @@ fn a_connection_that_crosses_another_is_kept() {
     low.begin(ConnType::Control, 0);
     low.established(ConnType::Control, RUN, false, 0);
     low.begin(ConnType::BulkIn, 0);
-    assert_eq!(low.offered(ConnType::BulkIn, RUN), Answer::Accept, "lnet-wire 24, row 1");
+    assert_eq!(low.offered(ConnType::BulkIn, RUN), ConnAnswer::Accept, "lnet-wire 24, row 1");
     low.accepted(ConnType::BulkIn, RUN);
     low.established(ConnType::BulkIn, RUN, false, 0);
     assert_eq!(low.count(ConnType::BulkIn), 2);
     // No further connection of this type is accepted, and the missing type is still opened.
-    assert_eq!(low.offered(ConnType::BulkIn, RUN), Answer::Refuse);
-    assert_eq!(low.next(0, false), Next::Connect(ConnType::BulkOut));
+    assert_eq!(low.offered(ConnType::BulkIn, RUN), ConnAnswer::Refuse);
+    assert_eq!(low.next(0, false), NextStep::Connect(ConnType::BulkOut));
 }
 
 /// The second side is late: the first has accepted the refusals as final until its number is set
@@ -456,13 +466,13 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     let (mut now_ns, mut opened) = (0, Vec::new());
     while now_ns < 100 * S {
         match links.next(now_ns, true) {
-            Next::Connect(conn_type) => {
+            NextStep::Connect(conn_type) => {
                 links.begin(conn_type, now_ns);
                 links.established(conn_type, RUN, false, now_ns);
                 links.closed_all(now_ns);
                 opened.push(now_ns / S);
             }
-            Next::Wait { until_ns } => now_ns = until_ns,
+            NextStep::Wait { until_ns } => now_ns = until_ns,
             next => unreachable!("{next:?}: something is to be sent"),
         }
     }
@@ -471,7 +481,7 @@ fn connections_that_never_last_are_opened_less_and_less_often() {
     links.begin(ConnType::Control, now_ns);
     links.established(ConnType::Control, RUN, false, now_ns);
     links.closed_all(now_ns + S);
-    assert_eq!(links.next(now_ns + S, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(now_ns + S, true), NextStep::Connect(ConnType::Control));
 }
 
 /// Without the pause the two sides would connect as fast as they can without end, because an
@@ -488,13 +498,13 @@ fn connections_of_which_only_the_last_is_kept_are_opened_at_the_pace_of_the_shor
     let mut now_ns = 0;
     while now_ns < 100 * S {
         match links.next(now_ns, false) {
-            Next::Connect(conn_type) => {
+            NextStep::Connect(conn_type) => {
                 links.begin(conn_type, now_ns);
                 links.closed_all(now_ns);
                 links.established(conn_type, RUN, false, now_ns);
                 opened += 1;
             }
-            Next::Wait { until_ns } => now_ns = until_ns,
+            NextStep::Wait { until_ns } => now_ns = until_ns,
             next => unreachable!("{next:?}: the set is never complete"),
         }
         assert!(opened <= 3 * (now_ns / S + 1), "{opened} connections in {} s", now_ns / S);
@@ -510,8 +520,8 @@ fn a_pause_outlasts_the_connections_that_there_were() {
     links.begin(ConnType::BulkIn, 0);
     links.failed(10 * S);
     links.closed_all(10 * S);
-    assert_eq!(links.next(11 * S - 1, true), Next::Unreachable);
-    assert_eq!(links.next(11 * S, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(11 * S - 1, true), NextStep::Unreachable);
+    assert_eq!(links.next(11 * S, true), NextStep::Connect(ConnType::Control));
 }
 
 /// A peer that allows fewer connections than this side, and shows it by closing one: measured with
@@ -520,21 +530,25 @@ fn a_pause_outlasts_the_connections_that_there_were() {
 fn a_surplus_connection_that_ends_alone_is_asked_for_again_after_the_longest_pause() {
     let mut links = links(LOW, HIGH, 2);
     connect_all(&mut links);
-    assert_eq!(links.next(0, false), Next::Nothing);
+    assert_eq!(links.next(0, false), NextStep::Nothing);
     links.closed_one(ConnType::BulkOut, S);
-    assert_eq!(links.next(S, true), Next::Wait { until_ns: 61 * S });
-    assert_eq!(links.next(61 * S, false), Next::Connect(ConnType::BulkOut));
+    assert_eq!(links.next(S, true), NextStep::Wait { until_ns: 61 * S });
+    assert_eq!(links.next(61 * S, false), NextStep::Connect(ConnType::BulkOut));
     // A reset during the handshake has the same effect as a surplus connection that ends alone.
     links.begin(ConnType::BulkOut, 61 * S);
     links.failed(61 * S);
-    assert_eq!(links.next(61 * S, true), Next::Wait { until_ns: 121 * S });
+    assert_eq!(links.next(61 * S, true), NextStep::Wait { until_ns: 121 * S });
     // A newly set number leads to a request at once, and so does a new connection set.
     links.complete();
-    assert_eq!(links.next(62 * S, false), Next::Connect(ConnType::BulkOut), "after the pause of a failure");
+    assert_eq!(
+        links.next(62 * S, false),
+        NextStep::Connect(ConnType::BulkOut),
+        "after the pause of a failure"
+    );
     links.closed_one(ConnType::BulkIn, 62 * S);
     links.closed_all(62 * S);
     for conn_type in [ConnType::Control, ConnType::BulkIn, ConnType::BulkOut, ConnType::BulkIn] {
-        assert_eq!(links.next(62 * S, true), Next::Connect(conn_type));
+        assert_eq!(links.next(62 * S, true), NextStep::Connect(conn_type));
         links.begin(conn_type, 62 * S);
         links.established(conn_type, RUN, false, 62 * S);
     }
@@ -550,9 +564,9 @@ fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
     let (mut now_ns, mut opened) = (0, Vec::new());
     while now_ns < 150 * S {
         links.closed_one(ConnType::BulkOut, now_ns);
-        let Next::Wait { until_ns } = links.next(now_ns, false) else { panic!("at {now_ns}: no pause") };
+        let NextStep::Wait { until_ns } = links.next(now_ns, false) else { panic!("at {now_ns}: no pause") };
         now_ns = until_ns;
-        assert_eq!(links.next(now_ns, false), Next::Connect(ConnType::BulkOut));
+        assert_eq!(links.next(now_ns, false), NextStep::Connect(ConnType::BulkOut));
         links.begin(ConnType::BulkOut, now_ns);
         links.established(ConnType::BulkOut, RUN, false, now_ns);
         opened.push(now_ns / S);
@@ -561,5 +575,5 @@ fn the_first_of_its_type_that_ends_alone_is_opened_again_at_growing_pauses() {
     // If all others end too, the peer has restarted: this side connects at once.
     links.closed_one(ConnType::BulkOut, now_ns);
     links.closed_all(now_ns);
-    assert_eq!(links.next(now_ns, true), Next::Connect(ConnType::Control));
+    assert_eq!(links.next(now_ns, true), NextStep::Connect(ConnType::Control));
 }

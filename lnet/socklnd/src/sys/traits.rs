@@ -9,7 +9,7 @@ use lnet_region::{Part, PartMut};
 use smallvec::SmallVec;
 
 use super::{Events, Options, TcpFacts};
-use crate::{SockError, Step};
+use crate::{ConnStep, SockError};
 
 /// Maximum number of pieces of memory in one system call: a message of LNet's 256 fragments, with
 /// the bytes before or behind it. The system itself allows 1024.
@@ -22,7 +22,7 @@ pub(crate) type Gather<'a> = SmallVec<[Part<'a>; PIECES_MAX]>;
 pub(crate) type Scatter<'a> = SmallVec<[PartMut<'a>; PIECES_MAX]>;
 
 /// A host's TCP, and the other services that the LND needs from the system.
-pub trait Net: Send + Sync {
+pub trait TcpStack: Send + Sync {
     /// Claims a NID for this process on this host; dropping the result releases the NID.
     ///
     /// # Errors
@@ -48,7 +48,12 @@ pub trait Net: Send + Sync {
     ///
     /// # Errors
     /// The failed step, and the error.
-    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)>;
+    fn connect(
+        &self,
+        from: IpAddr,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Result<Connecting, (ConnStep, Errno)>;
 
     /// Creates an empty poller. Each poll busy-polls the network cards for up to
     /// `epoll_busy_poll_us`, where the system supports it.
@@ -87,7 +92,7 @@ pub enum Handle<'a> {
 /// One TCP connection. Dropping it closes it. One thread sends at a time and one receives; they may
 /// differ.
 pub trait Stream: Send + Sync {
-    /// Returns the handle by which a poller of the same [`Net`] watches the stream.
+    /// Returns the handle by which a poller of the same [`TcpStack`] watches the stream.
     fn handle(&self) -> Handle<'_>;
 
     /// Writes the first of these bytes, in order, up to the room in the socket. Returns the number
@@ -98,10 +103,10 @@ pub trait Stream: Send + Sync {
     fn send(&self, pieces: &[Part<'_>]) -> Result<usize, Errno>;
 
     /// Reads into one buffer, which is not empty.
-    fn receive(&self, buffer: &mut [u8]) -> Received;
+    fn receive(&self, buffer: &mut [u8]) -> RecvResult;
 
     /// Reads into several pieces of memory in order, which are not all empty.
-    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received;
+    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> RecvResult;
 
     /// Returns the result of a connection that was under way.
     ///
@@ -139,7 +144,7 @@ pub trait Stream: Send + Sync {
 
 /// The result of a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
+pub enum RecvResult {
     /// The number of bytes received.
     Bytes(usize),
     /// No bytes are available now; readability will be reported.
@@ -152,7 +157,7 @@ pub enum Received {
 
 /// A listening socket. Dropping it closes it, and resets the waiting connections.
 pub trait Listener: Send + Sync {
-    /// Returns the handle by which a poller of the same [`Net`] watches the listener.
+    /// Returns the handle by which a poller of the same [`TcpStack`] watches the listener.
     fn handle(&self) -> Handle<'_>;
 
     /// Returns the address on which the socket listens.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 
 use lnet_api::Errno;
 use lnet_nid::Nid;
-use lnet_socklnd::sys::{Connecting, Listener, Net, Options, Os, Poller};
-use lnet_socklnd::{SockError, Step};
+use lnet_socklnd::sys::{Connecting, Listener, Options, Os, Poller, TcpStack};
+use lnet_socklnd::{ConnStep, SockError};
 
 /// This host, with a limit for the process's descriptors.
 pub struct Host {
@@ -21,7 +21,7 @@ impl Host {
     }
 }
 
-impl Net for Host {
+impl TcpStack for Host {
     fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError> {
         Os.claim(nid)
     }
@@ -35,7 +35,12 @@ impl Net for Host {
         Os.listen(address, backlog, options)
     }
 
-    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)> {
+    fn connect(
+        &self,
+        from: IpAddr,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Result<Connecting, (ConnStep, Errno)> {
         self.connects.lock().unwrap().push((to, options.clone()));
         Os.connect(from, to, options)
     }

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Instant;
 
-use lnet_api::{Arrival, Delivery, Errno, Lnd, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict};
+use lnet_api::{Arrival, Errno, Lnd, PayloadTarget, RxContext, RxToken, Sent, Tx, TxToken, Upcalls, Verdict};
 use lnet_nid::{MatchBits, Net, Nid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_region::{IoVec, WriteVec};
 use lnet_socklnd::sys::{self, Os};
-use lnet_socklnd::{Failure, SockConfig, SockCounters, SockLnd};
+use lnet_socklnd::{PeerFailure, SockConfig, SockCounters, SockLnd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 pub use nlx_testkit::addresses::unused as address;
 pub use nlx_testkit::buffers::pattern;
@@ -185,7 +185,7 @@ impl Upcalls for Engine {
             Body::Put { .. } | Body::Reply { .. } => {
                 let (memory, sink) = self.sink(wanted);
                 let index = self.note(arrival, memory, None);
-                Verdict::Deliver(Delivery { token: RxToken(index), sink })
+                Verdict::Deliver(PayloadTarget { token: RxToken(index), sink })
             }
             Body::Get { .. } => {
                 let index = self.note(arrival, None, Some(Ok(())));
@@ -248,7 +248,7 @@ impl Node {
         Node::over(address, config, Arc::new(Os))
     }
 
-    pub fn over(address: Ipv4Addr, config: SockConfig, net: Arc<dyn sys::Net>) -> Node {
+    pub fn over(address: Ipv4Addr, config: SockConfig, net: Arc<dyn sys::TcpStack>) -> Node {
         let lnd = Arc::new(SockLnd::over(config, net).unwrap());
         let engine = Arc::new(Engine::default());
         engine.lnd.set(Arc::downgrade(&lnd)).unwrap();
@@ -377,7 +377,7 @@ impl Node {
         self.lnd.counters()
     }
 
-    pub fn failure(&self, nid: Nid) -> Failure {
+    pub fn failure(&self, nid: Nid) -> PeerFailure {
         self.lnd.last_failure(nid).expect("a connection has failed")
     }
 

@@ -8,7 +8,7 @@ use crate::common::{FAR, Node, PORT, S, address, config, drive, nid_of, settle};
 use lnet_api::{Errno, Lnd};
 use lnet_nid::{Nid, Pid, ProcessId};
 use lnet_proto::{Body, Header, WireHandle};
-use lnet_socklnd::{AcceptPolicy, SockConfig, SockLnd, Step};
+use lnet_socklnd::{AcceptPolicy, ConnStep, SockConfig, SockLnd};
 
 const INCARNATION: u64 = 0x18e9_ae44_0000_0001;
 
@@ -548,7 +548,7 @@ fn an_attempt_refused_again_and_again_fails() {
     }
     drive(&[&node], || node.sent(token).is_some());
     assert_eq!(node.sent(token), Some(Err(Errno::EALREADY)));
-    assert_eq!(node.failure(nid_of(peer)).step, Step::Handshake);
+    assert_eq!(node.failure(nid_of(peer)).step, ConnStep::Handshake);
 }
 
 /// A node uses the version that its peer requires at once. If a peer restarts between two
@@ -578,7 +578,7 @@ fn failed_attempt(answer: impl FnOnce(&Node, Ipv4Addr) -> Vec<u8>) -> (Errno, St
     drop((wire, listener));
     drive(&[&node], || node.sent(token).is_some());
     let failure = node.failure(nid_of(peer));
-    assert_eq!((failure.step, Err(failure.errno)), (Step::Handshake, node.sent(token).unwrap()));
+    assert_eq!((failure.step, Err(failure.errno)), (ConnStep::Handshake, node.sent(token).unwrap()));
     (failure.errno, failure.to_string())
 }
 
@@ -612,7 +612,7 @@ fn a_refused_connection_fails_at_once_and_backs_off() {
     let failure = node.failure(nid_of(peer));
     assert_eq!(
         (failure.step, failure.errno, failure.address.port()),
-        (Step::Connect, Errno::ECONNREFUSED, PORT)
+        (ConnStep::Connect, Errno::ECONNREFUSED, PORT)
     );
     assert!(failure.to_string().contains("is LNet up on that node"), "{failure}");
 
@@ -640,7 +640,7 @@ fn a_silent_peer_times_out() {
     assert_eq!(node.lnd.progress(id), None);
     let (mut wire, _) = Wire::accept(&listener, &[&node]);
     wire.read(&[&node], 16 + 56);
-    assert_eq!(node.lnd.progress(id), Some(Step::Handshake));
+    assert_eq!(node.lnd.progress(id), Some(ConnStep::Handshake));
     node.later(49 * S);
     settle(&[&node]);
     assert_eq!(node.sent(token), None);
@@ -678,7 +678,7 @@ fn a_peer_that_is_slow_with_each_connection_times_out() {
     node.later(3 * S);
     drive(&[&node], || node.counters().rx.connect_failures == 1);
     let failure = node.failure(nid_of(peer));
-    assert_eq!((failure.step, failure.errno), (Step::Handshake, Errno::ETIMEDOUT));
+    assert_eq!((failure.step, failure.errno), (ConnStep::Handshake, Errno::ETIMEDOUT));
     assert!(failure.detail.contains("after the other connections"), "{failure}");
     // A later attempt has the full time again.
     node.later(2 * S);

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use crate::common::raw::{self, BULK_IN, CONTROL, Wire};
 use crate::common::{Node, Order, address, drive, memory, pattern, settle};
-use lnet_api::{Delivery, Errno, Lnd, RxToken};
+use lnet_api::{Errno, Lnd, PayloadTarget, RxToken};
 
 const INCARNATION: u64 = 78;
 
@@ -39,7 +39,7 @@ fn resume(node: &Node) {
     let sink = place.write(0..LENGTH).unwrap();
     let rx = node.with_got(|got| got[0].rx);
     node.engine.got.lock().unwrap()[0].memory = Some(place);
-    node.lnd.resume(rx, Some(Delivery { token: RxToken(0), sink: Some(sink) }));
+    node.lnd.resume(rx, Some(PayloadTarget { token: RxToken(0), sink: Some(sink) }));
 }
 
 fn result(node: &Node) -> Option<Result<(), Errno>> {

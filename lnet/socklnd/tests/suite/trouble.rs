@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use crate::common::raw::{self, BULK_IN, BULK_OUT, CONTROL, Wire};
 use crate::common::{FAR, Node, Order, S, address, config, drive, memory, nid_of, pattern, settle};
-use lnet_api::{Delivery, Errno, Lnd, RxToken};
+use lnet_api::{Errno, Lnd, PayloadTarget, RxToken};
 use lnet_nid::ProcessId;
 use lnet_proto::{Body, Header, WireHandle};
 use lnet_socklnd::{HeldLimits, SockConfig};
@@ -122,7 +122,7 @@ fn a_delayed_message_holds_its_connection_alone() {
             let place = memory(&vec![0; payload.len()], 3);
             let sink = place.write(0..place.len()).unwrap();
             node.engine.got.lock().unwrap()[0].memory = Some(place);
-            node.lnd.resume(rx, Some(Delivery { token: RxToken(0), sink: Some(sink) }));
+            node.lnd.resume(rx, Some(PayloadTarget { token: RxToken(0), sink: Some(sink) }));
         } else {
             node.lnd.resume(rx, None);
         }
@@ -166,7 +166,8 @@ fn a_delayed_message_whose_peer_is_gone_fails_when_it_is_resumed() {
     drive(&[&node], || node.lost().len() == 1);
     let place = memory(&[0; 4], 1);
     let sink = place.write(0..4).unwrap();
-    node.lnd.resume(node.with_got(|got| got[0].rx), Some(Delivery { token: RxToken(0), sink: Some(sink) }));
+    node.lnd
+        .resume(node.with_got(|got| got[0].rx), Some(PayloadTarget { token: RxToken(0), sink: Some(sink) }));
     drive(&[&node], || node.received() == 1);
     node.with_got(|got| assert_eq!(got[0].result, Some(Err(Errno::ECONNRESET))));
     assert!(place.write(0..4).is_ok(), "the lease has been given back");

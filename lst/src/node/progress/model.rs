@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use loom::thread;
-use nlx_sync::{End, weakened};
+use nlx_sync::{RuleEnd, weakened};
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_query_that_finds_no_unit_finds_all_their_results() {
 
 #[test]
 fn each_end_of_the_rule_is_needed() {
-    for end in [End::Store, End::Load] {
+    for end in [RuleEnd::Store, RuleEnd::Load] {
         let outcome = std::panic::catch_unwind(|| weakened(ENDED, end, || loom::model(query)));
         assert!(outcome.is_err(), "{end:?} can be weakened");
     }

@@ -34,7 +34,7 @@ pub struct Place {
 pub(super) fn fabric() -> Arc<dyn Fabric> {
     // SAFETY: LNDs use it; the raw peers of tests keep their buffers until their connections have
     // ended.
-    Arc::new(unsafe { lnet_o2iblnd::verbs::Host::new() })
+    Arc::new(unsafe { lnet_o2iblnd::verbs::HostFabric::new() })
 }
 
 #[cfg(not(feature = "verbs"))]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use lnet_api::Poll;
 use lnet_o2iblnd::{Fabric, O2ib};
 use lnet_sim::Step;
-use lnet_sim::ib::{IbHabits, IbNet, SimFabric};
+use lnet_sim::ib::{IbBehaviour, IbNet, SimFabric};
 use parking_lot::Mutex;
 
 use super::{Node, states};
@@ -33,8 +33,8 @@ pub struct Network {
 
 impl Network {
     /// Creates a network with this behaviour, without hosts.
-    pub fn new(habits: IbHabits) -> Network {
-        Network { net: IbNet::new(1, habits), hosts: Mutex::default(), often: AtomicBool::new(false) }
+    pub fn new(behaviour: IbBehaviour) -> Network {
+        Network { net: IbNet::new(1, behaviour), hosts: Mutex::default(), often: AtomicBool::new(false) }
     }
 
     /// Returns the host with the address of this number.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lnet_socklnd::sys::{Net, Os};
+use lnet_socklnd::sys::{Os, TcpStack};
 use lnet_socklnd::{Sock, SockConfig};
 
 use super::{Node, RealTime, TestBed};
@@ -27,7 +27,7 @@ impl TestBed for TcpBed {
 
     fn node(&self, _: usize, config: SockConfig) -> Node<Sock> {
         let config = SockConfig { accept_port: PORT, ..config };
-        let host: Arc<dyn Net> = Arc::new(Os);
+        let host: Arc<dyn TcpStack> = Arc::new(Os);
         Node::new(addresses::unused(), host, config, self.now_ns())
     }
 

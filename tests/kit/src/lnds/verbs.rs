@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use lnet_o2iblnd::{Fabric, O2ib, O2ibConfig};
-use lnet_sim::ib::IbHabits;
+use lnet_sim::ib::IbBehaviour;
 
 use super::{Network, Node, Place, TestBed, guest};
 
@@ -20,16 +20,16 @@ pub enum VerbsBed {
 
 impl VerbsBed {
     /// Creates the bed; a simulated network gets this behaviour.
-    pub fn with(habits: IbHabits) -> VerbsBed {
+    pub fn with(behaviour: IbBehaviour) -> VerbsBed {
         match Place::of_guest() {
             Some(place) => VerbsBed::Real(place),
-            None => VerbsBed::Simulated(Network::new(habits)),
+            None => VerbsBed::Simulated(Network::new(behaviour)),
         }
     }
 
     /// Creates a simulated network, in the guest too.
     pub fn simulated() -> VerbsBed {
-        VerbsBed::Simulated(Network::new(IbHabits::reliable()))
+        VerbsBed::Simulated(Network::new(IbBehaviour::reliable()))
     }
 
     /// Returns the devices of the host with the address of this number, from 1.
@@ -94,7 +94,7 @@ impl TestBed for VerbsBed {
 
     /// Uses the devices of the guest inside of it, and a simulated network outside.
     fn new() -> VerbsBed {
-        VerbsBed::with(IbHabits::reliable())
+        VerbsBed::with(IbBehaviour::reliable())
     }
 
     fn node(&self, number: usize, config: O2ibConfig) -> Node<O2ib> {

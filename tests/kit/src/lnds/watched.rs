@@ -176,7 +176,7 @@ impl Device for Watched {
         self.inner.is_up()
     }
 
-    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn Memory>, FabricError> {
+    fn register(&self, region: &Region, remote: bool) -> Result<Arc<dyn RegisteredMemory>, FabricError> {
         let Some(seen) = self.seen.upgrade() else { return self.inner.register(region, remote) };
         *seen.registrations.lock() += 1;
         let meanwhile = seen.meanwhile.lock().take();
@@ -193,12 +193,12 @@ impl Device for Watched {
 }
 
 struct WatchedMemory {
-    inner: Arc<dyn Memory>,
+    inner: Arc<dyn RegisteredMemory>,
     bytes: u64,
     seen: Weak<Seen>,
 }
 
-impl Memory for WatchedMemory {
+impl RegisteredMemory for WatchedMemory {
     fn local_key(&self) -> u32 {
         self.inner.local_key()
     }
@@ -240,7 +240,7 @@ impl Channel for WatchedChannel {
 
     fn listen(
         &self,
-        token: Token,
+        token: ChannelToken,
         _: &Arc<dyn Device>,
         at: SocketAddrV4,
         backlog: u32,
@@ -250,7 +250,7 @@ impl Channel for WatchedChannel {
 
     fn dial(
         &self,
-        token: Token,
+        token: ChannelToken,
         _: &Arc<dyn Device>,
         from: SocketAddrV4,
         to: SocketAddrV4,
@@ -259,7 +259,11 @@ impl Channel for WatchedChannel {
         Ok(self.seen.endpoint(self.inner.dial(token, &self.seen.inner(), from, to, options)?))
     }
 
-    fn adopt(&self, token: Token, request: Box<dyn Request>) -> Result<Box<dyn Endpoint>, FabricError> {
+    fn adopt(
+        &self,
+        token: ChannelToken,
+        request: Box<dyn ConnRequest>,
+    ) -> Result<Box<dyn Endpoint>, FabricError> {
         Ok(self.seen.endpoint(self.inner.adopt(token, request)?))
     }
 }

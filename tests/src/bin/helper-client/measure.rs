@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hdrhistogram::Histogram;
 use nix::sys::socket::{Shutdown, shutdown};
-use nlx_tests::client::PATIENCE;
+use nlx_tests::client::TIME_LIMIT;
 use nlx_tests::client::pair::Pair;
 use nlx_tests::client::points::Points;
 
@@ -90,7 +90,7 @@ pub(crate) fn visit(sockets: [&str; 2], addresses: [&str; 2]) -> Result<(), Stri
         let socket = side.client.socket;
         shutdown(std::os::fd::AsFd::as_fd(&socket).as_raw_fd(), Shutdown::Write)
             .map_err(|errno| format!("cannot close the connection: {errno}"))?;
-        if !socket.ends(PATIENCE) {
+        if !socket.ends(TIME_LIMIT) {
             return Err("the helper does not close the socket".into());
         }
     }

@@ -21,7 +21,7 @@ const BURST: u64 = 4096;
 
 /// The time limit of a wait. A client that corrupts the memory it uses often waits for an event
 /// that never comes; it gives up soon and reconnects.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TIME_LIMIT: Duration = Duration::from_millis(50);
 
 /// Rounds of a connection, if it lasts that long.
 const ROUNDS: u32 = 200;
@@ -66,7 +66,7 @@ pub(crate) fn busy(socket: &str, address: &str) -> Result<(), String> {
 
 /// Runs two clients that work for each other until an error, while a thread overwrites memory.
 fn work_beside(mut pair: Pair, memories: &[Memory], mut seed: u64) -> u64 {
-    pair.sides.iter_mut().for_each(|side| side.client.patience = PATIENCE);
+    pair.sides.iter_mut().for_each(|side| side.client.patience = TIME_LIMIT);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let work = scope.spawn(move || {

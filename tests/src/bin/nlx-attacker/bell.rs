@@ -72,7 +72,7 @@ pub(crate) fn watch(target: &Target, args: &[&str]) -> Result<Infallible, String
 }
 
 /// If a request finds no room for this long, the helper has stopped reading.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIME_LIMIT: Duration = Duration::from_millis(500);
 
 /// Operations of a client whose end takes the helper many turns.
 const OPERATIONS: u32 = 60_000;
@@ -118,7 +118,7 @@ pub(crate) fn watch_into_file(target: &Target, args: &[&str]) -> Result<Infallib
             // for a while.
             "unread" => {
                 let mut id = 1000;
-                while socket.is_writable(PATIENCE).map_err(failed)? {
+                while socket.is_writable(TIME_LIMIT).map_err(failed)? {
                     id += u64::from(ask(id).is_ok());
                 }
             }

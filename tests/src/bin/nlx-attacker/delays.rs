@@ -43,8 +43,8 @@ const ARENA: usize = 16 << 20;
 /// The size of its messages in bytes.
 const MESSAGE: u64 = 1 << 20;
 
-/// Longer than the helper delays a client.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of a wait: longer than the helper delays a client.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The time between two announcements that an event loop sleeps.
 const NAP: Duration = Duration::from_millis(1);
@@ -81,7 +81,7 @@ pub(crate) fn sends(target: &Target, args: &[&str]) -> Result<Infallible, String
     let to = Address { nid: nid(address)?, portal: PORTAL, tmid: number(tmid)? };
     let failed = |errno| format!("cannot send: {errno}");
     let mut client = Client::connect(&target.socket, "sends")?;
-    client.patience = PATIENCE;
+    client.patience = TIME_LIMIT;
     let arena = client.arena(PAGE as u64, false).map_err(failed)?;
     let mut tm = client.start_tm(target.nid, PORTAL, 8).map_err(failed)?;
     client.submit(&Entry::register(handle(0), arena.number, 0, PAGE as u64)).map_err(failed)?;
@@ -127,7 +127,7 @@ pub(crate) fn shared_page(target: &Target, args: &[&str]) -> Result<Infallible, 
     let failed = |errno: Errno| format!("no answer: {errno}");
     let ask = |kind, id, body: &[u8]| {
         socket.send(&wire::packet(kind, id, body), &[]).map_err(failed)?;
-        let (packet, fds) = socket.receive(PATIENCE).map_err(failed)?.ok_or("cut off")?;
+        let (packet, fds) = socket.receive(TIME_LIMIT).map_err(failed)?.ok_or("cut off")?;
         Reply::read(&packet, fds).map(Reply::done)
     };
     let welcome = ask(kind::HELLO, 1, &wire::hello("shared-page", wire::VERSION))?;
@@ -180,7 +180,7 @@ pub(crate) fn left_arena(target: &Target, args: &[&str]) -> Result<Infallible, S
 
 pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, String> {
     let mut client = Client::connect(&target.socket, "moved-arena")?;
-    client.patience = PATIENCE;
+    client.patience = TIME_LIMIT;
     let failed = |errno| format!("it goes wrong: {errno}");
     let mut tm = client.start_tm(target.nid, PORTAL, 8).map_err(failed)?;
     let to = Address { tmid: tm.address.tmid, ..tm.address };
@@ -229,7 +229,7 @@ pub(crate) fn moved_arena(target: &Target, _: &[&str]) -> Result<Infallible, Str
 }
 
 fn sync_without_end(client: &mut Client, words: &str) -> Result<Infallible, String> {
-    client.patience = PATIENCE;
+    client.patience = TIME_LIMIT;
     say(&format!("full {words}"));
     for done in 0_u64.. {
         client.sync().map_err(|errno| format!("request {done}: {errno}"))?;

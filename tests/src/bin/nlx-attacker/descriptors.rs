@@ -14,7 +14,7 @@ use nlx_tests::client::wire::{self, kind};
 use crate::{Target, hold, number};
 
 /// The time limit for an answer to a packet with descriptors: a blocked helper gives none.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIME_LIMIT: Duration = Duration::from_millis(500);
 /// The number of consecutive connections without an answer after which the helper is considered
 /// blocked, or to refuse all descriptors.
 const UNANSWERED_MAX: u32 = 10;
@@ -55,7 +55,7 @@ impl<'t> Sender<'t> {
         fds: Vec<F>,
         each: usize,
     ) -> Result<(), Errno> {
-        let answer = || socket.receive(PATIENCE)?.ok_or(Errno::EPIPE);
+        let answer = || socket.receive(TIME_LIMIT)?.ok_or(Errno::EPIPE);
         socket.try_send(&wire::packet(kind::HELLO, 1, &wire::hello("descriptors", wire::VERSION)))?;
         answer()?;
         (0..STOPPERS).try_for_each(|id| socket.try_send(&wire::packet(kind::NIDS, id, &[])))?;

@@ -11,7 +11,7 @@ use lnet_region::{IoVec, Region};
 use crate::memory::Scattered;
 use crate::op::portal;
 use crate::random::{Random, mix, pattern};
-use crate::station::{Job, Outcome, Station, Tag};
+use crate::station::{Job, Outcome, PeerNode, Tag};
 use crate::words::Words;
 
 const PORTAL: u32 = 30;
@@ -23,7 +23,7 @@ const REST_NS: u64 = 20_000_000;
 pub(crate) struct Board;
 
 impl Board {
-    pub(crate) fn new(words: &Words<'_>, station: &Station) -> Result<Board, String> {
+    pub(crate) fn new(words: &Words<'_>, station: &PeerNode) -> Result<Board, String> {
         let me = MeSpec {
             portal: portal(PORTAL),
             match_id: ProcessId::ANY,
@@ -43,7 +43,7 @@ impl Board {
 }
 
 impl Job for Board {
-    fn event(&mut self, _: &Station, _: u32, event: &Event) -> Outcome {
+    fn event(&mut self, _: &PeerNode, _: u32, event: &Event) -> Outcome {
         Outcome::Wrong(format!("a board has no events: {event:?}"))
     }
 }
@@ -91,7 +91,7 @@ enum Step {
 }
 
 impl Stream {
-    pub(crate) fn new(words: &Words<'_>, station: &Station) -> Result<Stream, String> {
+    pub(crate) fn new(words: &Words<'_>, station: &PeerNode) -> Result<Stream, String> {
         let size = words.value_or("size", 16 << 10)?;
         let mut stream = Stream {
             job: words.job,
@@ -131,7 +131,7 @@ impl Stream {
         Ok(())
     }
 
-    fn write(&mut self, station: &Station, number: u32) -> Result<(), String> {
+    fn write(&mut self, station: &PeerNode, number: u32) -> Result<(), String> {
         let length =
             if self.random.up_to(1) == 0 { self.random.up_to(self.size) } else { self.random.up_to(200) };
         let seed = mix(self.random.next());
@@ -152,7 +152,7 @@ impl Stream {
         station.lnet().put(&put).map_err(|error| error.to_string())
     }
 
-    fn read(&mut self, station: &Station, number: u32) -> Result<(), String> {
+    fn read(&mut self, station: &PeerNode, number: u32) -> Result<(), String> {
         let (lane, bits, target) = (&mut self.lanes[number as usize], self.bits, self.peer);
         let length = lane.memory.as_ref().map_or(0, |memory| memory.memory.len());
         // The memory must not contain the expected bytes before the read.
@@ -187,7 +187,7 @@ impl Stream {
 
     /// Handles the last event of a PUT or GET. The answer may come before the event that the
     /// message was sent.
-    fn ended(&mut self, station: &Station, number: u32, event: &Event) -> Result<(), String> {
+    fn ended(&mut self, station: &PeerNode, number: u32, event: &Event) -> Result<(), String> {
         let lane = &mut self.lanes[number as usize];
         if let Err(errno) = event.status {
             *self.errors.entry(format!("{errno:?}")).or_default() += 1;
@@ -208,7 +208,7 @@ impl Stream {
         }
     }
 
-    fn outcome(&mut self, station: &Station, result: Result<(), String>) -> Outcome {
+    fn outcome(&mut self, station: &PeerNode, result: Result<(), String>) -> Outcome {
         if let Err(reason) = result {
             return Outcome::Wrong(reason);
         }
@@ -242,19 +242,19 @@ impl Stream {
     }
 }
 
-fn bind(station: &Station, memory: &Scattered, tag: Tag) -> Result<MdHandle, String> {
+fn bind(station: &PeerNode, memory: &Scattered, tag: Tag) -> Result<MdHandle, String> {
     let md = station.md(&memory.memory, Threshold::Limited(2), MdOptions::empty(), tag);
     station.lnet().md_bind(md, Unlink::Auto).map_err(|error| error.to_string())
 }
 
 impl Job for Stream {
-    fn event(&mut self, station: &Station, number: u32, event: &Event) -> Outcome {
+    fn event(&mut self, station: &PeerNode, number: u32, event: &Event) -> Outcome {
         self.lanes[number as usize].answered |= matches!(event.kind, EventKind::Ack | EventKind::Reply);
         let result = if event.unlinked { self.ended(station, number, event) } else { Ok(()) };
         self.outcome(station, result)
     }
 
-    fn command(&mut self, station: &Station, words: &Words<'_>) -> Outcome {
+    fn command(&mut self, station: &PeerNode, words: &Words<'_>) -> Outcome {
         let result = match words.command {
             "advance" => words.value::<u64>("by").map(|by| self.awaited = Some(self.rounds + by)),
             "fail" => words.value::<u64>("by").map(|by| self.feared = Some(self.failures() + by)),
@@ -267,7 +267,7 @@ impl Job for Stream {
         self.outcome(station, result)
     }
 
-    fn due(&mut self, station: &Station, now_ns: u64) -> Outcome {
+    fn due(&mut self, station: &PeerNode, now_ns: u64) -> Outcome {
         let result = (0..self.lanes.len()).try_for_each(|lane| match self.lanes[lane].step {
             Step::Resting { until_ns } if until_ns <= now_ns => self.write(station, lane as u32),
             _ => Ok(()),

@@ -7,7 +7,7 @@ use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
 
 use crate::memory::Scattered;
 use crate::op::{Kind, PeerOp};
-use crate::station::{Job, Outcome, Station, Tag};
+use crate::station::{Job, Outcome, PeerNode, Tag};
 use crate::words::Words;
 
 /// The common state of both ends of a list.
@@ -54,7 +54,7 @@ impl List {
 pub(crate) struct Expect(List);
 
 impl Expect {
-    pub(crate) fn new(words: &Words<'_>, station: &Station) -> Result<Expect, String> {
+    pub(crate) fn new(words: &Words<'_>, station: &PeerNode) -> Result<Expect, String> {
         let mut list = List::new(words, "from")?;
         for number in 0..list.count {
             let op = PeerOp::nth(list.seed, number, list.max);
@@ -82,7 +82,7 @@ impl Expect {
 }
 
 impl Job for Expect {
-    fn event(&mut self, _: &Station, number: u32, event: &Event) -> Outcome {
+    fn event(&mut self, _: &PeerNode, number: u32, event: &Event) -> Outcome {
         let peer = self.0.peer;
         self.0.end(number, |op, memory| {
             let kind = if op.kind == Kind::Get { EventKind::Get } else { EventKind::Put };
@@ -114,14 +114,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(words: &Words<'_>, station: &Station) -> Result<Run, String> {
+    pub(crate) fn new(words: &Words<'_>, station: &PeerNode) -> Result<Run, String> {
         let (list, in_flight) = (List::new(words, "to")?, words.value_or("inflight", 16)?);
         let mut run = Run { list, begun: 0, in_flight, answers: Vec::new() };
         run.go_on(words.job, station)?;
         Ok(run)
     }
 
-    fn go_on(&mut self, job: u32, station: &Station) -> Result<(), String> {
+    fn go_on(&mut self, job: u32, station: &PeerNode) -> Result<(), String> {
         while self.begun < self.list.count && self.begun - self.list.ended < self.in_flight {
             let number = self.begun;
             let op = PeerOp::nth(self.list.seed, number, self.list.max);
@@ -133,7 +133,7 @@ impl Run {
         Ok(())
     }
 
-    fn begin(&self, station: &Station, op: &PeerOp, memory: &Scattered, tag: Tag) -> Result<(), String> {
+    fn begin(&self, station: &PeerNode, op: &PeerOp, memory: &Scattered, tag: Tag) -> Result<(), String> {
         let operations = if op.kind == Kind::Put { 1 } else { 2 };
         let md = station.md(&memory.memory, Threshold::Limited(operations), MdOptions::empty(), tag);
         let lnet = station.lnet();
@@ -151,7 +151,7 @@ impl Run {
 }
 
 impl Job for Run {
-    fn event(&mut self, station: &Station, number: u32, event: &Event) -> Outcome {
+    fn event(&mut self, station: &PeerNode, number: u32, event: &Event) -> Outcome {
         if let Err(errno) = event.status {
             self.list.failed.push(format!("{errno:?}"));
         }

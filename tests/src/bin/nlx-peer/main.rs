@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 
 use options::Options;
-use station::{CommandSender, Station};
+use station::{CommandSender, PeerNode};
 
 fn main() -> ExitCode {
     match run() {
@@ -38,7 +38,7 @@ fn run() -> Result<(), String> {
     for number in 0..options.nodes.len() {
         let (commands, receiver) = CommandSender::channel()?;
         let (options, ready) = (options.clone(), ready.clone());
-        let work = move || match Station::start(number, &options, receiver) {
+        let work = move || match PeerNode::start(number, &options, receiver) {
             Ok(station) => {
                 let _ = ready.send(Ok(()));
                 station.serve();

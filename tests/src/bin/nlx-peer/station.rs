@@ -62,15 +62,15 @@ pub(crate) enum Outcome {
 
 /// A task that runs while other commands are served.
 pub(crate) trait Job {
-    fn event(&mut self, station: &Station, number: u32, event: &Event) -> Outcome;
+    fn event(&mut self, station: &PeerNode, number: u32, event: &Event) -> Outcome;
 
     /// Handles a command for this job.
-    fn command(&mut self, _: &Station, words: &Words<'_>) -> Outcome {
+    fn command(&mut self, _: &PeerNode, words: &Words<'_>) -> Outcome {
         Outcome::Wrong(format!("this job does not know {}", words.command))
     }
 
     /// Acts at the job's deadline.
-    fn due(&mut self, _: &Station, _now_ns: u64) -> Outcome {
+    fn due(&mut self, _: &PeerNode, _now_ns: u64) -> Outcome {
         Outcome::GoesOn
     }
 
@@ -113,7 +113,7 @@ impl CommandSender {
 const EVENTS: usize = 4096;
 
 /// A node, its event queue and its jobs.
-pub(crate) struct Station {
+pub(crate) struct PeerNode {
     number: usize,
     options: Options,
     commands: Rc<CommandReceiver>,
@@ -141,15 +141,15 @@ impl Life {
 
 type Jobs = HashMap<u32, Box<dyn Job>>;
 
-impl Station {
+impl PeerNode {
     pub(crate) fn start(
         number: usize,
         options: &Options,
         commands: CommandReceiver,
-    ) -> Result<Station, String> {
+    ) -> Result<PeerNode, String> {
         let log = EventLog::waking(commands.sleeper.clone(), EVENTS);
         let life = Some(Life::begin(number, options, &log)?);
-        Ok(Station { number, options: options.clone(), commands: Rc::new(commands), log, life })
+        Ok(PeerNode { number, options: options.clone(), commands: Rc::new(commands), log, life })
     }
 
     /// Serves commands until it must quit.
@@ -185,7 +185,7 @@ impl Station {
         }
     }
 
-    fn with(&self, jobs: &mut Jobs, id: u32, act: impl FnOnce(&mut dyn Job, &Station) -> Outcome) {
+    fn with(&self, jobs: &mut Jobs, id: u32, act: impl FnOnce(&mut dyn Job, &PeerNode) -> Outcome) {
         let Some(job) = jobs.get_mut(&id) else { return };
         match act(&mut **job, self) {
             Outcome::GoesOn => {}

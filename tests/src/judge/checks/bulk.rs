@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Verdict;
+use super::CheckResult;
 use super::messages::NOWHERE;
 use crate::judge::active::Target;
 use crate::judge::frame::{Frame, Message, NO_HANDLE, frame_bytes};
@@ -13,7 +13,7 @@ use crate::judge::wire::kind;
 /// The size in bytes from which a kernel requests zero-copy acks.
 const ZC_MIN: usize = 16_384;
 
-pub(super) fn stray_ack(target: &Target) -> Verdict {
+pub(super) fn stray_ack(target: &Target) -> CheckResult {
     for (zc_req, zc_ack) in [(0, 99), (100, 99), (98, 99)] {
         let mut session = Session::full(target)?;
         session.send_noop(1, zc_req, zc_ack)?;
@@ -24,7 +24,7 @@ pub(super) fn stray_ack(target: &Target) -> Verdict {
 
 /// Checks that each cookie of bulk messages on the judge's BULK_OUT is acknowledged once, on that
 /// connection, although no buffer matches the messages.
-pub(super) fn zc_ack(target: &Target) -> Verdict {
+pub(super) fn zc_ack(target: &Target) -> CheckResult {
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
     let mut wanted = BTreeSet::new();
@@ -38,7 +38,7 @@ pub(super) fn zc_ack(target: &Target) -> Verdict {
 }
 
 /// Checks that the next frames acknowledge these cookies, each once, on this connection.
-fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize) -> Verdict {
+fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize) -> CheckResult {
     while !wanted.is_empty() {
         match session.next_frame()? {
             (link, Frame::Noop(prefix)) => {
@@ -59,7 +59,7 @@ fn collect_acks(session: &mut Session<'_>, wanted: &mut BTreeSet<u64>, on: usize
 
 /// Checks that the only connection of a peer carries all messages, and that the node makes no
 /// other: after a ping it has not connected.
-pub(super) fn zc_control(target: &Target) -> Verdict {
+pub(super) fn zc_control(target: &Target) -> CheckResult {
     let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
@@ -77,7 +77,7 @@ pub(super) fn zc_control(target: &Target) -> Verdict {
 
 /// Checks PUT, ACK, GET and REPLY with the node's buffer: the GET returns the bytes of the PUT, and
 /// each message is on the right connection.
-pub(super) fn bulk(target: &Target) -> Verdict {
+pub(super) fn bulk(target: &Target) -> CheckResult {
     let Some((portal, bits)) = target.buffer else { return Ok(()) };
     let mut session = Session::full(target)?;
     let (own, _) = session.identity(0);
@@ -107,7 +107,7 @@ pub(super) fn bulk(target: &Target) -> Verdict {
 
 /// Waits for the ACK of a PUT on CONTROL, and for its zero-copy acknowledgement on the bulk
 /// connection, in either order.
-fn expect_ack(session: &mut Session<'_>, put: &Message, asks: bool) -> Verdict {
+fn expect_ack(session: &mut Session<'_>, put: &Message, asks: bool) -> CheckResult {
     let (mut acked, mut noop) = (false, !asks);
     while !(acked && noop) {
         match session.next_frame()? {

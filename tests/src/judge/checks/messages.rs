@@ -1,6 +1,6 @@
 //! Messages without effect, and messages that close all connections.
 
-use super::Verdict;
+use super::CheckResult;
 use crate::judge::active::Target;
 use crate::judge::frame::{ACK, GET, Message, NO_HANDLE, PAYLOAD_MAX, PUT, Prefix};
 use crate::judge::session::Session;
@@ -11,7 +11,7 @@ pub(super) const NOWHERE: (u32, u64) = (62, 0x6a75_6467_6500_0000);
 
 /// Checks that a PUT or GET that matches no buffer has no effect: no answer, and the connection
 /// remains.
-pub(super) fn no_buffer(target: &Target) -> Verdict {
+pub(super) fn no_buffer(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, pid) = session.identity(0);
     let (portal, bits) = NOWHERE;
@@ -36,7 +36,7 @@ pub(super) fn no_buffer(target: &Target) -> Verdict {
     session.ping(0).map(drop)
 }
 
-pub(super) fn keepalive(target: &Target) -> Verdict {
+pub(super) fn keepalive(target: &Target) -> CheckResult {
     let mut session = Session::full(target)?;
     for link in 0..3 {
         session.send_noop(link, 0, 1)?;
@@ -50,7 +50,7 @@ pub(super) fn keepalive(target: &Target) -> Verdict {
 }
 
 /// Checks that the end of one connection makes the node close all connections of the peer.
-pub(super) fn close_all(target: &Target) -> Verdict {
+pub(super) fn close_all(target: &Target) -> CheckResult {
     for link in 0..3 {
         let mut session = Session::full(target)?;
         session.ping(0)?;
@@ -61,7 +61,7 @@ pub(super) fn close_all(target: &Target) -> Verdict {
 }
 
 /// Checks that the node closes the connections of a peer that sends an invalid frame.
-pub(super) fn bad_frame(target: &Target) -> Verdict {
+pub(super) fn bad_frame(target: &Target) -> CheckResult {
     let little = Order::Little;
     let put = |own| Message::put(own, target.nid, NOWHERE.0, NOWHERE.1, NO_HANDLE, b"");
     let neighbour = target.nid.turned(0x80);
@@ -88,7 +88,7 @@ pub(super) fn bad_frame(target: &Target) -> Verdict {
     Ok(())
 }
 
-pub(super) fn checksum(target: &Target) -> Verdict {
+pub(super) fn checksum(target: &Target) -> CheckResult {
     let mut session = Session::new(target);
     session.version = 2;
     let control = session.open(kind::CONTROL)?;
@@ -111,7 +111,7 @@ pub(super) fn checksum(target: &Target) -> Verdict {
 }
 
 /// Checks that the node drops a message for another node, and that the connection remains.
-pub(super) fn not_a_router(target: &Target) -> Verdict {
+pub(super) fn not_a_router(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let (own, _) = session.identity(0);
     let elsewhere = target.nid.elsewhere(0x0bad);

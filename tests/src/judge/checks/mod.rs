@@ -12,7 +12,7 @@ mod unprivileged;
 use super::Target;
 
 /// The result of a check: nothing, or a deviation from kernel nodes.
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// One check of the active side.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ pub struct Check {
     /// The line that it enforces: of `lnet-measured`, or a section of `lnet-wire`.
     pub enforces: &'static str,
     applies: fn(&Target) -> bool,
-    run: fn(&Target) -> Verdict,
+    run: fn(&Target) -> CheckResult,
 }
 
 /// The outcome of a check.
@@ -52,7 +52,7 @@ impl Check {
 const fn check(
     name: &'static str,
     applies: fn(&Target) -> bool,
-    run: fn(&Target) -> Verdict,
+    run: fn(&Target) -> CheckResult,
     enforces: &'static str,
 ) -> Check {
     Check { name, enforces, applies, run }

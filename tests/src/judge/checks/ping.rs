@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::Verdict;
+use super::CheckResult;
 use crate::judge::active::Target;
 use crate::judge::frame::{Message, PING_BITS};
 use crate::judge::info::{PingInfo, UP, feature};
@@ -10,7 +10,7 @@ use crate::judge::session::{DISCOVERY_SINK, LCTL_SINK, Session};
 use crate::judge::verdict::judge_answer;
 use crate::judge::wire::{Order, kind, request};
 
-pub(super) fn answered(target: &Target) -> Verdict {
+pub(super) fn answered(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     for sink in [DISCOVERY_SINK, LCTL_SINK] {
         let request = session.ping_request(0, sink);
@@ -27,7 +27,7 @@ pub(super) fn answered(target: &Target) -> Verdict {
 }
 
 /// Compares all bytes: encoding the decoded information must give the same bytes.
-pub(super) fn large(target: &Target) -> Verdict {
+pub(super) fn large(target: &Target) -> CheckResult {
     const LARGE: u32 = feature::LARGE_ADDR | feature::PRIMARY_LARGE;
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let request = session.ping_request(0, LCTL_SINK);
@@ -46,7 +46,7 @@ pub(super) fn large(target: &Target) -> Verdict {
     Ok(())
 }
 
-pub(super) fn cut(target: &Target) -> Verdict {
+pub(super) fn cut(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let whole = session.ping_request(0, DISCOVERY_SINK);
     session.send(0, &whole)?;
@@ -64,7 +64,7 @@ pub(super) fn cut(target: &Target) -> Verdict {
 
 /// Checks the answers to many pings in one segment. Answers on one connection keep the order of the
 /// requests.
-pub(super) fn burst(target: &Target) -> Verdict {
+pub(super) fn burst(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let requests: Vec<Message> = (0..64).map(|_| session.ping_request(0, DISCOVERY_SINK)).collect();
     let bytes: Vec<u8> =
@@ -83,7 +83,7 @@ pub(super) fn burst(target: &Target) -> Verdict {
 /// Checks that the node takes pushes, if its features ask for them: as a kernel does, the judge
 /// pushes after a ping if the features have both bits. It pushes three times, because the node must
 /// post the buffer again.
-pub(super) fn push(target: &Target) -> Verdict {
+pub(super) fn push(target: &Target) -> CheckResult {
     let mut session = Session::full(target)?;
     if session.ping(0)?.features & feature::PUSHES != feature::PUSHES {
         return Ok(());
@@ -104,7 +104,7 @@ pub(super) fn push(target: &Target) -> Verdict {
     Ok(())
 }
 
-pub(super) fn dest_pid(target: &Target) -> Verdict {
+pub(super) fn dest_pid(target: &Target) -> CheckResult {
     let mut session = Session::with(target, &[kind::CONTROL])?;
     let request = Message { dest_pid: 999, ..session.ping_request(0, DISCOVERY_SINK) };
     session.send(0, &request)?;
@@ -113,7 +113,7 @@ pub(super) fn dest_pid(target: &Target) -> Verdict {
 
 /// Checks that the answer goes to the identity in the header: a kernel opens a connection for it.
 /// An answer on the request's connection is harmless, too; it must then name that identity.
-pub(super) fn source_pid(target: &Target) -> Verdict {
+pub(super) fn source_pid(target: &Target) -> CheckResult {
     const PID: u32 = 777;
     let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::CONTROL])?;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::Verdict;
+use super::CheckResult;
 use crate::judge::active::{Answer, Target};
 use crate::judge::session::{DISCOVERY_SINK, Session};
 use crate::judge::wire::{Hello, Order, kind, request};
@@ -10,7 +10,7 @@ use crate::judge::wire::{Hello, Order, kind, request};
 /// Checks a connection race. The node may not answer on its BULK_IN, so it connects. While it waits
 /// for the judge's hello, the judge offers a connection in the other direction. The answer must
 /// come over the connection that wins.
-pub(super) fn race(target: &Target) -> Verdict {
+pub(super) fn race(target: &Target) -> CheckResult {
     let incoming = target.listen()?;
     let mut session = Session::with(target, &[kind::BULK_OUT])?;
     let asked = session.ping_request(0, DISCOVERY_SINK);

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 
-use super::Verdict;
+use super::CheckResult;
 use crate::judge::active::{Answer, Target, expect_end, new_incarnation};
 use crate::judge::session::Session;
 use crate::judge::wire::{
@@ -16,7 +16,7 @@ const NID_AT: usize = 8;
 
 /// Checks that the node refuses requests for other NIDs, in both forms of the request, and for its
 /// NID with any byte changed.
-pub(super) fn wrong_nid(target: &Target) -> Verdict {
+pub(super) fn wrong_nid(target: &Target) -> CheckResult {
     let hello = target.hello(target.version(), kind::CONTROL, new_incarnation()).bytes(Order::Little);
     let others = [target.nid.turned(1), target.nid.elsewhere(7), Nid::ANY, Nid::LOOPBACK];
     let named = |nid| [(nid, request_v1(nid, Order::Little)), (nid, request_v2(nid, Order::Little))];
@@ -36,11 +36,11 @@ pub(super) fn wrong_nid(target: &Target) -> Verdict {
 }
 
 /// Checks that the node closes the connection without an answer to these bytes.
-fn closed(target: &Target, bytes: &[u8]) -> Verdict {
+fn closed(target: &Target, bytes: &[u8]) -> CheckResult {
     expect_end(&mut target.say(bytes)?)
 }
 
-pub(super) fn request_magic(target: &Target) -> Verdict {
+pub(super) fn request_magic(target: &Target) -> CheckResult {
     let little = Order::Little;
     let nid = target.nid.small();
     let words = |magic: [u8; 4], version: [u8; 4]| [&magic[..], &version, &little.u64(nid)].concat();
@@ -67,7 +67,7 @@ pub(super) fn request_magic(target: &Target) -> Verdict {
     Ok(())
 }
 
-pub(super) fn unknown_version(target: &Target) -> Verdict {
+pub(super) fn unknown_version(target: &Target) -> CheckResult {
     for version in [0, 5, 0x0001_0000, u32::MAX] {
         let hello = target.hello(target.version(), kind::CONTROL, new_incarnation());
         let mut hello = hello.bytes(Order::Little);
@@ -84,7 +84,7 @@ pub(super) fn unknown_version(target: &Target) -> Verdict {
     Ok(())
 }
 
-pub(super) fn bad_hello(target: &Target) -> Verdict {
+pub(super) fn bad_hello(target: &Target) -> CheckResult {
     let good = || target.hello(target.version(), kind::CONTROL, new_incarnation());
     let mut cases = vec![
         ("source NID ANY", Hello { src: Nid::ANY, ..good() }),
@@ -106,7 +106,7 @@ pub(super) fn bad_hello(target: &Target) -> Verdict {
 
 /// Checks that the node refuses a further connection of a type. A peer has one CONTROL connection,
 /// and conns_per_peer of each bulk type, which is 1 unless a link is fast.
-pub(super) fn duplicate(target: &Target) -> Verdict {
+pub(super) fn duplicate(target: &Target) -> CheckResult {
     let mut session = Session::full(target)?;
     match session.offer(kind::CONTROL)? {
         Answer::Refused(_) => {}
@@ -137,20 +137,20 @@ pub(super) fn duplicate(target: &Target) -> Verdict {
     session.ping(0).map(drop)
 }
 
-pub(super) fn incarnation(target: &Target) -> Verdict {
+pub(super) fn incarnation(target: &Target) -> CheckResult {
     let mut before = Session::full(target)?;
     let restarted = Session::new(target);
     refused_and_dropped(&mut before, restarted)
 }
 
-pub(super) fn version_change(target: &Target) -> Verdict {
+pub(super) fn version_change(target: &Target) -> CheckResult {
     let mut before = Session::with(target, &[kind::CONTROL])?;
     let mut other = Session::new(target);
     other.version = 2;
     refused_and_dropped(&mut before, other)
 }
 
-fn refused_and_dropped(before: &mut Session<'_>, mut after: Session<'_>) -> Verdict {
+fn refused_and_dropped(before: &mut Session<'_>, mut after: Session<'_>) -> CheckResult {
     match after.offer(kind::CONTROL)? {
         Answer::Refused(_) => {}
         other => return Err(format!("the first connection of another life was {other}, not answered NONE")),
@@ -161,7 +161,7 @@ fn refused_and_dropped(before: &mut Session<'_>, mut after: Session<'_>) -> Verd
 }
 
 /// Checks that the node closes a connection without bytes, and one that stops after the request.
-pub(super) fn silence(target: &Target) -> Verdict {
+pub(super) fn silence(target: &Target) -> CheckResult {
     let mut silent = target.say(&[])?;
     let mut half = target.say(&request(target.nid, Order::Little))?;
     expect_end(&mut silent).map_err(|fault| format!("no request: {fault}"))?;
@@ -173,7 +173,7 @@ pub(super) fn silence(target: &Target) -> Verdict {
 
 /// Checks that the node listens only at its own address. Any address of 127.0.0.0/8 leads to this
 /// host; IPv6 has one such address, but a node that listens on all addresses listens there, too.
-pub(super) fn address(target: &Target) -> Verdict {
+pub(super) fn address(target: &Target) -> CheckResult {
     let other = match target.nid.is_large() {
         true => IpAddr::V4(Ipv4Addr::new(127, 0xaa, 0, 1)),
         false => target.nid.turned(0xaa00).address(),

@@ -10,7 +10,7 @@ use super::data::{filled, is_right};
 use super::message::{Lst, REPLIES, Sid, service, status};
 use super::state::{Counters, State, Step};
 use crate::judge::Target;
-use crate::judge::active::{PATIENCE, new_incarnation};
+use crate::judge::active::{TIME_LIMIT, new_incarnation};
 use crate::judge::dial::prepare;
 use crate::judge::frame::{Message, NO_HANDLE, PUT};
 use crate::judge::session::Session;
@@ -121,7 +121,7 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
 
 /// Reads request and hello, and answers the hello.
 fn shake_hands(shared: &Shared, stream: &mut TcpStream) -> Option<Hello> {
-    prepare(stream, PATIENCE).ok()?;
+    prepare(stream, TIME_LIMIT).ok()?;
     let expected = request(shared.nid, Order::Little);
     let mut asked = vec![0; expected.len()];
     stream.read_exact(&mut asked).ok()?;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Report;
-use super::active::{PATIENCE, Policy, new_incarnation};
+use super::active::{Policy, TIME_LIMIT, new_incarnation};
 use super::frame::Message;
 use super::wire::Nid;
 use peers::PassiveState;
@@ -59,7 +59,7 @@ pub struct Play {
 impl Play {
     /// Creates a kernel node that judges nlx.
     pub fn new(listen: SocketAddr, nid: Nid) -> Play {
-        let (policy, patience) = (Policy::Secure, PATIENCE);
+        let (policy, patience) = (Policy::Secure, TIME_LIMIT);
         let (eager, race, pushes_back) = (false, false, false);
         Play { listen, nid, policy, copies: true, eager, race, pushes_back, patience, tamper: None }
     }

@@ -1,7 +1,7 @@
 //! The rules that keep two threads from driving one shard, and wake-ups from being lost. For each
 //! rule, a model without it fails.
 
-use nlx_sync::{End, broken, weakened};
+use nlx_sync::{RuleEnd, broken, weakened};
 
 use super::event_loop_handle::{a_listener_and_a_waiter, two_listeners};
 use super::*;
@@ -32,7 +32,7 @@ fn without_orderings_a_driver_does_not_see_what_the_last_one_did() {
 #[test]
 #[should_panic(expected = "two threads drive one shard")]
 fn put_back_without_an_ordering_a_shard_is_taken_too_early() {
-    weakened(HAND_OVER, End::Store, || check(2, a_shard_left_lying));
+    weakened(HAND_OVER, RuleEnd::Store, || check(2, a_shard_left_lying));
 }
 
 #[test]

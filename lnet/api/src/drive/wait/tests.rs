@@ -20,7 +20,7 @@ struct Noted {
     /// The number of further polls of each shard that find work.
     work: Mutex<Vec<usize>>,
     fds: Vec<Sleeper>,
-    ending: Ending,
+    ending: ShutdownFlag,
 }
 
 impl Noted {
@@ -34,7 +34,7 @@ impl Noted {
             polls: Mutex::default(),
             work: Mutex::new(vec![0; shards]),
             fds: (0..shards).map(|_| Sleeper::new().unwrap()).collect(),
-            ending: Ending::new().unwrap(),
+            ending: ShutdownFlag::new().unwrap(),
         }
     }
 
@@ -75,7 +75,7 @@ impl Clock for Noted {
 }
 
 impl Drive for Noted {
-    fn ending(&self) -> Option<&Ending> {
+    fn ending(&self) -> Option<&ShutdownFlag> {
         Some(&self.ending)
     }
     fn tokens(&self) -> &Tokens {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, LNet, Lnd, LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits,
-    Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
+    AckRequest, Arrival, EqHandle, LNet, Lnd, LndError, Md, MdHandle, MdOptions, MeSpec, NiLimits,
+    PayloadTarget, Put, RxContext, Sent, Threshold, Tx, Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -39,7 +39,7 @@ impl Lnd for Keeper {
         Sent::Later
     }
 
-    fn resume(&self, _: RxContext, _: Option<Delivery>) {}
+    fn resume(&self, _: RxContext, _: Option<PayloadTarget>) {}
 }
 
 fn nid(text: &str) -> Nid {

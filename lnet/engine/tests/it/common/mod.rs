@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lnet::{Engine, EngineConfig};
 use lnet_api::{
-    AckRequest, Arrival, Delivery, EqHandle, Errno, Event, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
-    MdOptions, MeHandle, MeSpec, NiLimits, Put, RxContext, Sent, Threshold, Tx, TxToken, Unlink, Upcalls,
-    Verdict,
+    AckRequest, Arrival, EqHandle, Errno, Event, Get, LNet, LNetError, Lnd, LndError, Md, MdHandle,
+    MdOptions, MeHandle, MeSpec, NiLimits, PayloadTarget, Put, RxContext, Sent, Threshold, Tx, TxToken,
+    Unlink, Upcalls, Verdict,
 };
 use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, NetType, Nid, Pid, Portal, ProcessId};
@@ -202,7 +202,7 @@ impl Network {
     }
 }
 
-fn fill(delivery: Delivery, payload: &[u8]) -> lnet_api::RxToken {
+fn fill(delivery: PayloadTarget, payload: &[u8]) -> lnet_api::RxToken {
     if let Some(mut sink) = delivery.sink {
         let length = sink.len();
         assert!(length <= payload.len(), "the sink is no longer than the payload");
@@ -268,7 +268,7 @@ impl Lnd for Network {
         taken.is_some()
     }
 
-    fn resume(&self, rx: RxContext, delivery: Option<Delivery>) {
+    fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
         let held = self.held.lock().remove(&rx.0);
         // A message that a test has delivered to an engine directly has no payload here.
         let (nid, payload) = held.unwrap_or_default();

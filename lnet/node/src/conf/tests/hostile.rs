@@ -6,7 +6,7 @@ use crate::conf::doc::MAX_DEPTH;
 /// Returns the line, the key and the reason of the error.
 fn refused(read: fn(&str) -> Result<NodeConfig, NodeError>, text: &str) -> (usize, String, String) {
     match read(text) {
-        Err(NodeError::Config { place, key, reason, .. }) => (place.line, key, reason),
+        Err(NodeError::Config { at, key, reason, .. }) => (at.line, key, reason),
         other => panic!("{other:?}"),
     }
 }

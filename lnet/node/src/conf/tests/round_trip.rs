@@ -113,8 +113,8 @@ proptest! {
         for read in [NodeConfig::from_yaml, NodeConfig::from_toml, NodeConfig::from_modprobe] {
             match read(&text) {
                 Ok(config) => prop_assert!(NodeConfig::from_yaml(&config.to_yaml()).is_ok()),
-                Err(NodeError::Config { place, reason, .. }) => {
-                    prop_assert!(place.line >= 1 && place.line <= text.lines().count() + 1, "{place}");
+                Err(NodeError::Config { at, reason, .. }) => {
+                    prop_assert!(at.line >= 1 && at.line <= text.lines().count() + 1, "{at}");
                     prop_assert!(!reason.is_empty());
                 }
                 Err(error) => prop_assert!(false, "{error}"),

@@ -2,7 +2,7 @@
 
 use lnet_socklnd::AcceptPolicy;
 
-use super::{ALONE, Effect, LNET, Refusal, Tunable};
+use super::{ALONE, Effect, LNET, Tunable, TunableRefusal};
 use crate::conf::ip2nets;
 use crate::{NodeConfig, Rotor};
 
@@ -187,7 +187,7 @@ const fn text(
     grammar: &'static str,
     meaning: &'static str,
     get: fn(&NodeConfig) -> String,
-    set: fn(&mut NodeConfig, &str) -> Result<(), Refusal>,
+    set: fn(&mut NodeConfig, &str) -> Result<(), TunableRefusal>,
 ) -> Tunable {
     let effect = Effect::Text { grammar, get, set };
     Tunable { module: LNET, name, unit: "", agree: ALONE, meaning, effect }

@@ -7,7 +7,7 @@ use lnet::FaultRule;
 use lnet_api::MAX_SPIN;
 use lnet_cpt::{Conflict, Estimate};
 
-use super::{ALONE, Effect, NLX, Refusal, Tunable};
+use super::{ALONE, Effect, NLX, Tunable, TunableRefusal};
 use crate::{MatchOrder, NodeConfig, Stealing};
 
 /// Tunables that LNet does not have.
@@ -183,8 +183,8 @@ pub(super) const ROWS: &[Tunable] = &[
     },
 ];
 
-fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
-    config.faults = FaultRule::parse_all(text).map_err(|error| Refusal::from(error.to_string()))?;
+fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), TunableRefusal> {
+    config.faults = FaultRule::parse_all(text).map_err(|error| TunableRefusal::from(error.to_string()))?;
     Ok(())
 }
 
@@ -192,7 +192,7 @@ fn set_faults(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
 /// zero.
 const CONGESTION_NAME_MAX: usize = 15;
 
-fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), Refusal> {
+fn set_congestion_control(config: &mut NodeConfig, text: &str) -> Result<(), TunableRefusal> {
     let fits = |letter: u8| letter.is_ascii_alphanumeric() || matches!(letter, b'_' | b'-');
     if text.len() > CONGESTION_NAME_MAX || !text.bytes().all(fits) {
         return Err(

@@ -1,7 +1,7 @@
 use super::*;
 
-fn interface(name: &str, flags: &str, addresses: &[&str]) -> Interface {
-    Interface {
+fn interface(name: &str, flags: &str, addresses: &[&str]) -> HostInterface {
+    HostInterface {
         name: name.to_string(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         up: !flags.contains('d'),
@@ -14,7 +14,7 @@ fn interface(name: &str, flags: &str, addresses: &[&str]) -> Interface {
 }
 
 /// Returns a host with every kind of interface.
-fn host() -> Vec<Interface> {
+fn host() -> Vec<HostInterface> {
     vec![
         interface("lo", "l", &["127.0.0.1", "::1"]),
         interface("six0", "", &["fe80::6", "2001:db8::6"]),
@@ -26,17 +26,17 @@ fn host() -> Vec<Interface> {
     ]
 }
 
-fn on(interfaces: &[Interface]) -> Host {
-    Host { interfaces: interfaces.to_vec(), devices: Vec::new() }
+fn on(interfaces: &[HostInterface]) -> HostInterfaces {
+    HostInterfaces { interfaces: interfaces.to_vec(), devices: Vec::new() }
 }
 
-fn nids(net: &str, host: &[Interface]) -> Result<Vec<String>, NodeError> {
+fn nids(net: &str, host: &[HostInterface]) -> Result<Vec<String>, NodeError> {
     let (net, host): (NetSpec, _) = (net.parse().unwrap(), on(host));
     take(&net, &host).into_iter().map(|taken| Ok(Nid::new_ip(net.net, taken?.address).to_string())).collect()
 }
 
 /// Returns `interface address: reason` for each line.
-fn explained(net: &str, host: &[Interface]) -> Vec<String> {
+fn explained(net: &str, host: &[HostInterface]) -> Vec<String> {
     let line = |choice: Choice| {
         let name = choice.interface.map_or("-".to_string(), |interface| interface.name);
         let address = choice.address.map_or("-".to_string(), |address| address.to_string());
@@ -134,7 +134,7 @@ fn what_is_named_is_explained() {
 /// The host's own interfaces: each of its addresses has a line, and the NIDs are those of a node.
 #[test]
 fn this_host_is_explained_as_it_is() {
-    let host = Interface::all().unwrap();
+    let host = HostInterface::all().unwrap();
     let net: NetSpec = "tcp(lo)".parse().unwrap();
     let choices = explain(&net).unwrap();
     for interface in &host {

@@ -3,11 +3,11 @@ use std::net::Ipv6Addr;
 use lnet_nid::Nid;
 
 use super::*;
-use crate::Gid;
+use crate::PortGid;
 use crate::interfaces::choice::{explain_on, take};
 
-fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
-    Interface {
+fn interface(name: &str, up: bool, addresses: &[&str]) -> HostInterface {
+    HostInterface {
         name: name.to_string(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         up,
@@ -19,14 +19,14 @@ fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
     }
 }
 
-fn device(name: &str, ports: &[(LinkLayer, &str, &[&str])]) -> RdmaDevice {
-    let port = |(at, (link, state, netdevs)): (usize, &(LinkLayer, &str, &[&str]))| RdmaPort {
+fn device(name: &str, ports: &[(PortLinkLayer, &str, &[&str])]) -> RdmaDevice {
+    let port = |(at, (link, state, netdevs)): (usize, &(PortLinkLayer, &str, &[&str]))| RdmaPort {
         number: at as u8 + 1,
         state: state.to_string(),
         link: *link,
         rate: "100 Gb/sec (4X EDR)".to_string(),
         netdevs: netdevs.iter().map(ToString::to_string).collect(),
-        gids: vec![Gid {
+        gids: vec![PortGid {
             index: 0,
             gid: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
             kind: String::new(),
@@ -41,10 +41,10 @@ fn device(name: &str, ports: &[(LinkLayer, &str, &[&str])]) -> RdmaDevice {
 }
 
 /// Returns a host with every kind of device, and every fault.
-fn host() -> Host {
-    const IB: LinkLayer = LinkLayer::InfiniBand;
-    const ETHERNET: LinkLayer = LinkLayer::Ethernet;
-    Host {
+fn host() -> HostInterfaces {
+    const IB: PortLinkLayer = PortLinkLayer::InfiniBand;
+    const ETHERNET: PortLinkLayer = PortLinkLayer::Ethernet;
+    HostInterfaces {
         interfaces: vec![
             interface("lo", true, &["127.0.0.1"]),
             interface("eth0", true, &["10.0.0.1"]),
@@ -65,7 +65,7 @@ fn host() -> Host {
     }
 }
 
-fn nids(net: &str, host: &Host) -> Result<Vec<String>, NodeError> {
+fn nids(net: &str, host: &HostInterfaces) -> Result<Vec<String>, NodeError> {
     let net: NetSpec = net.parse().unwrap();
     take(&net, host).into_iter().map(|taken| Ok(Nid::new_ip(net.net(), taken?.address).to_string())).collect()
 }
@@ -120,14 +120,16 @@ fn what_is_missing_is_reported_with_advice() {
 #[cfg(feature = "verbs")]
 #[test]
 fn a_host_without_devices_says_so_and_how_to_get_one() {
-    let host = Host { devices: Vec::new(), ..host() };
+    let host = HostInterfaces { devices: Vec::new(), ..host() };
     for net in ["o2ib", "o2ib(ib0)", "o2ib(10.0.0.1)", "o2ib(mlx5_0)"] {
         let error = nids(net, &host).unwrap_err();
         assert_eq!(error.errno(), Errno::ENODEV);
         assert!(error.to_string().contains("no RDMA device") && error.to_string().contains("rxe"), "{error}");
     }
-    let faulty =
-        Host { devices: vec![device("rxe1", &[(LinkLayer::Ethernet, "ACTIVE", &["eth6"])])], ..self::host() };
+    let faulty = HostInterfaces {
+        devices: vec![device("rxe1", &[(PortLinkLayer::Ethernet, "ACTIVE", &["eth6"])])],
+        ..self::host()
+    };
     let error = nids("o2ib", &faulty).unwrap_err();
     assert!(error.to_string().contains("'o2ib': no RDMA device has an active port"), "{error}");
 }
@@ -190,6 +192,6 @@ fn each_address_and_each_port_is_explained() {
 #[test]
 fn of_two_devices_on_one_interface_the_active_one_counts() {
     let mut host = host();
-    host.devices.insert(0, device("old0", &[(LinkLayer::Ethernet, "DOWN", &["eth5"])]));
+    host.devices.insert(0, device("old0", &[(PortLinkLayer::Ethernet, "DOWN", &["eth5"])]));
     assert_eq!(nids("o2ib(eth5)", &host).unwrap(), ["10.5.0.1@o2ib"]);
 }

@@ -96,7 +96,7 @@ impl Sender<'_> {
         }
         let (mut outcome, mut failed) = (refused, Vec::new());
         loop {
-            let event = self.node.eq_poll(&[self.eq], Some(PATIENCE)).unwrap().expect("it ends").event;
+            let event = self.node.eq_poll(&[self.eq], Some(TIME_LIMIT)).unwrap().expect("it ends").event;
             if let Err(errno) = event.status {
                 assert_eq!(refused, Ok(()), "an error of what was refused: {event:?}");
                 assert!(!failed.contains(&event.kind), "a second error: {event:?}");
@@ -158,7 +158,7 @@ impl Meeting {
         self.met.notify_all();
         let missing = |there: &mut BTreeSet<String>| there.len() < self.all;
         // A timeout lets the test end and fail.
-        let (_there, _) = self.met.wait_timeout_while(there, PATIENCE, missing).unwrap();
+        let (_there, _) = self.met.wait_timeout_while(there, TIME_LIMIT, missing).unwrap();
     }
 }
 
@@ -206,14 +206,14 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
     thread::scope(|scope| {
         for (waiter, sleeper) in sleepers.iter().enumerate() {
             let (busy, stop) = (&busy, &stop);
-            let deadline_ns = Some(busy.deadline_ns(2 * PATIENCE));
+            let deadline_ns = Some(busy.deadline_ns(2 * TIME_LIMIT));
             let over = || stop.load(Ordering::SeqCst);
             let eqs = &eqs[waiter..=waiter];
             let wait = move || match kind {
                 WaitKind::Until => drop(wait_until(&*busy.drive(), sleeper, deadline_ns, over)),
                 WaitKind::EqPoll => {
                     while !over() {
-                        busy.eq_poll(eqs, Some(2 * PATIENCE)).unwrap();
+                        busy.eq_poll(eqs, Some(2 * TIME_LIMIT)).unwrap();
                     }
                 }
             };
@@ -358,7 +358,7 @@ fn a_message_that_another_thread_reads_ends_a_wait() {
             deliverers.last() == "driver"
         });
         while lnet.eq_poll(&[eq]).unwrap().is_some() {}
-        let waiter = scope.spawn(|| node.eq_poll(&[eq], Some(PATIENCE)));
+        let waiter = scope.spawn(|| node.eq_poll(&[eq], Some(TIME_LIMIT)));
         until("a thread waits without a shard", || node.drive().tokens().wanted());
         sender.put(from, own).unwrap();
         assert!(waiter.join().unwrap().unwrap().is_some());
@@ -390,15 +390,15 @@ fn an_interface_has_its_own_number_of_connections() {
         let node = Node::start(&NodeConfig::from_yaml(&text).unwrap()).unwrap();
         let connected = |count: usize| {
             let sleeper: Arc<Sleeper> = Arc::new(Sleeper::new().unwrap());
-            let deadline_ns = node.deadline_ns(PATIENCE);
+            let deadline_ns = node.deadline_ns(TIME_LIMIT);
             wait_until(&*node.drive(), &sleeper, Some(deadline_ns), || {
                 node.tcp().conn_stats().connections >= count && node.tcp().completing() == 0
             });
             assert_eq!(node.tcp().conn_stats().connections, count);
         };
-        node.ping(peer.nids()[0], None, PATIENCE).unwrap();
+        node.ping(peer.nids()[0], None, TIME_LIMIT).unwrap();
         connected(sets(expected));
-        node.ping(peer.nids()[1], None, PATIENCE).unwrap();
+        node.ping(peer.nids()[1], None, TIME_LIMIT).unwrap();
         connected(sets(expected) + sets(3));
         node.set_conns_per_peer(Some(node.nids()[0]), 4).unwrap();
         connected(sets(4) + sets(3));

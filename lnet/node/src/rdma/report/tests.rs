@@ -1,10 +1,10 @@
 use std::net::Ipv6Addr;
 
 use super::*;
-use crate::{Gid, Interface};
+use crate::{HostInterface, PortGid};
 
-fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
-    Interface {
+fn interface(name: &str, up: bool, addresses: &[&str]) -> HostInterface {
+    HostInterface {
         name: name.to_string(),
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         up,
@@ -16,11 +16,11 @@ fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
     }
 }
 
-fn gid(index: u32, gid: &str, kind: &str) -> Gid {
-    Gid { index, gid: gid.parse::<Ipv6Addr>().unwrap(), kind: kind.to_string(), netdev: None }
+fn gid(index: u32, gid: &str, kind: &str) -> PortGid {
+    PortGid { index, gid: gid.parse::<Ipv6Addr>().unwrap(), kind: kind.to_string(), netdev: None }
 }
 
-fn device(name: &str, link: LinkLayer, state: &str, netdev: &str, gids: Vec<Gid>) -> RdmaDevice {
+fn device(name: &str, link: PortLinkLayer, state: &str, netdev: &str, gids: Vec<PortGid>) -> RdmaDevice {
     let port = RdmaPort {
         number: 1,
         state: state.to_string(),
@@ -33,15 +33,15 @@ fn device(name: &str, link: LinkLayer, state: &str, netdev: &str, gids: Vec<Gid>
 }
 
 /// Returns a soft device without problems.
-fn sound() -> Host {
+fn sound() -> HostInterfaces {
     let gids = vec![
         gid(0, "fe80::1", "RoCE v2"),
         gid(1, "::ffff:10.77.0.1", "IB/RoCE v1"),
         gid(2, "::ffff:10.77.0.1", "RoCE v2"),
     ];
-    Host {
+    HostInterfaces {
         interfaces: vec![interface("eth0", true, &["10.77.0.1", "10.77.0.2"])],
-        devices: vec![device("rxe0", LinkLayer::Ethernet, "ACTIVE", "eth0", gids)],
+        devices: vec![device("rxe0", PortLinkLayer::Ethernet, "ACTIVE", "eth0", gids)],
     }
 }
 
@@ -79,20 +79,20 @@ fn a_sound_host_has_no_problems_and_says_which_gid_is_used() {
 
 #[test]
 fn each_fault_is_reported_with_advice() {
-    let without = |host: Host| Host { devices: Vec::new(), ..host };
-    let v1 = |mut host: Host| {
+    let without = |host: HostInterfaces| HostInterfaces { devices: Vec::new(), ..host };
+    let v1 = |mut host: HostInterfaces| {
         host.devices[0].ports[0].gids.truncate(2);
         host
     };
-    let no_gid = |mut host: Host| {
+    let no_gid = |mut host: HostInterfaces| {
         host.devices[0].ports[0].gids.truncate(1);
         host
     };
-    let down = |mut host: Host| {
+    let down = |mut host: HostInterfaces| {
         host.devices[0].ports[0].state = "DOWN".into();
         host
     };
-    let bare = |mut host: Host| {
+    let bare = |mut host: HostInterfaces| {
         host.interfaces[0].addresses.clear();
         host
     };
@@ -137,7 +137,7 @@ fn each_fault_is_reported_with_advice() {
 #[test]
 fn a_program_built_without_rdma_says_so_whatever_the_host_has() {
     let without = SystemState { built_without: Some(crate::rdma::WITHOUT_VERBS), ..system() };
-    for host in [sound(), Host { devices: Vec::new(), ..sound() }] {
+    for host in [sound(), HostInterfaces { devices: Vec::new(), ..sound() }] {
         let report = report(&host, &without);
         let problem_texts = problem_texts(&report);
         assert_eq!(problem_texts.len(), 1, "{problem_texts:?}");
@@ -154,7 +154,7 @@ fn a_program_built_without_rdma_says_so_whatever_the_host_has() {
 fn enough_locked_memory_is_no_problem_and_without_devices_none_matters() {
     let memlock_bytes = Some(MEMLOCK_SUGGESTED_BYTES);
     assert!(report(&sound(), &SystemState { memlock_bytes, ..system() }).problems.is_empty());
-    let host = Host { devices: Vec::new(), ..sound() };
+    let host = HostInterfaces { devices: Vec::new(), ..sound() };
     let few =
         SystemState { memlock_bytes: Some(1), ready: Err(("no device".into(), Errno::ENODEV)), ..system() };
     assert_eq!(report(&host, &few).problems.len(), 1);
@@ -164,7 +164,7 @@ fn enough_locked_memory_is_no_problem_and_without_devices_none_matters() {
 #[test]
 fn one_good_port_is_enough() {
     let mut host = sound();
-    host.devices.push(device("mlx5_0", LinkLayer::InfiniBand, "DOWN", "ib0", Vec::new()));
+    host.devices.push(device("mlx5_0", PortLinkLayer::InfiniBand, "DOWN", "ib0", Vec::new()));
     host.interfaces.push(interface("ib0", true, &["10.1.0.1"]));
     let report = report(&host, &system());
     assert!(report.is_usable() && report.problems.len() == 1 && !report.problems[0].fatal);

@@ -38,7 +38,7 @@ fn a_soft_device_has_the_addresses_of_its_interfaces() {
     let all = devices(folder.path());
     assert_eq!((all.len(), all[0].name.as_str(), all[0].ports.len()), (1, "rxe0", 1));
     let port = &all[0].ports[0];
-    assert!(port.is_active() && port.link == LinkLayer::Ethernet);
+    assert!(port.is_active() && port.link == PortLinkLayer::Ethernet);
     assert_eq!(port.netdevs, ["eth0", "eth0.7"]);
     assert_eq!(port.gids.iter().map(|gid| gid.index).collect::<Vec<_>>(), [0, 1, 10], "in their order");
     // If an address has two GIDs, the newer form is used.
@@ -118,5 +118,5 @@ fn a_host_without_rdma_has_no_devices_and_odd_files_do_no_harm() {
     let all = devices(folder.path());
     assert_eq!((all[0].ports.len(), all[1].ports.len()), (1, 0));
     let port = &all[0].ports[0];
-    assert!(port.gids.is_empty() && port.state.is_empty() && port.link == LinkLayer::Other);
+    assert!(port.gids.is_empty() && port.state.is_empty() && port.link == PortLinkLayer::Other);
 }

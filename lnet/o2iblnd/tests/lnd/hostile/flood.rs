@@ -152,5 +152,5 @@ fn dial(
     to: SocketAddrV4,
 ) -> Box<dyn Endpoint> {
     let options = DialOptions { resolve_ms: 5_000, tos: None };
-    channel.dial(Token(number as u64), device, from, to, &options).unwrap()
+    channel.dial(ChannelToken(number as u64), device, from, to, &options).unwrap()
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lnet_o2iblnd::fabric::{Memory, Piece, SendKind, SendWork};
+use lnet_o2iblnd::fabric::{Piece, RegisteredMemory, SendKind, SendWork};
 use lnet_region::{IoVec, Region};
 
 use super::bytes::*;
@@ -25,7 +25,7 @@ pub(super) struct Kernel<'a> {
     /// The number of pieces of one write: the module parameter of this name, 2 by default.
     wrq_sge: usize,
     region: Region,
-    memory: Arc<dyn Memory>,
+    memory: Arc<dyn RegisteredMemory>,
     buffer: IoVec,
     /// Messages that were received and not handled.
     unhandled: Vec<Vec<u8>>,

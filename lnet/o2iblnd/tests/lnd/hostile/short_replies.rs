@@ -7,7 +7,7 @@ use lnet::Ping;
 use lnet_api::{Errno, EventKind, MdOptions, Sleeper};
 use lnet_nid::Pid;
 use lnet_o2iblnd::O2ibConfig;
-use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+use lnet_proto::ping::{Features, NiStatus, PingInfo, PingInterface};
 use lnet_region::IoVec;
 use nlx_testkit::buffers::{apart, at, bytes, fill, filled, gapped, pattern, whole};
 use nlx_testkit::lnds::{TestBed as _, get};
@@ -49,7 +49,7 @@ fn gets(scene: &Scene, kernel: &mut Kernel<'_>, sink: &IoVec, payload: &[u8]) ->
 fn info(scene: &Scene, nids: u8) -> Vec<u8> {
     let first = u32::from(scene.id().nid.ipv4().unwrap());
     let nid = |number: u32| format!("{}@o2ib", std::net::Ipv4Addr::from(first + number)).parse().unwrap();
-    let nis = (0..nids.into()).map(|number| Interface { nid: nid(number), status: NiStatus::UP });
+    let nis = (0..nids.into()).map(|number| PingInterface { nid: nid(number), status: NiStatus::UP });
     let info = PingInfo { features: Features::NI_STATUS, pid: Pid::LNET, sequence: 1, nis: nis.collect() };
     let mut bytes = vec![0; info.encoded_len()];
     info.emit(&mut bytes).unwrap();

@@ -46,10 +46,10 @@ pub(super) enum LineEvent {
 
 /// A connection of the stranger, or the beginning of one.
 pub(super) struct Line {
-    pub(super) token: Token,
+    pub(super) token: ChannelToken,
     pub(super) endpoint: Box<dyn Endpoint>,
     region: Region,
-    memory: Arc<dyn Memory>,
+    memory: Arc<dyn RegisteredMemory>,
     buffer: IoVec,
     sent: usize,
 }
@@ -125,9 +125,9 @@ impl Scene {
         bed.end_of_wrong(nodes);
     }
 
-    pub(super) fn token() -> Token {
+    pub(super) fn token() -> ChannelToken {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Token(NEXT.fetch_add(1, Ordering::Relaxed))
+        ChannelToken(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(super) fn listen(&self) -> Box<dyn Listener> {
@@ -161,7 +161,7 @@ impl Scene {
         self.line(token, endpoint)
     }
 
-    fn line(&self, token: Token, mut endpoint: Box<dyn Endpoint>) -> Line {
+    fn line(&self, token: ChannelToken, mut endpoint: Box<dyn Endpoint>) -> Line {
         let receives = BUFFERS as u32;
         let sizes = QueueSizes { sends: 64, receives, completions: 128, pieces: 1, inline: 0 };
         endpoint.make_queues(&sizes).unwrap();
@@ -171,7 +171,7 @@ impl Scene {
     }
 
     /// Returns the channel's next event of a line.
-    pub(super) fn next_event(&self, token: Token) -> LineEvent {
+    pub(super) fn next_event(&self, token: ChannelToken) -> LineEvent {
         let mut event = None;
         self.until(|| {
             self.channel.rest();
@@ -236,7 +236,7 @@ impl Scene {
     }
 }
 
-fn of(token: Token, cm_event: CmEvent) -> Option<LineEvent> {
+fn of(token: ChannelToken, cm_event: CmEvent) -> Option<LineEvent> {
     match cm_event {
         CmEvent::Resolved(of) if of == token => Some(LineEvent::Resolved),
         CmEvent::Accepted(of, data) if of == token => Some(LineEvent::Accepted(data)),

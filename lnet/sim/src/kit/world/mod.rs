@@ -35,7 +35,7 @@ pub struct World<T: Transport> {
     pub(crate) rng: Rng,
     pub(crate) net: Net<T::Wire>,
     pub(crate) nodes: Vec<Node<T>>,
-    pub(crate) own: T::OfWorld,
+    pub(crate) own: T::WorldData,
     pub(crate) seen: SeenOf<T>,
     table: OperationTable,
     trace: Trace,
@@ -101,7 +101,7 @@ pub fn run<T: Transport>(scenario: &NodeScenario<T>) -> Result<SeenOf<T>, Box<Fa
 impl<T: Transport> World<T> {
     fn new(scenario: NodeScenario<T>, traced: bool) -> Result<World<T>, LNetError> {
         let mut rng = Rng::new(scenario.seed ^ T::SALT ^ 0x5eed_0000);
-        let net = Net::new(rng.next_u64(), scenario.transport.habits().clone());
+        let net = Net::new(rng.next_u64(), scenario.transport.behaviour().clone());
         if traced {
             net.keep_log();
         }
@@ -119,7 +119,7 @@ impl<T: Transport> World<T> {
         }
         let mut world = World {
             rng,
-            own: scenario.transport.of_world(&net),
+            own: scenario.transport.world_data(&net),
             net,
             nodes,
             table,

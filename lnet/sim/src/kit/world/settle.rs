@@ -44,7 +44,7 @@ impl<T: Transport> World<T> {
     pub(super) fn heal_and_end(&mut self) -> Result<(), String> {
         self.settling = true;
         self.trace(|| "everything heals".to_owned());
-        self.net.calm();
+        self.net.end_faults();
         T::heal(self);
         let healed_ns = self.net.now_ns();
         self.later.clear();

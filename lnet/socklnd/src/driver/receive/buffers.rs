@@ -41,15 +41,15 @@ impl DerefMut for ReceiveBuffer {
 }
 
 /// The receive buffers of a shard, reused, near its partition.
-pub(crate) struct BufferPool {
+pub(crate) struct ShardBuffers {
     kept: Vec<ReceiveBuffer>,
     memory: PartitionMemory,
     partition: usize,
 }
 
-impl BufferPool {
-    pub(crate) fn new(memory: &PartitionMemory, partition: usize) -> BufferPool {
-        BufferPool { kept: Vec::with_capacity(BUFFERS_KEPT), memory: memory.clone(), partition }
+impl ShardBuffers {
+    pub(crate) fn new(memory: &PartitionMemory, partition: usize) -> ShardBuffers {
+        ShardBuffers { kept: Vec::with_capacity(BUFFERS_KEPT), memory: memory.clone(), partition }
     }
 
     pub(super) fn take(&mut self) -> ReceiveBuffer {

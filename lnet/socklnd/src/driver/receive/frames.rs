@@ -4,12 +4,12 @@ use crate::sock::{Peer, Sock, Turn};
 use std::ops::Range;
 
 use lnet_api::{Arrival, Errno, RxToken, Verdict};
-use lnet_lnd::{Admitted, ConnFailure, HeldTable, Memory};
+use lnet_lnd::{ConnFailure, HeldMemory, HeldTable, HoldDecision};
 use lnet_proto::Header;
 use lnet_proto::sock::{Acks, Frame, MessageChecksum, Prefix};
 
 use super::incoming::Incoming;
-use super::{BufferPool, ReceiveBuffer, RxConn, Stash, State, Unread};
+use super::{ReceiveBuffer, RxConn, ShardBuffers, Stash, State, Unread};
 use crate::peer::Choose;
 
 /// Behind a payload of at least this size, little is read ahead: the next payload then takes two
@@ -23,7 +23,7 @@ impl RxConn {
     pub(super) fn digest(
         &mut self,
         turn: Turn<'_>,
-        pool: &mut BufferPool,
+        pool: &mut ShardBuffers,
         held: &mut HeldTable<Sock>,
         (buffer, range): (ReceiveBuffer, Range<usize>),
         budget: &mut usize,
@@ -116,17 +116,17 @@ impl RxConn {
             Verdict::Deliver(delivery) => Some(delivery),
             Verdict::Done | Verdict::Discard => None,
             Verdict::Delay(token) => {
-                match held.admit(turn, (&self.peer, self.conn.key), token, total, Memory::Heap) {
-                    Admitted::Memory(name, sink) => {
+                match held.admit(turn, (&self.peer, self.conn.key), token, total, HeldMemory::Heap) {
+                    HoldDecision::Memory(name, sink) => {
                         let incoming = Incoming::into_memory(name, sink, total, cookie, checksum);
                         self.state = State::Payload(incoming);
                         return self.settle(turn, held);
                     }
-                    Admitted::Conn => {
+                    HoldDecision::Conn => {
                         self.hold(turn, held, token, Unread { total, cookie, checksum });
                         return Ok(());
                     }
-                    Admitted::Dropped => None,
+                    HoldDecision::Dropped => None,
                 }
             }
             Verdict::Stay(token) => {

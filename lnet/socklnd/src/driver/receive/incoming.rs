@@ -1,8 +1,8 @@
 //! A message after its header.
 
-use lnet_api::{Delivery, Errno, RxToken, Upcalls};
+use lnet_api::{Errno, PayloadTarget, RxToken, Upcalls};
 use lnet_lnd::HeldTable;
-use lnet_lnd::slab::Key;
+use lnet_lnd::shard_table::ShardKey;
 use lnet_proto::ProtoError;
 use lnet_proto::sock::MessageChecksum;
 use lnet_region::WriteVec;
@@ -13,7 +13,7 @@ use crate::sock::{Sock, Turn};
 pub(super) struct Incoming {
     token: Option<RxToken>,
     /// The name of a held message that is received into memory.
-    held: Option<Key>,
+    held: Option<ShardKey>,
     sink: Option<WriteVec>,
     /// The number of payload bytes wanted, which are the first ones.
     wanted: usize,
@@ -28,7 +28,7 @@ pub(super) struct Incoming {
 
 /// The number of payload bytes copied and discarded.
 #[derive(Default)]
-pub(super) struct Taken {
+pub(super) struct TakenBytes {
     pub(super) copied: usize,
     pub(super) discarded: usize,
 }
@@ -37,13 +37,13 @@ impl Incoming {
     /// Creates the state of a message with this payload; `delivery` is its destination, `None`
     /// discards it.
     pub(super) fn new(
-        delivery: Option<Delivery>,
+        delivery: Option<PayloadTarget>,
         total: usize,
         cookie: Option<u64>,
         checksum: Option<MessageChecksum>,
     ) -> Incoming {
         let (token, sink) = match delivery {
-            Some(Delivery { token, sink }) => (Some(token), sink),
+            Some(PayloadTarget { token, sink }) => (Some(token), sink),
             None => (None, None),
         };
         let wanted = sink.as_ref().map_or(0, |sink| sink.len().min(total));
@@ -52,7 +52,7 @@ impl Incoming {
 
     /// Creates the state of a held message with this name, whose whole payload goes into memory.
     pub(super) fn into_memory(
-        name: Key,
+        name: ShardKey,
         sink: Option<WriteVec>,
         total: usize,
         cookie: Option<u64>,
@@ -100,7 +100,7 @@ impl Incoming {
     }
 
     /// Takes the payload's next bytes from a buffer: at most [`Incoming::left`].
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Taken {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> TakenBytes {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(bytes);
         }
@@ -109,7 +109,7 @@ impl Incoming {
             sink.copy_from(self.got, &bytes[..wanted]);
         }
         self.got += bytes.len();
-        Taken { copied: wanted, discarded: bytes.len() - wanted }
+        TakenBytes { copied: wanted, discarded: bytes.len() - wanted }
     }
 
     /// Notifies the engine that the wanted bytes are received, after ending the lease.

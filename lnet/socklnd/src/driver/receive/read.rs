@@ -8,8 +8,8 @@ use lnet_lnd::{ConnFailure, HeldTable};
 use lnet_region::PartMut;
 
 use super::buffers::BUFFER_BYTES;
-use super::{BufferPool, ReceiveBuffer, RxConn, State};
-use crate::sys::{Received, Scatter};
+use super::{ReceiveBuffer, RxConn, ShardBuffers, State};
+use crate::sys::{RecvResult, Scatter};
 
 /// A payload with at least this number of bytes left goes directly to its destination. For a
 /// shorter rest, the longer list passed to the system call costs more than the copy (measured:
@@ -25,7 +25,7 @@ impl RxConn {
     pub(super) fn read(
         &mut self,
         turn: Turn<'_>,
-        pool: &mut BufferPool,
+        pool: &mut ShardBuffers,
         held: &mut HeldTable<Sock>,
         budget: &mut usize,
     ) -> Result<bool, ConnFailure> {
@@ -46,7 +46,7 @@ impl RxConn {
     fn read_buffered(
         &mut self,
         turn: Turn<'_>,
-        pool: &mut BufferPool,
+        pool: &mut ShardBuffers,
         held: &mut HeldTable<Sock>,
         mut buffer: ReceiveBuffer,
         budget: &mut usize,
@@ -77,7 +77,7 @@ impl RxConn {
     fn read_direct(
         &mut self,
         turn: Turn<'_>,
-        pool: &mut BufferPool,
+        pool: &mut ShardBuffers,
         held: &mut HeldTable<Sock>,
         mut buffer: ReceiveBuffer,
         budget: &mut usize,
@@ -113,9 +113,13 @@ impl RxConn {
     }
 
     /// Handles the result of a receive. Returns the number of bytes, or `None` if there were none.
-    fn handle_received(&mut self, turn: Turn<'_>, received: Received) -> Result<Option<usize>, ConnFailure> {
+    fn handle_received(
+        &mut self,
+        turn: Turn<'_>,
+        received: RecvResult,
+    ) -> Result<Option<usize>, ConnFailure> {
         match received {
-            Received::Bytes(count) => {
+            RecvResult::Bytes(count) => {
                 self.last_heard_ns = turn.now_ns;
                 (self.received, self.silent) = (true, false);
                 if self.eager {
@@ -123,12 +127,12 @@ impl RxConn {
                 }
                 Ok(Some(count))
             }
-            Received::Nothing => {
+            RecvResult::Nothing => {
                 (self.ending, self.fresh) = (false, false);
                 Ok(None)
             }
-            Received::End => Err(self.ended()),
-            Received::Broken(errno) => Err(ConnFailure::gone(errno, "")),
+            RecvResult::End => Err(self.ended()),
+            RecvResult::Broken(errno) => Err(ConnFailure::gone(errno, "")),
         }
     }
 

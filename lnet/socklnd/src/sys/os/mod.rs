@@ -13,15 +13,15 @@ use lnet_api::Errno;
 use lnet_nid::Nid;
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::{Connecting, Listener, Net, Options, Poller};
-use crate::{SockError, Step};
+use super::{Connecting, Listener, Options, Poller, TcpStack};
+use crate::{ConnStep, SockError};
 pub use claim::{Claim, holder_of};
 
 /// This process's host: Linux sockets and epoll.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Os;
 
-impl Net for Os {
+impl TcpStack for Os {
     fn claim(&self, nid: Nid) -> Result<Box<dyn Send + Sync>, SockError> {
         Ok(Box::new(Claim::new(nid)?))
     }
@@ -35,7 +35,12 @@ impl Net for Os {
         listen::listen(address, backlog, options)
     }
 
-    fn connect(&self, from: IpAddr, to: SocketAddr, options: &Options) -> Result<Connecting, (Step, Errno)> {
+    fn connect(
+        &self,
+        from: IpAddr,
+        to: SocketAddr,
+        options: &Options,
+    ) -> Result<Connecting, (ConnStep, Errno)> {
         connect::connect(from, to, options)
     }
 

@@ -12,7 +12,7 @@ use nix::sys::socket::{self, MsgFlags};
 use socket2::{Socket, TcpKeepalive};
 
 use super::{errno, retry};
-use crate::sys::{Handle, Options, Received, Stream, TcpFacts};
+use crate::sys::{Handle, Options, RecvResult, Stream, TcpFacts};
 
 impl Stream for Socket {
     fn handle(&self) -> Handle<'_> {
@@ -30,12 +30,12 @@ impl Stream for Socket {
         }
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> Received {
+    fn receive(&self, buffer: &mut [u8]) -> RecvResult {
         let mut socket = self;
         received(retry(|| socket.read(buffer)))
     }
 
-    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> Received {
+    fn receive_into(&self, pieces: &mut [PartMut<'_>]) -> RecvResult {
         received(retry(|| Ok(lnet_region::receive(self.as_fd(), pieces, MsgFlags::empty())?)))
     }
 
@@ -103,12 +103,12 @@ fn join(pieces: &[Part<'_>], joined: &mut [u8]) {
     }
 }
 
-fn received(result: Result<usize, Errno>) -> Received {
+fn received(result: Result<usize, Errno>) -> RecvResult {
     match result {
-        Ok(0) => Received::End,
-        Ok(count) => Received::Bytes(count),
-        Err(Errno::EAGAIN) => Received::Nothing,
-        Err(errno) => Received::Broken(errno),
+        Ok(0) => RecvResult::End,
+        Ok(count) => RecvResult::Bytes(count),
+        Err(Errno::EAGAIN) => RecvResult::Nothing,
+        Err(errno) => RecvResult::Broken(errno),
     }
 }
 

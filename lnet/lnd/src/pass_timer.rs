@@ -18,18 +18,18 @@ pub const FAILURES_KEPT: usize = 1024;
 
 /// The time of the next pass.
 #[derive(Debug)]
-pub struct Timers {
+pub struct PassTimer {
     next_ns: Option<u64>,
     /// The time between passes while there are connections.
     period_ns: u64,
 }
 
-impl Timers {
+impl PassTimer {
     /// Makes timers with nothing due. While there are connections, a pass is due as often as their
     /// shortest timeout demands; `longest_ns` is an upper bound for all timeouts.
     #[must_use]
-    pub const fn new(longest_ns: u64) -> Timers {
-        Timers { next_ns: None, period_ns: longest_ns / PASSES_PER_TIMEOUT }
+    pub const fn new(longest_ns: u64) -> PassTimer {
+        PassTimer { next_ns: None, period_ns: longest_ns / PASSES_PER_TIMEOUT }
     }
 
     /// Schedules the next pass at this time, unless an earlier one is scheduled.
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_pass_is_due_as_often_as_the_shortest_timeout_demands() {
-        let mut timers = Timers::new(400);
+        let mut timers = PassTimer::new(400);
         assert!(!timers.begin(u64::MAX), "there is nothing to look at");
         timers.note_period(1000);
         assert_eq!(timers.next_ns(), Some(1100));

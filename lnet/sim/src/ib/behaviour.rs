@@ -3,7 +3,7 @@ use crate::Rng;
 /// The behaviour of a simulated RDMA network. Chances are in 10,000, times in nanoseconds of
 /// virtual time; ranges include both ends.
 #[derive(Debug, Clone)]
-pub struct IbHabits {
+pub struct IbBehaviour {
     /// Time from a work request's departure to its arrival, drawn once for each direction between
     /// two hosts.
     pub latency_ns: (u64, u64),
@@ -65,11 +65,11 @@ impl IbDevice {
     pub const SMALL: IbDevice = IbDevice { queue_entries: 600, pieces: 1, inline: 0, memory_bytes: 2 << 20 };
 }
 
-impl IbHabits {
-    /// Returns the habits of a network without faults.
+impl IbBehaviour {
+    /// Returns the behaviour of a network without faults.
     #[must_use]
-    pub fn reliable() -> IbHabits {
-        IbHabits {
+    pub fn reliable() -> IbBehaviour {
+        IbBehaviour {
             latency_ns: (1_000, 5_000),
             jitter_ns: (0, 1_000),
             kib_ns: 80,
@@ -81,16 +81,16 @@ impl IbHabits {
         }
     }
 
-    /// Draws the habits of a network from random numbers.
+    /// Draws the behaviour of a network from random numbers.
     #[must_use]
-    pub fn from_rng(rng: &mut Rng) -> IbHabits {
+    pub fn from_rng(rng: &mut Rng) -> IbBehaviour {
         let (large, small) = (IbDevice::LARGE, IbDevice::SMALL);
         let devices = match rng.below(4) {
             0 => vec![large, small],
             1 => vec![large, IbDevice { pieces: 2, inline: 0, ..large }],
             _ => vec![large],
         };
-        IbHabits {
+        IbBehaviour {
             latency_ns: rng.pick(&[(1_000, 2_000), (5_000, 50_000), (1_000_000, 20_000_000)]),
             jitter_ns: rng.pick(&[(0, 0), (0, 5_000), (0, 2_000_000)]),
             kib_ns: rng.pick(&[0, 80, 10_000]),
@@ -102,14 +102,14 @@ impl IbHabits {
         }
     }
 
-    /// Returns these habits without the faults.
+    /// Returns these behaviour without the faults.
     #[must_use]
-    pub fn calmed(&self) -> IbHabits {
-        IbHabits { breaks: 0, refused_memory: 0, ..self.clone() }
+    pub fn without_faults(&self) -> IbBehaviour {
+        IbBehaviour { breaks: 0, refused_memory: 0, ..self.clone() }
     }
 
-    /// Returns whether the fault strikes now.
-    pub(super) fn strikes(&self, fault: IbFault, rng: &mut Rng) -> bool {
+    /// Returns whether the fault occurs now.
+    pub(super) fn occurs(&self, fault: IbFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }
 }

@@ -6,7 +6,7 @@ const PRIVILEGED_PORTS: u16 = 512;
 /// The behaviour of a simulated TCP network. Chances are in 10,000, times in nanoseconds of virtual
 /// time, sizes in bytes; ranges include both ends.
 #[derive(Debug, Clone)]
-pub struct TcpHabits {
+pub struct TcpBehaviour {
     /// Time from a segment's departure to its arrival, drawn once for each direction between two
     /// hosts.
     pub latency_ns: (u64, u64),
@@ -48,11 +48,11 @@ pub enum TcpFault {
 /// The chance of a [`TcpFault`] in 10,000, at each occasion.
 pub(super) const FAULT_CHANCE: u32 = 100;
 
-impl TcpHabits {
+impl TcpBehaviour {
     /// Returns a network without faults.
     #[must_use]
-    pub fn reliable() -> TcpHabits {
-        TcpHabits {
+    pub fn reliable() -> TcpBehaviour {
+        TcpBehaviour {
             latency_ns: (20_000, 100_000),
             jitter_ns: (0, 20_000),
             segment: (1_448, 65_536),
@@ -67,9 +67,9 @@ impl TcpHabits {
     }
 
     /// Draws the behaviour of a network.
-    pub(super) fn from_rng(rng: &mut Rng) -> TcpHabits {
+    pub(super) fn from_rng(rng: &mut Rng) -> TcpBehaviour {
         let buffer = |rng: &mut Rng| rng.pick(&[4 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 4 << 20]);
-        TcpHabits {
+        TcpBehaviour {
             latency_ns: rng.pick(&[(1_000, 2_000), (20_000, 200_000), (1_000_000, 80_000_000)]),
             jitter_ns: rng.pick(&[(0, 0), (0, 50_000), (0, 20_000_000)]),
             segment: rng.pick(&[(1, 100), (1, 9_000), (1_448, 1_448), (1_448, 65_536), (65_536, 65_536)]),
@@ -85,12 +85,12 @@ impl TcpHabits {
 
     /// Returns the network without faults.
     #[must_use]
-    pub fn calmed(&self) -> TcpHabits {
-        TcpHabits { resets: 0, gone: 0, privileged_ports: PRIVILEGED_PORTS, ..self.clone() }
+    pub fn without_faults(&self) -> TcpBehaviour {
+        TcpBehaviour { resets: 0, gone: 0, privileged_ports: PRIVILEGED_PORTS, ..self.clone() }
     }
 
-    /// Returns whether the fault strikes now.
-    pub(super) fn strikes(&self, fault: TcpFault, rng: &mut Rng) -> bool {
+    /// Returns whether the fault occurs now.
+    pub(super) fn occurs(&self, fault: TcpFault, rng: &mut Rng) -> bool {
         self.fault == Some(fault) && rng.chance(FAULT_CHANCE)
     }
 }

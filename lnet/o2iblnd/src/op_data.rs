@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use lnet_api::{Errno, RxContext, RxToken, TxToken};
-use lnet_lnd::slab::Key;
-use lnet_proto::ib::Descriptor;
+use lnet_lnd::shard_table::ShardKey;
+use lnet_proto::ib::RdmaDescriptor;
 use lnet_proto::{Header, ProtoError};
 use lnet_region::{ReadVec, WriteVec};
 
-use crate::conn::{Key as OpKey, Receipt};
+use crate::conn::{OpKey, Receipt};
 use crate::connection::Connection;
 use crate::memory::Bounce;
 use crate::o2ib::Request;
@@ -26,28 +26,28 @@ pub(crate) struct Described {
 }
 
 impl Described {
-    pub(crate) fn of(descriptor: &Descriptor<'_>) -> Described {
+    pub(crate) fn of(descriptor: &RdmaDescriptor<'_>) -> Described {
         Described { key: descriptor.key, fragments: descriptor.fragments().collect() }
     }
 
     /// Returns the descriptor for a message to the peer.
-    pub(crate) fn descriptor(&self) -> Result<Descriptor<'_>, ProtoError> {
-        Descriptor::new(self.key, &self.fragments)
+    pub(crate) fn descriptor(&self) -> Result<RdmaDescriptor<'_>, ProtoError> {
+        RdmaDescriptor::new(self.key, &self.fragments)
     }
 
     /// Returns the first fragments, up to `bytes` bytes in total.
-    pub(crate) fn first(&self, bytes: u32) -> impl Iterator<Item = lnet_proto::ib::Fragment> {
+    pub(crate) fn first(&self, bytes: u32) -> impl Iterator<Item = lnet_proto::ib::RdmaFragment> {
         let mut left = bytes;
         self.fragments.iter().map_while(move |fragment| {
             let length = fragment.length.min(left);
             left -= length;
-            (length > 0).then_some(lnet_proto::ib::Fragment { length, ..*fragment })
+            (length > 0).then_some(lnet_proto::ib::RdmaFragment { length, ..*fragment })
         })
     }
 }
 
 /// The driver's data of an operation. Dropping it returns its leases.
-pub(crate) enum Item {
+pub(crate) enum OpData {
     /// The item of an own message: IMMEDIATE or PUT_REQ.
     Send { token: TxToken, header: Header, source: PayloadSource },
     /// The item of an own GET, whose data the peer writes into the sink.
@@ -64,7 +64,7 @@ pub(crate) enum PayloadReceiver {
     /// The engine, by its token.
     Engine(RxToken),
     /// A held message that is copied into memory, by the message's name.
-    Memory(Key),
+    Memory(ShardKey),
 }
 
 impl PayloadReceiver {
@@ -124,19 +124,19 @@ impl Sink {
     }
 }
 
-/// Marks the names of GETs. No shard's number in a [`Key`] has this bit, so that no GET has the
+/// Marks the names of GETs. No shard's number in a [`ShardKey`] has this bit, so that no GET has the
 /// name of a held message.
 const GET: u64 = 0x80 << 24;
 const _: () = assert!(lnet_api::MAX_SHARDS <= 0x80, "a shard has no number with this bit");
 
 /// Returns the name of a GET in its shard's table.
-pub(crate) fn name_of_get(key: Key) -> RxContext {
+pub(crate) fn name_of_get(key: ShardKey) -> RxContext {
     RxContext(key.0 | GET)
 }
 
 /// Returns the key of the GET that an answer belongs to; `None` if the name is that of no GET.
-pub(crate) fn get_of_name(name: RxContext) -> Option<Key> {
-    (name != UNNAMED).then_some(Key(name.0 & !GET))
+pub(crate) fn get_of_name(name: RxContext) -> Option<ShardKey> {
+    (name != UNNAMED).then_some(ShardKey(name.0 & !GET))
 }
 
 /// A GET_REQ that the engine is to answer, and refers to by its name ([`RxContext`]).

@@ -4,16 +4,16 @@ use nlx_fallible::NoMemory;
 
 /// One deadline for each number, in a binary heap with an index of the position of each.
 ///
-/// Only [`Timers::reserve`] allocates.
+/// Only [`DeadlineHeap::reserve`] allocates.
 #[derive(Debug, Default)]
-pub(super) struct Timers {
+pub(super) struct DeadlineHeap {
     /// Deadlines with their numbers; none is earlier than its parent, which is at half its index.
     heap: Vec<(u64, usize)>,
     /// The position of each number in the heap.
     positions: Vec<Option<usize>>,
 }
 
-impl Timers {
+impl DeadlineHeap {
     /// Reserves room for the deadlines of all numbers below `count`.
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), NoMemory> {
         let more = count.saturating_sub(self.positions.len());
@@ -24,7 +24,7 @@ impl Timers {
     }
 
     /// Sets, changes or, with `None`, removes the deadline of `number`. There must be
-    /// [room](Timers::reserve) for it.
+    /// [room](DeadlineHeap::reserve) for it.
     pub(super) fn set(&mut self, number: usize, due_ns: Option<u64>) {
         match (self.positions[number], due_ns) {
             (Some(position), Some(due_ns)) => {
@@ -103,7 +103,7 @@ mod tests {
         /// once, as in a sorted list.
         #[test]
         fn deadlines_come_in_order(steps in prop::collection::vec((0_usize..40, prop::option::of(0_u64..1000), 0_u64..1000), 1..400)) {
-            let (mut timers, mut model) = (Timers::default(), BTreeMap::new());
+            let (mut timers, mut model) = (DeadlineHeap::default(), BTreeMap::new());
             for (number, due_ns, now_ns) in steps {
                 timers.reserve(number + 1).unwrap();
                 timers.set(number, due_ns);

@@ -7,19 +7,19 @@ use nlx_sync::SlotKey;
 
 /// A table of objects. A handle has the slot's index in its lower 16 bits and the slot's
 /// generation, which is never 0, above.
-pub(super) struct Slots<T>(nlx_sync::Slots<T>);
+pub(super) struct HandleTable<T>(nlx_sync::Slots<T>);
 
 const INDEX_BITS: u32 = 16;
 
-impl<T> Slots<T> {
+impl<T> HandleTable<T> {
     /// Creates a table of at most `most` objects, whose handles fit into 32 bits.
-    pub(super) fn short(most: u32) -> Slots<T> {
-        Slots(Slots::long(most).0.with_generations(u16::MAX.into()))
+    pub(super) fn short(most: u32) -> HandleTable<T> {
+        HandleTable(HandleTable::long(most).0.with_generations(u16::MAX.into()))
     }
 
     /// Creates a table whose handles need 48 bits and repeat later.
-    pub(super) fn long(most: u32) -> Slots<T> {
-        Slots(nlx_sync::Slots::new(most.min(1 << INDEX_BITS) as usize))
+    pub(super) fn long(most: u32) -> HandleTable<T> {
+        HandleTable(nlx_sync::Slots::new(most.min(1 << INDEX_BITS) as usize))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -87,7 +87,7 @@ mod tests {
         fn only_the_handles_of_what_is_there_name_something(
             steps in prop::collection::vec((any::<bool>(), any::<usize>()), 1..300),
         ) {
-            let (mut slots, mut model, mut old) = (Slots::short(8), BTreeMap::new(), Vec::new());
+            let (mut slots, mut model, mut old) = (HandleTable::short(8), BTreeMap::new(), Vec::new());
             for (step, (insert, which)) in steps.into_iter().enumerate() {
                 let chosen = model.keys().nth(which % model.len().max(1)).copied();
                 match (insert, chosen) {

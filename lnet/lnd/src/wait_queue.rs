@@ -11,7 +11,7 @@ const WAITING_MAX: usize = 4096;
 /// The messages that wait for one peer, oldest first, under its lock; [`Withdrawn`] ends them after
 /// the lock has been released.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct WaitQueue {
     queue: VecDeque<Tx>,
     /// The message that the peer's driver is sending outside of the lock.
     in_hand: Option<InHand>,
@@ -24,7 +24,7 @@ struct InHand {
     is_cancelled: bool,
 }
 
-impl Waiting {
+impl WaitQueue {
     /// Returns whether no message waits or is being sent, so that the next message overtakes none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -50,14 +50,14 @@ impl Waiting {
     }
 
     /// Removes and returns the first message, for a driver that sends it outside of the lock: no
-    /// other message is sent before it until [`Waiting::end_hand_out`].
+    /// other message is sent before it until [`WaitQueue::end_hand_out`].
     pub fn hand_out(&mut self) -> Option<Tx> {
         let tx = self.queue.pop_front()?;
         self.in_hand = Some(InHand { token: tx.token, is_cancelled: false });
         Some(tx)
     }
 
-    /// Ends [`Waiting::hand_out`]. Returns whether the message was withdrawn meanwhile: if it has
+    /// Ends [`WaitQueue::hand_out`]. Returns whether the message was withdrawn meanwhile: if it has
     /// not been sent, the caller fails it with ECANCELED, outside of the lock.
     pub fn end_hand_out(&mut self) -> bool {
         self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)
@@ -143,8 +143,8 @@ mod tests {
         Tx { ni: Nid::LOOPBACK, peer, header, payload: None, token, reply_to: None, deadline_ns }
     }
 
-    fn of(tokens: [u64; 2]) -> Waiting {
-        let mut waiting = Waiting::default();
+    fn of(tokens: [u64; 2]) -> WaitQueue {
+        let mut waiting = WaitQueue::default();
         tokens.map(tx).into_iter().for_each(|tx| waiting.push(tx));
         waiting
     }

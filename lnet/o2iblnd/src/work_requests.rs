@@ -5,7 +5,7 @@ use lnet_api::Errno;
 use smallvec::SmallVec;
 
 use crate::fabric::{Endpoint, Piece, SendKind, SendWork};
-use crate::item::Described;
+use crate::op_data::Described;
 use crate::writes::{WriteError, WriteLimits, each_write};
 
 /// The number of work requests posted in one call; a longer chain takes several calls.
@@ -14,7 +14,7 @@ const POSTED_TOGETHER: usize = 32;
 /// Work requests in posting order. The lists are kept and refilled, so that a message allocates
 /// nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct WorkRequests {
     pieces: Vec<Piece>,
     works: Vec<Work>,
 }
@@ -29,7 +29,7 @@ struct Work {
     inline: bool,
 }
 
-impl Batch {
+impl WorkRequests {
     /// Adds the writes of a transfer: from the first bytes of these pieces, to the memory that
     /// `target` describes. `id` is that of the message behind them. Returns the number of writes.
     pub(crate) fn add_writes(

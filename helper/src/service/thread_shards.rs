@@ -9,7 +9,7 @@ use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 /// waits for the network. (A thread that waits nevertheless is woken by its event.) With the tokens
 /// taken, the scheduler threads of the shards sleep, too, and an idle helper uses no processor
 /// time.
-pub(super) struct Network {
+pub(super) struct ThreadShards {
     thread: usize,
     threads: usize,
     /// Number of shards of the node when this thread was bound to processors.
@@ -18,9 +18,9 @@ pub(super) struct Network {
     held: u64,
 }
 
-impl Network {
-    pub(super) fn new(thread: usize, threads: usize) -> Network {
-        Network { thread, threads, bound_for: 0, held: 0 }
+impl ThreadShards {
+    pub(super) fn new(thread: usize, threads: usize) -> ThreadShards {
+        ThreadShards { thread, threads, bound_for: 0, held: 0 }
     }
 
     /// Binds this thread to the processors of its shards' CPU partition; if they belong to several,
@@ -144,7 +144,7 @@ mod tests {
             bound: Mutex::default(),
         };
         let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
-        let mut threads: Vec<_> = (0..3).map(|thread| Network::new(thread, 3)).collect();
+        let mut threads: Vec<_> = (0..3).map(|thread| ThreadShards::new(thread, 3)).collect();
         let mut bound = |node: &Node| {
             threads.iter_mut().for_each(|thread| {
                 // The second poll changes nothing.

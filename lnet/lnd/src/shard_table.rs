@@ -3,11 +3,11 @@
 
 use nlx_sync::{SlotKey, Slots};
 
-/// The key of an entry of a shard's [`Slab`]: generation in the upper half, then the shard, then
+/// The key of an entry of a shard's [`ShardTable`]: generation in the upper half, then the shard, then
 /// the index. A late event for an entry that is gone finds nothing: an index gets the same key
 /// again after 2^32 entries, longer than any event is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(
+pub struct ShardKey(
     /// The key as a plain number: in an [`lnet_api::RxContext`], or in an event of a poller.
     pub u64,
 );
@@ -16,9 +16,9 @@ pub struct Key(
 /// more messages than peers have credits for.
 const INDEX_MAX: usize = (1 << 24) - 1;
 
-impl Key {
-    fn new(shard: u8, key: SlotKey) -> Key {
-        Key(u64::from(key.generation) << 32 | u64::from(shard) << 24 | u64::from(key.index))
+impl ShardKey {
+    fn new(shard: u8, key: SlotKey) -> ShardKey {
+        ShardKey(u64::from(key.generation) << 32 | u64::from(shard) << 24 | u64::from(key.index))
     }
 
     /// Returns the shard of the entry.
@@ -33,26 +33,29 @@ impl Key {
 }
 
 /// A table whose entries keep their index.
-pub struct Slab<T> {
+pub struct ShardTable<T> {
     shard: u8,
     entries: Slots<T>,
 }
 
-impl<T> Slab<T> {
+impl<T> ShardTable<T> {
     /// Makes an empty table for the shard with this number.
-    pub const fn new(shard: u8) -> Slab<T> {
-        Slab { shard, entries: Slots::new(INDEX_MAX) }
+    pub const fn new(shard: u8) -> ShardTable<T> {
+        ShardTable { shard, entries: Slots::new(INDEX_MAX) }
     }
 
-    /// Returns the key that the next [`Slab::insert`] will use.
-    pub fn next_key(&self) -> Key {
-        Key::new(self.shard, self.entries.next_key())
+    /// Returns the key that the next [`ShardTable::insert`] will use.
+    pub fn next_key(&self) -> ShardKey {
+        ShardKey::new(self.shard, self.entries.next_key())
     }
 
-    /// Inserts a value; its key is the one that [`Slab::next_key`] returned.
-    pub fn insert(&mut self, value: T) -> Key {
+    /// Inserts a value; its key is the one that [`ShardTable::next_key`] returned.
+    pub fn insert(&mut self, value: T) -> ShardKey {
         let key = self.entries.insert(value);
-        Key::new(self.shard, key.expect("a shard has fewer connections than indices, and memory for them"))
+        ShardKey::new(
+            self.shard,
+            key.expect("a shard has fewer connections than indices, and memory for them"),
+        )
     }
 
     /// Returns the number of entries.
@@ -66,28 +69,28 @@ impl<T> Slab<T> {
     }
 
     /// Returns the entry with this key, unless it is gone.
-    pub fn get(&self, key: Key) -> Option<&T> {
+    pub fn get(&self, key: ShardKey) -> Option<&T> {
         self.entries.get(key.in_shard())
     }
 
-    /// Returns the entry of [`Slab::get`], for changes.
-    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    /// Returns the entry of [`ShardTable::get`], for changes.
+    pub fn get_mut(&mut self, key: ShardKey) -> Option<&mut T> {
         self.entries.get_mut(key.in_shard())
     }
 
     /// Removes and returns the entry with this key.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
+    pub fn remove(&mut self, key: ShardKey) -> Option<T> {
         self.entries.remove(key.in_shard())
     }
 
     /// Replaces the value of an entry and returns the old value; the key stays the same.
-    pub fn replace(&mut self, key: Key, value: T) -> Option<T> {
+    pub fn replace(&mut self, key: ShardKey, value: T) -> Option<T> {
         Some(std::mem::replace(self.get_mut(key)?, value))
     }
 
     /// Takes the content out of an entry if `part` accepts it, and leaves `rest` in its place; the
     /// entry keeps its key.
-    pub fn take<U>(&mut self, key: Key, rest: T, part: impl FnOnce(T) -> Result<U, T>) -> Option<U> {
+    pub fn take<U>(&mut self, key: ShardKey, rest: T, part: impl FnOnce(T) -> Result<U, T>) -> Option<U> {
         let place = self.get_mut(key)?;
         match part(std::mem::replace(place, rest)) {
             Ok(part) => Some(part),
@@ -99,19 +102,19 @@ impl<T> Slab<T> {
     }
 
     /// Returns the keys of the entries for which the predicate holds, by index.
-    pub fn keys(&self, is_such: impl Fn(&T) -> bool) -> Vec<Key> {
+    pub fn keys(&self, is_such: impl Fn(&T) -> bool) -> Vec<ShardKey> {
         self.iter().filter(|(_, value)| is_such(value)).map(|(key, _)| key).collect()
     }
 
     /// Iterates over all entries, by index.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries.iter().map(|(key, value)| (Key::new(self.shard, key), value))
+    pub fn iter(&self) -> impl Iterator<Item = (ShardKey, &T)> {
+        self.entries.iter().map(|(key, value)| (ShardKey::new(self.shard, key), value))
     }
 
-    /// Iterates over the entries like [`Slab::iter`], for changes.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+    /// Iterates over the entries like [`ShardTable::iter`], for changes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (ShardKey, &mut T)> {
         let shard = self.shard;
-        self.entries.iter_mut().map(move |(key, value)| (Key::new(shard, key), value))
+        self.entries.iter_mut().map(move |(key, value)| (ShardKey::new(shard, key), value))
     }
 }
 
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_key_of_an_entry_that_is_gone_finds_nothing() {
-        let mut slab = Slab::new(5);
+        let mut slab = ShardTable::new(5);
         assert!(slab.is_empty());
         let expected = slab.next_key();
         let first = slab.insert('a');
