@@ -34,7 +34,7 @@ pub use shared::SharedMemory;
 /// behaviour: the lengths of the slices bound every index that the halves follow, and all words in
 /// them are atomic.
 pub trait QueueMemory: Debug {
-    /// Returns the header.
+    /// Returns the shared words of both sides.
     fn header(&self) -> &Header;
 
     /// Returns the link of each slot to its successor.

@@ -336,7 +336,7 @@ pub(crate) struct ManArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct CompletionsArgs {
-    /// The shell.
+    /// The shell whose completion script is printed.
     pub shell: clap_complete::Shell,
 }
 

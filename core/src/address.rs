@@ -74,7 +74,7 @@ pub struct StartAddress {
     pub nid: Nid,
     /// LNet's process id.
     pub pid: Pid,
-    /// The portal.
+    /// The number of the portal; transfer machines may have 1 to 63.
     pub portal: u32,
     /// The id; `None` (text `*`) requests the highest free one.
     pub tmid: Option<TmId>,

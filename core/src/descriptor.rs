@@ -20,7 +20,7 @@ use crate::{
 pub struct PassiveBuffer {
     /// The transfer machine that owns the buffer.
     pub address: Address,
-    /// Its match bits; the transfer machine id in them is that of `address`.
+    /// Match bits of the passive buffer; the transfer machine id in them is that of `address`.
     pub match_bits: MatchBits,
     /// [`Queue::PassiveBulkReceive`] or [`Queue::PassiveBulkSend`].
     pub queue: Queue,
@@ -121,7 +121,7 @@ impl Descriptor {
         &self.bytes[..self.form.len()]
     }
 
-    /// Returns the form of the descriptor.
+    /// Returns whether the descriptor has Motr's form or that of nlx.
     #[must_use]
     pub const fn form(&self) -> DescriptorForm {
         self.form

@@ -35,31 +35,31 @@ pub enum CoreError {
     /// The portal is LNet's own or out of range.
     #[error("portal {portal} is not 1 to {}", Portal::COUNT - 1)]
     PortalRange {
-        /// The portal.
+        /// The number that was given.
         portal: u32,
     },
     /// The node does not have this NID, or not with this PID.
     #[error("process {} of {nid} is not on this node", pid.0)]
     NotLocal {
-        /// The NID.
+        /// The NID of the requested address.
         nid: Nid,
-        /// The PID.
+        /// The process id of the requested address.
         pid: Pid,
     },
     /// A transfer machine with this address is running.
     #[error("transfer machine {address} has already been started")]
     AddressInUse {
-        /// The address.
+        /// The requested address.
         address: Address,
     },
     /// Every transfer machine id is taken.
     #[error("all {} transfer machine ids of {nid}, process {}, portal {portal} are taken", TmId::MAX, pid.0)]
     NoFreeTmId {
-        /// The NID.
+        /// The NID of the requested address.
         nid: Nid,
-        /// The PID.
+        /// The process id of the requested address.
         pid: Pid,
-        /// The portal.
+        /// The portal whose ids are all in use.
         portal: u32,
     },
     /// A descriptor must have 48 or 56 bytes.
@@ -83,7 +83,7 @@ pub enum CoreError {
     /// The descriptor has the length of nlx's own form, but not its magic.
     #[error("not a bulk descriptor: its magic is {magic:02x?} instead of {known:02x?}")]
     DescriptorMagic {
-        /// Its magic.
+        /// The bytes in place of the magic.
         magic: [u8; 3],
         /// The magic of nlx's own form.
         known: [u8; 3],
@@ -91,7 +91,7 @@ pub enum CoreError {
     /// The descriptor was written by a newer nlx.
     #[error("the descriptor has version {version}: only version {known} is supported")]
     DescriptorVersion {
-        /// Its version.
+        /// The version in the descriptor.
         version: u8,
         /// The version that can be read.
         known: u8,
@@ -133,7 +133,7 @@ pub enum CoreError {
     TooLong {
         /// Buffer or segment.
         object: &'static str,
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: usize,
         /// The limit in bytes.
         limit: usize,
@@ -151,7 +151,7 @@ pub enum CoreError {
     /// The handle does not name a registered buffer.
     #[error("buffer {:#x} is not registered", buffer.0)]
     NoSuchBuffer {
-        /// The handle.
+        /// The handle that was passed.
         buffer: BufferHandle,
     },
     /// The buffer has no operation with this cookie.
@@ -165,7 +165,7 @@ pub enum CoreError {
     /// The buffer has an operation in flight.
     #[error("buffer {:#x} is in use by an operation in flight", buffer.0)]
     BufferBusy {
-        /// The handle.
+        /// The buffer of the refused call.
         buffer: BufferHandle,
     },
     /// Operations of the transfer machine are in flight, or some of their events have not been
@@ -188,7 +188,7 @@ pub enum CoreError {
     TooMany {
         /// The kind of objects.
         objects: &'static str,
-        /// The limit.
+        /// The largest number of such objects.
         limit: usize,
     },
     /// The transport does not reach the memory of a buffer.
@@ -226,9 +226,9 @@ pub enum CoreError {
     Transport {
         /// The action that failed.
         action: &'static str,
-        /// The reason.
+        /// The system's or the helper's words.
         reason: String,
-        /// Its errno.
+        /// The errno that [`CoreError::errno`] returns.
         errno: Errno,
     },
 }

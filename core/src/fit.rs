@@ -8,7 +8,7 @@ use crate::{Address, CoreError, Limits, MatchBits, MatchCounter, OperationKind, 
 pub struct RemoteTarget {
     /// The peer's transfer machine.
     pub address: Address,
-    /// Its portal: 1 to 63.
+    /// The portal of the target, 1 to 63.
     pub portal: Portal,
     /// The match bits of the buffer.
     pub match_bits: MatchBits,

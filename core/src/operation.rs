@@ -61,7 +61,7 @@ pub enum OperationKind {
 }
 
 impl OperationKind {
-    /// Returns the queue of this kind.
+    /// Returns the kind as one of Motr's queue types.
     #[must_use]
     pub const fn queue(&self) -> Queue {
         match self {

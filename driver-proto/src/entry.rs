@@ -22,7 +22,7 @@ pub enum Entry {
     Operate {
         /// The transfer machine.
         tm: u64,
-        /// The operation.
+        /// The buffer, the kind, and what the kind needs.
         operation: Operation,
         /// The lower part of its match bits, if it is passive; else [`MatchCounter::UNSOLICITED`].
         counter: MatchCounter,
@@ -40,12 +40,12 @@ pub enum Entry {
     Register {
         /// The client's name for it, as in [`crate::Request::Register`].
         buffer: BufferHandle,
-        /// Its memory.
+        /// The memory of the buffer.
         segment: Segment,
     },
     /// Removes a buffer.
     Deregister {
-        /// The buffer.
+        /// The registered buffer whose name becomes free.
         buffer: BufferHandle,
     },
 }

@@ -11,7 +11,7 @@ pub enum PacketError {
     Length {
         /// The name of the packet, or of a part of it.
         object: &'static str,
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: usize,
         /// The expected length; the largest one, if the length varies.
         expected: usize,
@@ -21,7 +21,7 @@ pub enum PacketError {
     Kind {
         /// Packet or entry.
         object: &'static str,
-        /// Its number.
+        /// The unknown number.
         kind: u32,
     },
     /// A field has an invalid value.
@@ -47,7 +47,7 @@ pub enum PacketError {
     Version {
         /// The lowest version of the other side.
         min: u16,
-        /// Its highest version.
+        /// The highest version of the other side.
         max: u16,
         /// The version of this side.
         own: u16,

@@ -10,9 +10,9 @@ use crate::layout::OutcomeLayout;
 /// A refusal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// The errno.
+    /// The error for the program.
     pub errno: Errno,
-    /// The reason.
+    /// The limit or rule that the request broke.
     pub reason: Reason,
     /// The number that caused it, if there is one.
     pub value: u64,

@@ -25,9 +25,9 @@ pub enum Reply {
     Welcome(Welcome),
     /// An arena was created.
     Arena {
-        /// Its number.
+        /// The number of the new arena.
         arena: u32,
-        /// Its size in bytes: at least the requested size.
+        /// Size of the arena in bytes: at least the requested size.
         bytes: u64,
         /// Set if the arena is on huge pages.
         huge: bool,
@@ -36,7 +36,7 @@ pub enum Reply {
     Started {
         /// The helper's number of the transfer machine.
         tm: u64,
-        /// Its address with its id.
+        /// The address of the machine, with its id.
         address: Address,
         /// Number that places memory near the machine ([`crate::Request::CreateArena`]); `None` if
         /// the helper leaves the placement to the system.

@@ -55,7 +55,8 @@ pub enum Request {
     Register {
         /// The client's name for it: a [`crate::BufferName`].
         buffer: u64,
-        /// Its memory, 1 to [`SEGMENTS_MAX`] segments, each of them [valid](Segment::is_valid).
+        /// The memory of the buffer, 1 to [`SEGMENTS_MAX`] segments, each of them
+        /// [valid](Segment::is_valid).
         segments: Vec<Segment>,
     },
     /// Starts a transfer machine. Errors: those of [`nlx_core::Core::tm_start`], EPERM for an

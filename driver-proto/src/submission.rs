@@ -19,7 +19,7 @@ pub struct Submission {
     pub queue: U32,
     /// Operate, cancel: the transfer machine.
     pub tm: U64,
-    /// The buffer.
+    /// All kinds: the handle of the buffer.
     pub buffer: U64,
     /// Operate, cancel: the operation's cookie.
     pub cookie: U64,

@@ -48,7 +48,7 @@ pub struct Report {
 /// An input that breaks a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The input.
+    /// The bytes on which the target failed.
     pub input: Vec<u8>,
     /// The panic message.
     pub message: String,

@@ -53,7 +53,7 @@ impl PortalSet {
     }
 }
 
-/// A set of NIDs.
+/// The NIDs on which a user's transfer machines may be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Nids {
     /// Every NID.

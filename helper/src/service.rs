@@ -320,7 +320,7 @@ struct Admission {
     _heap: Charge,
 }
 
-/// Counters of admission.
+/// Counters of admitted and refused clients.
 #[derive(Default)]
 struct AdmissionCounters {
     clients: AtomicUsize,
@@ -360,8 +360,8 @@ impl ServingThreads {
         ServingThreads::start_with(host, listener, porter, config)
     }
 
-    /// Like [`start`](Service::start), with a porter that [listens](Porter::listen) on the socket
-    /// already.
+    /// Like [`start`](ServingThreads::start), with a porter that [listens](Porter::listen) on the
+    /// socket already.
     ///
     /// # Errors
     /// Those of `start`; EPIPE if the porter is gone.

@@ -38,7 +38,7 @@ pub(super) fn take_excused_ns() -> u64 {
     EXCUSED_NS.take()
 }
 
-/// The signals of one client.
+/// Deferred signals to one client, and the time of long ones that its user owes.
 #[derive(Debug, Default)]
 pub(super) struct ClientSignals {
     /// Set while signals are deferred to the sweep over all clients.

@@ -66,7 +66,7 @@ pub(crate) struct OpRecord {
     pub(crate) remembered: Option<OpOutcome>,
     /// Set by [`nlx_core::CoreTm::cancel`].
     pub(crate) cancelled: bool,
-    /// Its MD is to be unlinked as soon as LNet may be called.
+    /// Set if the MD is to be unlinked as soon as LNet may be called.
     pub(crate) unlink_due: bool,
     /// The transfer machine has been dropped: events of this operation are discarded.
     pub(crate) abandoned: bool,

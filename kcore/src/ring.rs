@@ -83,9 +83,9 @@ mod tests {
     fn a_burst_is_forgotten_after_a_while_and_not_at_once() {
         let mut ring = ring();
         assert_eq!(burst(&mut ring, 100_000), None);
-        let calm = (1..1000).find_map(|calm| burst(&mut ring, 1).map(|slots| (calm, slots)));
-        let (calm, slots) = calm.unwrap();
-        assert!(calm > 5 && calm < 50, "{calm} moments");
+        let moments = (1..1000).find_map(|moments| burst(&mut ring, 1).map(|slots| (moments, slots)));
+        let (moments, slots) = moments.unwrap();
+        assert!(moments > 5 && moments < 50, "{moments} moments");
         assert!(slots * ROOMY < 100_001, "{slots} slots");
     }
 
@@ -101,9 +101,10 @@ mod tests {
         let mut ring = ring();
         ring.provision(1000).unwrap();
         assert_eq!(burst(&mut ring, 100_000), None);
-        let smaller = (1..10_000_000u64).find_map(|calm| burst(&mut ring, 1).map(|slots| (calm, slots)));
-        let (calm, slots) = smaller.unwrap();
-        assert!(calm > 5 * 100_000, "{calm} operations");
+        let smaller =
+            (1..10_000_000u64).find_map(|moments| burst(&mut ring, 1).map(|slots| (moments, slots)));
+        let (moments, slots) = smaller.unwrap();
+        assert!(moments > 5 * 100_000, "{moments} operations");
         assert!(slots > 1000 && slots * ROOMY < 101_001, "{slots} slots");
     }
 

@@ -34,14 +34,14 @@ pub(crate) struct FreeSlots {
     free: Vec<u32>,
 }
 
-/// A slot for a buffer.
+/// An entry of the table: its generation, and the buffer if one is registered.
 #[derive(Debug, Default)]
 pub(crate) struct BufferSlot {
     generation: u32,
     buffer: Option<RegisteredBuffer>,
 }
 
-/// A registered buffer.
+/// A registered buffer: its memory, its leases, and the operation in flight.
 #[derive(Debug)]
 pub(crate) struct RegisteredBuffer {
     handle: BufferHandle,

@@ -33,7 +33,7 @@ impl Control {
     }
 }
 
-/// A received packet.
+/// A packet with the descriptors that came with it.
 pub(crate) struct ReceivedPacket {
     /// The packet's length; 0 when the other side is gone.
     pub(crate) bytes: usize,

@@ -74,9 +74,10 @@ struct Registered {
 
 /// The registration of the memory with the transport.
 enum Registration {
-    /// As one buffer.
+    /// Registered as one buffer.
     One(BufferHandle),
-    /// As several buffers, one for each part. A part is `None` while an operation holds it.
+    /// Registered as several buffers, one for each part. A part is `None` while an operation holds
+    /// it.
     Parts(Box<[Option<Buffer>]>),
 }
 

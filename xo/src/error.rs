@@ -57,7 +57,7 @@ pub enum Error {
     Offer {
         /// The wrong field.
         field: &'static str,
-        /// Its value.
+        /// The value in the offer.
         value: u64,
         /// The values that are allowed.
         rule: &'static str,

@@ -66,7 +66,7 @@ pub struct Op {
     pub(crate) timeout: Option<Duration>,
     /// The owner that gets its events instead of the client.
     pub(crate) owner: Option<Arc<dyn OpOwner>>,
-    /// It is part of an operation in flight: it may start while the machine stops.
+    /// Set for a part of an operation in flight: it may start while the machine stops.
     pub(crate) going_on: bool,
     /// The first setting that this kind of operation does not have: the start is refused.
     misplaced: Option<Setting>,

@@ -284,7 +284,7 @@ impl BufferPool {
         self.shared.options.shape.bytes()
     }
 
-    /// Returns the domain of its buffers.
+    /// Returns the domain with which the buffers are registered.
     pub fn domain(&self) -> &Domain {
         &self.shared.domain
     }

@@ -12,11 +12,11 @@ use crate::EndPoint;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum TmState {
-    /// It accepts operations.
+    /// The machine accepts operations.
     Started = 3,
-    /// It accepts no more operations; those in flight end.
+    /// The machine accepts no more operations; those in flight end.
     Stopping = 4,
-    /// Its address is free again.
+    /// The machine has stopped, and its address is free again.
     Stopped = 5,
     /// A callback has panicked, or the start failed. Its operations are cancelled, and its address
     /// is free again.
@@ -39,7 +39,7 @@ impl fmt::Display for TmState {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TmEvent {
-    /// Its state has changed: Motr's STATE_CHANGE.
+    /// The machine's state has changed: Motr's STATE_CHANGE.
     State {
         /// The new state.
         state: TmState,

@@ -47,7 +47,7 @@ fn a_mapping_of_the_callers_holds_a_queue() {
     assert_eq!(consumer.pop(), Ok(10));
 }
 
-/// What one side writes at the ends of each part, the other side reads.
+/// Values that one side writes at the ends of each part arrive at the other side.
 // Covers: S-408
 #[test]
 fn two_mappings_show_the_same_memory() {

@@ -7,7 +7,7 @@ use nlx_helper::{ClientQuotas, Nids, Policy, PortalSet, Rights};
 
 use super::config::{group, read_amounts, read_quotas, user};
 
-/// The policy in the file.
+/// The rules of the configuration file for users and groups.
 #[derive(Default)]
 pub(super) struct PolicyFile {
     /// Users and groups that may connect; all, if neither is set.
@@ -30,7 +30,7 @@ struct Rule {
     caps: GroupCaps,
 }
 
-/// The subject of a rule.
+/// The users to whom a rule applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     User(u32),

@@ -12,7 +12,7 @@ use crate::failure::{Context, Failure};
 /// SIGINT, SIGTERM and SIGHUP, received through a descriptor.
 pub(super) struct SignalReceiver(SignalFd);
 
-/// The request of a signal.
+/// A signal's request to `nlxd`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SignalRequest {
     End,

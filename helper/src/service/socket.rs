@@ -49,7 +49,7 @@ pub(super) struct PacketBuffer {
     packet: Box<[u8]>,
 }
 
-/// The result of receiving.
+/// The result of receiving from a client's socket.
 pub(super) enum ReceiveResult {
     /// A packet of this length, now in the inbox; one that is too long is truncated to one byte
     /// more than the maximum.

@@ -67,7 +67,7 @@ fn refuses_service() -> bool {
 static HEAP: WatchedHeap = WatchedHeap { gives: |_| !refuses(), takes: |_| {} };
 
 /// Runs code that is not the helper's, without failing allocations.
-fn calmly<R>(work: impl FnOnce() -> R) -> R {
+fn without_failures<R>(work: impl FnOnce() -> R) -> R {
     let before = (LEFT.replace(None), SERVES.replace(false));
     let result = work();
     LEFT.set(before.0);
@@ -89,7 +89,7 @@ struct Calm(Arc<FakeLnet>);
 
 impl LNet for Calm {
     fn eq_alloc_for(&self, handler: Handler) -> Result<EqHandle, LNetError> {
-        calmly(|| self.0.eq_alloc_for(handler))
+        without_failures(|| self.0.eq_alloc_for(handler))
     }
 
     fn eq_alloc_polled(
@@ -97,71 +97,71 @@ impl LNet for Calm {
         count: usize,
         handler: Option<Arc<dyn EventHandler>>,
     ) -> Result<EqHandle, LNetError> {
-        calmly(|| self.0.eq_alloc_polled(count, handler))
+        without_failures(|| self.0.eq_alloc_polled(count, handler))
     }
 
     fn eq_poll(&self, eqs: &[EqHandle]) -> Result<Option<Polled>, LNetError> {
-        calmly(|| self.0.eq_poll(eqs))
+        without_failures(|| self.0.eq_poll(eqs))
     }
 
     fn eq_free(&self, eq: EqHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.eq_free(eq))
+        without_failures(|| self.0.eq_free(eq))
     }
 
     fn me_attach(&self, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        calmly(|| self.0.me_attach(me))
+        without_failures(|| self.0.me_attach(me))
     }
 
     fn me_insert(&self, beside: MeHandle, me: &MeSpec) -> Result<MeHandle, LNetError> {
-        calmly(|| self.0.me_insert(beside, me))
+        without_failures(|| self.0.me_insert(beside, me))
     }
 
     fn me_unlink(&self, me: MeHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.me_unlink(me))
+        without_failures(|| self.0.me_unlink(me))
     }
 
     fn md_attach(&self, me: MeHandle, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        calmly(|| self.0.md_attach(me, md, unlink))
+        without_failures(|| self.0.md_attach(me, md, unlink))
     }
 
     fn md_bind(&self, md: Md, unlink: Unlink) -> Result<MdHandle, LNetError> {
-        calmly(|| self.0.md_bind(md, unlink))
+        without_failures(|| self.0.md_bind(md, unlink))
     }
 
     fn md_unlink(&self, md: MdHandle) -> Result<(), LNetError> {
-        calmly(|| self.0.md_unlink(md))
+        without_failures(|| self.0.md_unlink(md))
     }
 
     fn put(&self, put: &Put) -> Result<(), LNetError> {
-        calmly(|| self.0.put(put))
+        without_failures(|| self.0.put(put))
     }
 
     fn get(&self, get: &Get) -> Result<(), LNetError> {
-        calmly(|| self.0.get(get))
+        without_failures(|| self.0.get(get))
     }
 
     fn bind_put(&self, put: Put<Md>) -> Result<Option<MdHandle>, LNetError> {
-        calmly(|| self.0.bind_put(put))
+        without_failures(|| self.0.bind_put(put))
     }
 
     fn bind_get(&self, get: Get<Md>) -> Result<Option<MdHandle>, LNetError> {
-        calmly(|| self.0.bind_get(get))
+        without_failures(|| self.0.bind_get(get))
     }
 
     fn set_lazy(&self, portal: Portal, lazy: bool) {
-        calmly(|| self.0.set_lazy(portal, lazy));
+        without_failures(|| self.0.set_lazy(portal, lazy));
     }
 
     fn watch_drops(&self, watcher: Arc<dyn DropWatcher>) -> Result<(), LNetError> {
-        calmly(|| self.0.watch_drops(watcher))
+        without_failures(|| self.0.watch_drops(watcher))
     }
 
     fn distance(&self, nid: Nid) -> Result<Distance, LNetError> {
-        calmly(|| self.0.distance(nid))
+        without_failures(|| self.0.distance(nid))
     }
 
     fn local_ids(&self) -> Vec<ProcessId> {
-        calmly(|| self.0.local_ids())
+        without_failures(|| self.0.local_ids())
     }
 
     fn for_each_local_id(&self, look: &mut dyn FnMut(ProcessId)) {

@@ -67,7 +67,7 @@ struct LiveMd {
     left: u32,
     /// A message uses it.
     busy: bool,
-    /// It was unlinked while it was busy.
+    /// Set if the MD was unlinked while it was busy.
     aborted: bool,
 }
 

@@ -30,7 +30,7 @@ pub enum EventKind {
 /// An event of an MD (lnet-semantics 8: which fields are valid for which kind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// The kind of event.
+    /// PUT, GET, SEND, ACK, REPLY or UNLINK; it decides which fields are valid.
     pub kind: EventKind,
     /// The process the message was sent to.
     pub target: ProcessId,
@@ -53,7 +53,7 @@ pub struct Event {
     pub mlength: u32,
     /// Offset of the first byte in the MD.
     pub offset: u64,
-    /// The handle of the MD.
+    /// The MD that the event reports on.
     pub md: MdHandle,
     /// The MD's `user_ptr`.
     pub user_ptr: u64,

@@ -119,7 +119,7 @@ pub struct NiLimits {
     pub timeout_ns: u64,
 }
 
-/// The error of an LND.
+/// A failure of an LND: the object, the step and the errno.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {errno}")]
 pub struct LndError {

@@ -247,9 +247,9 @@ pub struct Put<M = MdHandle> {
     pub source: Option<Nid>,
     /// The source: the handle of a bound MD, or an [`Md`].
     pub md: M,
-    /// The request for an ACK.
+    /// The request for an ACK event when the target has the data.
     pub ack: AckRequest,
-    /// The target process.
+    /// The process whose buffer is written.
     pub target: ProcessId,
     /// The target's portal.
     pub portal: Portal,
@@ -283,7 +283,7 @@ pub struct Get<M = MdHandle> {
     pub source: Option<Nid>,
     /// The destination of the reply: the handle of a bound MD, or an [`Md`].
     pub md: M,
-    /// The target process.
+    /// The process whose buffer is read.
     pub target: ProcessId,
     /// The target's portal.
     pub portal: Portal,
@@ -309,7 +309,7 @@ pub const EQ_COUNT_MAX: usize = 1 << 16;
 pub struct Polled {
     /// The queue of the event.
     pub eq: EqHandle,
-    /// The event.
+    /// The oldest event of the queue.
     pub event: Event,
     /// Events of this queue that were overwritten before this one, because the queue was full
     /// (EOVERFLOW).

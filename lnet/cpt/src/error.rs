@@ -121,7 +121,7 @@ pub enum CptError {
         /// The value of `cpu_npartitions`.
         npartitions: usize,
     },
-    /// An unknown tunable.
+    /// No tunable of CPU partitions has this name.
     #[error("there is no tunable {name:?}")]
     UnknownTunable {
         /// The name that was given.

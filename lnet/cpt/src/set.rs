@@ -98,7 +98,7 @@ impl<K> NumberSet<K> {
         found
     }
 
-    /// Returns the number of numbers in the set.
+    /// Returns how many numbers the set contains.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }

@@ -68,13 +68,13 @@ impl fmt::Display for Counters {
 /// Messages by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ByKind {
-    /// PUTs.
+    /// Number of PUTs.
     pub put: u64,
-    /// GETs.
+    /// Number of GETs.
     pub get: u64,
-    /// REPLYs.
+    /// Number of REPLYs.
     pub reply: u64,
-    /// ACKs.
+    /// Number of ACKs.
     pub ack: u64,
 }
 

@@ -83,7 +83,7 @@ pub struct RecentDrop {
     pub match_bits: Option<MatchBits>,
     /// Payload bytes of the last such message; for a GET, the requested bytes.
     pub length: u32,
-    /// The reason for the drop.
+    /// The engine's reason to drop the message.
     pub reason: DropReason,
     /// Number of such messages since this entry was made.
     pub count: u64,

@@ -17,7 +17,7 @@ pub(crate) trait Grouped: Hashed + Linked<GROUP> {
     fn same_key(&self, other: &Self) -> bool;
     /// Returns the last object of the group; only the first object stores it.
     fn last(&self) -> u32;
-    /// Sets [`Grouped::last`].
+    /// Replaces the index that [`Grouped::last`] returns.
     fn set_last(&mut self, last: u32);
 }
 

@@ -17,14 +17,14 @@ use crate::slab::Key;
 /// A path to another node, or to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// This node itself: no LND, no credits (lnet-wire 14).
+    /// A path to this node: no LND, no credits (lnet-wire 14).
     Here,
     /// Over an NI to a next hop, which belongs to this partition.
     Over { ni: Key, peer: ProcessId, partition: usize },
 }
 
 impl Path {
-    /// Returns the NI of the path.
+    /// Returns the NI over which the message leaves; `None` for a message to this node.
     pub(crate) fn ni(&self) -> Option<Key> {
         match *self {
             Path::Here => None,

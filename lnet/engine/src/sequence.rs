@@ -20,7 +20,7 @@ const STEP: u64 = 1 << 16;
 pub(crate) trait Ranked: Linked<SEQUENCE> {
     /// Returns the rank in the list, which is less than that of every later object.
     fn rank(&self) -> u64;
-    /// Sets [`Ranked::rank`].
+    /// Replaces the rank that [`Ranked::rank`] returns.
     fn set_rank(&mut self, rank: u64);
 }
 

@@ -61,7 +61,7 @@ fn refuses(bytes: usize) -> bool {
 static HEAP: WatchedHeap = WatchedHeap { gives: |layout| !refuses(layout.size()), takes: |_| {} };
 
 /// Runs code outside the engine without failing allocations.
-fn calmly<R>(work: impl FnOnce() -> R) -> R {
+fn without_failures<R>(work: impl FnOnce() -> R) -> R {
     let before = FAILING.replace(Failing::None);
     let result = work();
     FAILING.set(before);
@@ -85,26 +85,26 @@ impl Lnd for Calm {
     }
 
     fn startup(&self, ni: ProcessId, upcalls: Arc<dyn Upcalls>) -> Result<NiLimits, LndError> {
-        calmly(|| self.0.startup(ni, upcalls))
+        without_failures(|| self.0.startup(ni, upcalls))
     }
 
     fn shutdown(&self, ni: Nid) {
-        calmly(|| self.0.shutdown(ni));
+        without_failures(|| self.0.shutdown(ni));
     }
 
     fn send(&self, tx: Tx) -> Sent {
-        calmly(|| self.0.send(tx))
+        without_failures(|| self.0.send(tx))
     }
 
     fn resume(&self, rx: RxContext, delivery: Option<PayloadTarget>) {
-        calmly(|| self.0.resume(rx, delivery));
+        without_failures(|| self.0.resume(rx, delivery));
     }
 }
 
 /// Returns a handler for a log, whose allocations succeed.
-fn calm(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
+fn unfailing_handler(log: &Arc<EventLog>) -> Arc<dyn EventHandler> {
     let log = log.clone();
-    on_event(move |event| calmly(|| log.event(event)))
+    on_event(move |event| without_failures(|| log.event(event)))
 }
 
 /// The only message of a test that is received in two steps.
@@ -127,7 +127,7 @@ impl World {
         let engine = Engine::new(partitioned(EngineConfig::new(Pid::LNET, cookie(2))));
         engine.add_ni(ProcessId::lnet(nid(2)), Arc::new(Calm(network.clone()))).unwrap();
         let log = EventLog::strict();
-        let eq = engine.eq_alloc(calm(&log)).unwrap();
+        let eq = engine.eq_alloc(unfailing_handler(&log)).unwrap();
         let poor = Node { engine, nid: nid(2), eq, log };
         World { network, poor, peer, mds: Vec::new(), buffer: memory(64) }
     }
@@ -243,7 +243,7 @@ fn calls_about_objects_are_refused() {
         "eq_alloc",
         |_| {},
         |world, failing| {
-            let handler = calm(&world.poor.log);
+            let handler = unfailing_handler(&world.poor.log);
             if let Some(eq) = refused(starving(failing, || world.poor.engine.eq_alloc(handler))) {
                 world.poor.engine.eq_free(eq).unwrap();
             }
@@ -526,6 +526,6 @@ fn a_node_without_buffers_for_pushes_works() {
 fn the_allocator_refuses_as_requested() {
     let attempt = || Vec::<u8>::new().try_reserve_exact(100).is_ok();
     assert!(starving(Failing::One(1), || attempt() && !attempt() && attempt()));
-    assert!(starving(Failing::All(1), || attempt() && !attempt() && !attempt() && calmly(attempt)));
+    assert!(starving(Failing::All(1), || attempt() && !attempt() && !attempt() && without_failures(attempt)));
     assert!(FAILED.get() && attempt());
 }

@@ -111,7 +111,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Returns the kind of the call.
+    /// Returns the called function, without its arguments.
     pub fn kind(&self) -> CallKind {
         match self {
             Call::EqAlloc => CallKind::EqAlloc,

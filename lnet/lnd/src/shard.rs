@@ -31,7 +31,7 @@ pub enum ShardRequest<P: Protocol> {
 pub struct Shard<P: Protocol> {
     /// The number of the shard, below [`MAX_SHARDS`](lnet_api::MAX_SHARDS).
     pub number: usize,
-    /// The counters of the shard.
+    /// Counters of the senders and of the driver of this shard.
     pub counters: CountersOf<P>,
     /// The queue of requests to the driver.
     pub requests: Requests<ShardRequest<P>>,

@@ -32,7 +32,7 @@ struct DrivenLnd {
     taken: usize,
 }
 
-/// A shard of an LND.
+/// A shard that the node drives: its LND, and its number there.
 struct Shard {
     lnd: Arc<dyn Lnd>,
     number: usize,

@@ -50,7 +50,7 @@ pub struct RdmaPort {
     pub number: u8,
     /// The port's state in the system's words: `ACTIVE`, `DOWN`, `INIT`, `ARMED`.
     pub state: String,
-    /// The link layer of the port.
+    /// The network that the port is on: InfiniBand or Ethernet.
     pub link: PortLinkLayer,
     /// The port's speed in the system's words: `100 Gb/sec (4X EDR)`.
     pub rate: String,
@@ -60,7 +60,7 @@ pub struct RdmaPort {
     pub gids: Vec<PortGid>,
 }
 
-/// The link layer of a port.
+/// The kind of network to which a port is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortLinkLayer {
     /// InfiniBand: IP addresses come from IPoIB.

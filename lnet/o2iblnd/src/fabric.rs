@@ -225,7 +225,7 @@ pub enum Rejected {
 pub enum DeviceChange {
     /// A port is up again.
     PortUp,
-    /// A port is down.
+    /// The port lost its link.
     PortDown,
     /// The device is gone, and nothing of it works any more.
     Removed,

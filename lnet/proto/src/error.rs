@@ -52,7 +52,7 @@ pub enum ProtoError {
     Nid {
         /// The name of the field.
         field: &'static str,
-        /// The error in the NID.
+        /// The underlying error, which names the invalid part.
         source: NidError,
     },
     /// A field that must name one interface contains the wildcard or loopback NID.
@@ -80,7 +80,7 @@ pub enum ProtoError {
     /// More payload than the type of message may carry (lnet-wire 9, rows 1 and 2).
     #[error("payload length {value} of a {message} is above {limit}")]
     PayloadLength {
-        /// The type of message.
+        /// ACK, PUT, GET or REPLY.
         message: MessageType,
         /// The payload length in bytes.
         value: u32,

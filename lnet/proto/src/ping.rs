@@ -129,9 +129,9 @@ impl fmt::Debug for NiStatus {
 /// One interface of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PingInterface {
-    /// The NID of the interface.
+    /// The address of the interface.
     pub nid: Nid,
-    /// The status of the interface.
+    /// UP or DOWN.
     pub status: NiStatus,
 }
 

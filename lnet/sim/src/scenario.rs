@@ -13,7 +13,7 @@ pub(crate) const DEFAULT_STEPS: u64 = 500;
 /// Everything that a run depends on. All of it follows from the seed, unless a test changes it.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// The seed.
+    /// The seed from which the scenario and its run are drawn.
     pub seed: u64,
     /// The number of steps before the world ends.
     pub steps: u64,

@@ -19,7 +19,7 @@ pub(crate) struct PeerRun {
     pub(crate) incarnation: u64,
 }
 
-/// The next step for a peer.
+/// The driver's next step for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextStep {
     /// Nothing: the set is complete, or an attempt is under way.

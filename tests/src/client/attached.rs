@@ -23,7 +23,7 @@ pub struct Client {
     pub socket: Socket,
     /// The submission ring.
     pub ring: Ring,
-    /// The memory of the ring.
+    /// The memfd in which the submission ring lies.
     pub ring_memory: OwnedFd,
     /// The points at which the client is killed.
     pub points: Points,

@@ -106,9 +106,9 @@ pub fn nid_on(net: &str, address: Ipv4Addr) -> [u8; 20] {
 /// The address of a transfer machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// The NID.
+    /// The NID's 20 bytes as they travel.
     pub nid: [u8; 20],
-    /// The portal.
+    /// The number of the portal; any value can be sent.
     pub portal: u32,
     /// The transfer machine id.
     pub tmid: u32,

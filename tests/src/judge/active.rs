@@ -14,11 +14,11 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The connections that the node under test accepts (lnet-wire 20).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Those from privileged ports.
+    /// Connections from privileged ports.
     Secure,
-    /// Those from all ports; a peer at an unprivileged port is named after the port.
+    /// Connections from all ports; a peer at an unprivileged port is named after the port.
     All,
-    /// Those from all ports, and the hello is trusted. No kernel node has this policy.
+    /// Connections from all ports, and the hello is trusted. No kernel node has this policy.
     Hello,
 }
 

@@ -245,7 +245,7 @@ pub enum Frame {
 pub enum NoFrame {
     /// The connection ended between two frames.
     End,
-    /// It ended inside one.
+    /// The stream ended inside a frame.
     Cut(io::Error),
     /// The bytes are not a frame.
     Wrong(String),

@@ -15,7 +15,7 @@ pub const REQUEST: Rule = (
     "request",
     "measured: acceptor request V1 over IPv4, V2 over IPv6; lnet-wire 21: with exactly the node's NID",
 );
-/// The hello.
+/// Version and fields of the hello.
 pub const HELLO: Rule = (
     "hello",
     "measured: hello V3 first over IPv4, V4 over IPv6; lnet-wire 22: PID 12345, no addresses, a type",
@@ -29,10 +29,10 @@ pub const RACE: Rule = (
     "race",
     "lnet-wire 24: both connect at once: the connection of the higher NID wins, the other is answered NONE",
 );
-/// Frames.
+/// Prefixes, types and lengths of the messages in a stream.
 pub const FRAMING: Rule =
     ("framing", "lnet-wire 9, 25.2: prefixes, types and lengths that exist; no end inside a frame");
-/// Headers.
+/// Fields of the LNet header.
 pub const HEADER: Rule =
     ("header", "measured: the source PID is the hello's; lnet-wire 6, 25.3: NIDs, zeros, no checksum");
 /// Requests for zero-copy acks.
@@ -42,12 +42,12 @@ pub const CONNECTION: Rule =
     ("connection", "lnet-wire 25.4: messages below 1024 bytes on CONTROL, others on BULK_OUT");
 /// The frames on BULK_IN.
 pub const ACK_ONLY: Rule = ("ack-only", "lnet-wire 23: on its BULK_IN a node sends NOOPs alone");
-/// Keepalives.
+/// NOOPs on an idle connection, and attempts to reconnect.
 pub const KEEPALIVE: Rule = (
     "keepalive",
     "measured: keepalives on the idle BULK_IN connection; lnet-wire 28: after silence, one attempt per 10 s at most",
 );
-/// Handles.
+/// Interface cookies in the handles of MDs.
 pub const HANDLES: Rule =
     ("handles", "lnet-wire 5: one interface cookie in all handles of a life; a GET has one");
 /// Zero-copy acknowledgements.

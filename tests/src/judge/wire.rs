@@ -29,7 +29,7 @@ pub mod kind {
     pub const CONTROL: u32 = 1;
     /// The other side sends bulk on it.
     pub const BULK_IN: u32 = 2;
-    /// This side sends bulk on it.
+    /// The sender of the type sends bulk on it.
     pub const BULK_OUT: u32 = 3;
 
     /// Returns the type of the same connection in the other side's view.

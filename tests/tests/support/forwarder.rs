@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::peer::Peer;
 
-/// The faults of the network.
+/// Delays, split writes and breaks that the forwarder adds.
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkFaults {
     /// The delay of each piece.

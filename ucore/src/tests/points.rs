@@ -134,7 +134,7 @@ points! {
     BytesTaken,
     /// A last event: the buffer has no operation any more. The queue's room is not yet released.
     OperationOver,
-    /// The room is released.
+    /// Room in the event queue has been released.
     RoomReleased,
 
     /// No operation can start any more.
@@ -162,7 +162,7 @@ points! {
     ConnectingAgain,
     /// The new link has all buffers; this side does not use it yet.
     BuffersKnownAgain,
-    /// This side uses the new link.
+    /// The client uses the new link.
     ConnectedAgain,
     /// The domain is being closed.
     Closing,

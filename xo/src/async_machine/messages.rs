@@ -13,7 +13,7 @@ use crate::{Buffer, EndPoint, Error, Event, Machine, Message};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Received {
-    /// Its bytes, lent out of the receive buffer.
+    /// The bytes, lent out of the receive buffer.
     pub message: Message,
     /// The sender; `None` for a message that does not name its sender (MT-245).
     pub sender: Option<EndPoint>,

@@ -21,9 +21,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 /// The treatment of operations in flight by a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// They are cancelled.
+    /// Cancels the operations in flight.
     Abort,
-    /// They run to their end. A receive ends only when it has taken all its messages, or is
+    /// Lets the operations in flight end. A receive ends only when it has all its messages, or is
     /// cancelled: the stop waits for that.
     Drain,
 }

@@ -11,7 +11,7 @@ fn domain() -> Domain {
     support::domain(module_path!(), &NodeConfig::new())
 }
 
-/// It is refused, and the error names the alternative.
+/// Foreign memory is refused, and the error names the alternative.
 // Covers: S-3
 #[test]
 fn foreign_memory_is_refused_by_name() {

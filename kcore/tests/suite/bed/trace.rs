@@ -13,7 +13,7 @@ pub(crate) enum Trace {
     Said(Event),
 }
 
-/// An event of the client.
+/// An event as the client saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientEvent {
     pub(crate) status: Result<(), Errno>,
@@ -83,7 +83,7 @@ pub(crate) fn expected(
 /// A row of the table: its name, and the client's event, if it makes one.
 type Row = (&'static str, Option<ClientEvent>);
 
-/// What an operation remembers of its earlier LNet events.
+/// The state that an operation keeps of its earlier LNet events.
 struct Model {
     /// The table's flag `ooo`, and the outcome saved with it.
     saved: Option<ClientEvent>,

@@ -97,7 +97,7 @@ impl Wire {
 /// The engine's reaction to a header.
 pub(crate) enum Verdicts {
     Taken(Taken),
-    /// It has handled the message completely.
+    /// The other side has handled the message completely.
     Done,
     Nobody,
 }

@@ -11,7 +11,7 @@ pub(crate) type Finish<'a> = Box<dyn FnOnce(Result<(), Errno>) + 'a>;
 
 /// An LNet, and a network that the test controls.
 pub(crate) trait World: Send + Sync {
-    /// Returns the LNet.
+    /// Returns the node's LNet: the fake's or the engine's.
     fn lnet(&self) -> Arc<dyn LNet>;
 
     /// Returns the PUTs and GETs that were started and whose sending has not ended, oldest first.

@@ -64,7 +64,7 @@ impl Section {
 }
 
 impl<'a> Setting<'a> {
-    /// Returns the key.
+    /// Returns the name before the colon.
     #[must_use]
     pub fn key(&self) -> &'a str {
         &self.entry.key
@@ -133,7 +133,7 @@ impl<'a> Setting<'a> {
         text.parse().map_err(|_| self.refuse(format!("expected true or false, not '{text}'")))
     }
 
-    /// Returns the line of the setting.
+    /// Returns the file and the line on which the setting begins.
     #[must_use]
     pub fn line(&self) -> SourceLine {
         SourceLine { file: self.file.map(Path::to_path_buf), line: self.entry.line }

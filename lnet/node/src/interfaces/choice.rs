@@ -128,7 +128,7 @@ pub fn explain(net: &NetSpec) -> Result<Vec<Choice>, NodeError> {
 /// An address that a network uses.
 #[derive(Debug)]
 pub(crate) struct ChosenAddress<'a> {
-    /// The interface with the address.
+    /// The network interface that has it.
     pub(crate) interface: &'a HostInterface,
     pub(crate) address: IpAddr,
     pub(crate) cpts: &'a CptSet,

@@ -21,7 +21,7 @@ pub enum ConnError {
     /// The peer sent a message that needs a credit, and had none.
     #[error("the peer sent {kind} without a credit: it has used all {limit}")]
     Overrun {
-        /// The kind of the message.
+        /// The message that overran.
         kind: MessageKind,
         /// The depth of the connection.
         limit: u16,
@@ -29,7 +29,7 @@ pub enum ConnError {
     /// The peer requested a transfer beyond the number that may be under way.
     #[error("the peer sent {kind} while {limit} of its transfers wait for an answer: that is the limit")]
     Transfers {
-        /// The kind of the message.
+        /// The request beyond the limit.
         kind: MessageKind,
         /// The depth of the connection.
         limit: u16,
@@ -38,7 +38,7 @@ pub enum ConnError {
     /// (lnet-wire 35.5).
     #[error("the peer sent {kind} with cookie {:#x}, which names no operation that waits for it", .cookie.get())]
     Cookie {
-        /// The kind of the message.
+        /// The message that has the cookie.
         kind: MessageKind,
         /// The cookie in the message.
         cookie: Cookie,
@@ -46,7 +46,7 @@ pub enum ConnError {
     /// The status of a message is higher than the number of bytes requested.
     #[error("the peer sent {kind} with status {status}: at most {limit} bytes were asked for")]
     Status {
-        /// The kind of the message.
+        /// The message that has the status.
         kind: MessageKind,
         /// The status in the message.
         status: i32,
@@ -56,7 +56,7 @@ pub enum ConnError {
     /// The type of the message is not allowed on an established connection.
     #[error("the peer sent {kind} on an established connection")]
     Unexpected {
-        /// The kind of the message.
+        /// The message that is not allowed.
         kind: MessageKind,
     },
     /// A work request completed that is not posted.

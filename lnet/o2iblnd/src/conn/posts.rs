@@ -24,7 +24,7 @@ impl SendId {
     }
 }
 
-/// A posted send.
+/// A send that is posted and not yet completed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Post {
     /// The operation that the send belongs to; `None` for a NOOP.

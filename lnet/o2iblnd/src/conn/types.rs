@@ -142,7 +142,7 @@ pub enum ReceivedMessage<T> {
     Ended(EndedOp<T>),
 }
 
-/// An operation that has ended.
+/// The end of an operation: its item goes back to the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EndedOp<T> {
     /// The driver's item of the operation.
@@ -161,7 +161,7 @@ pub enum Late {
     Posted,
     /// The peer does not answer.
     Unanswered,
-    /// This side has not answered.
+    /// The answer of this side is due.
     Unprepared,
 }
 

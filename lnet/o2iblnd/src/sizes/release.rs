@@ -26,7 +26,7 @@ pub enum Release {
     V2_14,
     /// The releases from 2.15 on.
     V2_15,
-    /// This implementation.
+    /// nlx.
     Nlx,
 }
 

@@ -120,7 +120,7 @@ impl Tunables {
         Tunables { map_on_demand, ..Tunables::default() }
     }
 
-    /// Returns the value of a tunable.
+    /// Returns the field that the tunable names.
     #[must_use]
     pub fn value(&self, tunable: &SizeTunable) -> u32 {
         let mut all = *self;

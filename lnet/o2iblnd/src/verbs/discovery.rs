@@ -41,7 +41,7 @@ pub struct ListedPort {
     pub number: u8,
     /// The port's state as the system reports it: `ACTIVE`, `DOWN`, and others.
     pub state: String,
-    /// The link layer of the port.
+    /// The network that the port is on: InfiniBand or Ethernet.
     pub link: LinkLayer,
     /// The port's network interfaces, and their addresses.
     pub addresses: Vec<(String, Ipv4Addr)>,
@@ -67,7 +67,7 @@ impl ListedPort {
     }
 }
 
-/// The link layer of a port.
+/// The kind of network to which a port is attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkLayer {
     /// An InfiniBand link.

@@ -26,7 +26,7 @@ pub struct Reply {
 /// The part of a reply that depends on its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
-    /// DEBUG.
+    /// To DEBUG: the session that the node is in.
     Debug {
         /// Seconds after which the session ends without an RPC.
         timeout_s: u32,
@@ -44,27 +44,27 @@ pub enum ReplyBody {
     },
     /// RMSN.
     RemoveSession,
-    /// BATCH.
+    /// To BATCH: what a query found.
     Batch {
         /// Of a query, the number that still runs: test clients of the batch, or units of the test.
         active: u32,
         /// 0; kernel nodes do not set it.
         time: u32,
     },
-    /// TEST.
+    /// To TEST: only a status.
     Test,
-    /// STAT.
+    /// To STAT: the node's counters.
     Stat(Statistics),
-    /// JOIN.
+    /// To JOIN: the session of the console.
     Join {
         /// Seconds after which the console ends the session without a command.
         timeout_s: u32,
         /// The session's name.
         name: Name,
     },
-    /// BRW.
+    /// To BRW: only a status.
     Brw,
-    /// PING.
+    /// To PING: the number of the request.
     Ping {
         /// The number of the request.
         sequence: u32,

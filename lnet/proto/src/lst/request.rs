@@ -11,7 +11,7 @@ use super::{body, emit};
 use crate::error::{nid4, to_nid4};
 use crate::{ByteOrder, ProtoError};
 
-/// A request.
+/// A request of LNet's self-test, from a console or from a test client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Version of the message; a node answers another one than [`VERSION`] with EPROTO.
@@ -27,59 +27,59 @@ pub struct Request {
 /// The part of a request that depends on its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBody {
-    /// DEBUG.
+    /// DEBUG: asks for the node's session.
     Debug {
         /// The sender's session; nodes ignore it.
         sid: SessionId,
-        /// 0.
+        /// Always 0.
         flags: u32,
     },
     /// MKSN.
     MakeSession {
         /// The session to be made.
         sid: SessionId,
-        /// Whether a session of another console is ended for it: 0 or 1.
+        /// 1 to end another console's session first, else 0.
         force: u32,
-        /// Its name.
+        /// The name of the session to be made.
         name: Name,
     },
     /// RMSN.
     RemoveSession {
-        /// The session.
+        /// The session to be ended.
         sid: SessionId,
     },
-    /// BATCH.
+    /// BATCH: runs, stops or queries a batch.
     Batch {
-        /// The session.
+        /// The session that has the batch.
         sid: SessionId,
         /// The batch, by the console's number.
         batch: u64,
-        /// The operation.
+        /// Run, stop, or query.
         op: BatchOp,
         /// Of a query, the node's test counted from 1; 0 is the whole batch.
         test: u32,
         /// Of RUN the console's timeout, of STOP 1 to abort RPCs in flight, of QUERY 0.
         argument: u32,
     },
-    /// TEST.
+    /// TEST: adds a server or a client to a batch.
     Test(Test),
-    /// STAT.
+    /// STAT: asks for the node's counters.
     Stat {
-        /// The session.
+        /// The session that the node is in.
         sid: SessionId,
-        /// 0.
+        /// Always 0.
         kind: u32,
     },
-    /// JOIN.
+    /// JOIN: asks a console to take the sender into a group.
     Join {
         /// The console's session, or [`SessionId::NONE`] for whichever it holds.
         sid: SessionId,
         /// The group to join.
         group: Name,
     },
-    /// BRW.
+    /// BRW: a transfer of a test, in bulk.
     Brw(Brw),
-    /// PING.
+    /// PING: a round trip of a test.
     Ping {
         /// A number that the reply repeats.
         sequence: u32,
@@ -114,7 +114,7 @@ impl Direction {
     pub const WRITE: Direction = Direction(2);
 }
 
-/// How bulk data are checked; other numbers than the four are kept as they came.
+/// The check of bulk data; other numbers than the four are kept as they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Check(pub u32);
 
@@ -134,7 +134,7 @@ impl Check {
 pub struct Test {
     /// Match bits of the list of destinations, which a client fetches; 0 for a server.
     pub bulk_id: u64,
-    /// The session.
+    /// The session that has the batch.
     pub sid: SessionId,
     /// The batch; a number that is new to the node makes one.
     pub batch: u64,
@@ -144,9 +144,9 @@ pub struct Test {
     pub repeats: u32,
     /// Units for each destination.
     pub concurrency: u32,
-    /// Whether the node is a client of the test.
+    /// True to add a client, false to add the server.
     pub is_client: bool,
-    /// Whether a unit stops after an error.
+    /// True if a unit stops after an error.
     pub stop_on_error: bool,
     /// Number of destinations; 0 for a server.
     pub destinations: u32,
@@ -162,7 +162,7 @@ const PARAMETER_LEN: usize = 12;
 pub struct BrwParameter {
     /// Which way the data move.
     pub direction: Direction,
-    /// How they are checked.
+    /// The check of the bulk data.
     pub check: Check,
     /// Bytes of each transfer; without [`Features::BULK_LENGTH`] in pages.
     pub length: u32,
@@ -179,7 +179,7 @@ pub struct Brw {
     pub direction: Direction,
     /// Their bytes.
     pub length: u32,
-    /// How they are checked.
+    /// The check of the bulk data.
     pub check: Check,
 }
 

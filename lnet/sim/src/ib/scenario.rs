@@ -24,7 +24,7 @@ pub type IbScenario = NodeScenario<Ib>;
 pub struct Ib {
     /// The behaviour of the RDMA network.
     pub behaviour: IbBehaviour,
-    /// Sends complete in this time; credits that are to be returned may stay so.
+    /// The tunables of each node, by its index.
     pub configs: Vec<O2ibConfig>,
     /// True if nodes may use ports below 1024.
     pub privileged: bool,

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 /// changes it.
 #[derive(Debug, Clone)]
 pub struct NodeScenario<T> {
-    /// The seed of the scenario.
+    /// The seed from which the scenario and its run are drawn.
     pub seed: u64,
     /// The number of steps before the world ends.
     pub steps: u64,

@@ -26,7 +26,7 @@ const ACCEPTS_PER_TURN: usize = 16;
 /// use continue.
 pub(super) const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
-/// A listening socket.
+/// A listening socket, and the time from which it accepts again.
 pub(super) struct ListenSocket {
     pub(super) listener: Box<dyn sys::Listener>,
     pub(super) address: SocketAddr,

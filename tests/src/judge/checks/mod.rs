@@ -25,7 +25,7 @@ pub struct Check {
     run: fn(&Target) -> CheckResult,
 }
 
-/// The outcome of a check.
+/// The end of a check, for its line of the report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The node behaved as a kernel.

@@ -26,7 +26,7 @@ pub struct Console<'t> {
 
 /// The bulk part of a request.
 pub enum Bulk {
-    /// None.
+    /// The RPC has no bulk data.
     None,
     /// The node fetches these bytes.
     Offer(Vec<u8>),

@@ -35,23 +35,23 @@ pub mod status {
 
 /// The match bits of the requests of each service.
 pub mod service {
-    /// DEBUG.
+    /// DEBUG: asks for the session.
     pub const DEBUG: u64 = 0;
-    /// MKSN.
+    /// MKSN: makes a session.
     pub const MKSN: u64 = 1;
-    /// RMSN.
+    /// RMSN: ends a session.
     pub const RMSN: u64 = 2;
-    /// BATCH.
+    /// BATCH: runs, stops or queries a batch.
     pub const BATCH: u64 = 3;
-    /// TEST.
+    /// TEST: adds a test to a batch.
     pub const TEST: u64 = 4;
-    /// STAT.
+    /// STAT: asks for counters.
     pub const STAT: u64 = 5;
-    /// JOIN.
+    /// JOIN: asks a console to take a node into a group.
     pub const JOIN: u64 = 6;
-    /// BRW.
+    /// BRW: transfers data in bulk.
     pub const BRW: u64 = 11;
-    /// PING.
+    /// PING: makes a round trip.
     pub const PING: u64 = 12;
 
     /// Returns the message type of a service's requests; that of the replies is one more.
@@ -78,7 +78,7 @@ pub mod service {
 
 /// A session id: the console's NID in its 64-bit form, and a stamp.
 pub type Sid = (u64, u64);
-/// "No session".
+/// The session id of a node that is in no session.
 pub const NO_SESSION: Sid = (u64::MAX, u64::MAX);
 
 /// A message, in the byte order of its sender.
@@ -159,7 +159,7 @@ impl Lst {
         self.at(8)
     }
 
-    /// Returns the features.
+    /// Returns the features word of the message.
     pub fn features(&self) -> u32 {
         self.at(20)
     }

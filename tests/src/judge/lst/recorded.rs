@@ -22,7 +22,7 @@ pub struct Recorded {
 /// A recorded request, with its bulk and its reply.
 #[derive(Debug, Clone)]
 pub struct Exchange {
-    /// The service.
+    /// The number of the service that was called.
     pub service: u64,
     /// The request.
     pub request: Recorded,

@@ -7,26 +7,26 @@ use crate::judge::wire::Order;
 /// The parts that the requests of one console have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Sender {
-    /// The byte order.
+    /// The byte order of all its messages.
     pub order: Order,
-    /// The features of the session.
+    /// The features word of all its messages.
     pub features: u32,
-    /// The session.
+    /// The id of its session.
     pub sid: Sid,
 }
 
-/// The fields of a TEST.
+/// The properties of a test, as a TEST has them.
 #[derive(Debug, Clone, Copy)]
 pub struct TestFields {
-    /// The batch.
+    /// The number of the batch that gets the test.
     pub batch: u64,
-    /// The tested service.
+    /// The number of the service that the test calls.
     pub service: u32,
     /// RPCs of each unit.
     pub repeats: u32,
     /// Units for each destination.
     pub concurrency: u32,
-    /// 1 for a client.
+    /// 1 to add a test client, 0 to add its server.
     pub is_client: u8,
     /// The number of destinations.
     pub destinations: u32,
@@ -38,32 +38,32 @@ impl Sender {
         Lst::new(self.order, service::request_type(service).unwrap_or(u32::MAX), self.features)
     }
 
-    /// Returns a MKSN.
+    /// Returns a MKSN: the node makes a session of this name.
     pub fn mksn(&self, force: u32, name: &str) -> Lst {
         self.request(service::MKSN).sid(32, self.sid).u32(48, force).set(52, name.as_bytes())
     }
 
-    /// Returns a RMSN.
+    /// Returns a RMSN: the node ends the session.
     pub fn rmsn(&self) -> Lst {
         self.request(service::RMSN).sid(32, self.sid)
     }
 
-    /// Returns a DEBUG.
+    /// Returns a DEBUG: asks for the node's session.
     pub fn debug(&self) -> Lst {
         self.request(service::DEBUG).sid(32, self.sid)
     }
 
-    /// Returns a STAT.
+    /// Returns a STAT: asks for the node's counters.
     pub fn stat(&self) -> Lst {
         self.request(service::STAT).sid(32, self.sid)
     }
 
-    /// Returns a JOIN.
+    /// Returns a JOIN: asks the console for a place in this group.
     pub fn join(&self, group: &str) -> Lst {
         self.request(service::JOIN).sid(32, self.sid).set(48, group.as_bytes())
     }
 
-    /// Returns a BATCH.
+    /// Returns a BATCH: runs, stops or queries a batch.
     pub fn batch(&self, batch: u64, op: u32, test: u32, argument: u32) -> Lst {
         let start = self.request(service::BATCH).sid(32, self.sid).u64(48, batch);
         start.u32(56, op).u32(60, test).u32(64, argument)
@@ -85,12 +85,12 @@ impl Sender {
         start.u32(82, direction.into()).u32(86, length).u32(90, check.into())
     }
 
-    /// Returns a BRW.
+    /// Returns a BRW: a bulk transfer of a test.
     pub fn brw(&self, direction: u32, length: u32, check: u32) -> Lst {
         self.request(service::BRW).u32(40, direction).u32(44, length).u32(48, check)
     }
 
-    /// Returns a PING.
+    /// Returns a PING: a round trip of a test.
     pub fn ping(&self, sequence: u32) -> Lst {
         self.request(service::PING).u32(32, PING_MAGIC).u32(36, sequence)
     }

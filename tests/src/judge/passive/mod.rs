@@ -22,7 +22,7 @@ use peers::PassiveState;
 /// The kind of bytes that the judge is about to send, for tests that change them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// A hello.
+    /// The judge's hello.
     Hello,
     /// A prefix with its message.
     Frame,

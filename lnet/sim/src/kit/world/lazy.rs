@@ -33,7 +33,7 @@ const HELD: usize = 4;
 /// A node's counters of dropped messages.
 struct Drops {
     all: u64,
-    /// Those for which the LND had no memory.
+    /// Messages for which the LND had no memory.
     beyond: u64,
 }
 
