@@ -15,7 +15,7 @@ use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::signals::Signals;
 use crate::{lst, output, setup};
-use rates::Rates;
+use rates::IntervalStart;
 use totals::Totals;
 
 use crate::setup::Ports;
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let node = Arc::new(start(&config, ports.tcp)?);
     let test = args.lst.then(|| lst::test_node(&node)).transpose()?;
     // Taken before the greeting, so that the first line of statistics covers everything after it.
-    let (begun, rates) = (Instant::now(), Rates::since(&node));
+    let (begun, rates) = (Instant::now(), IntervalStart::since(&node));
     print_greeting(&node, ports, policy, args.json)?;
     serve(&node, rates, &signals, args)?;
     let totals = Totals::of(&node, begun.elapsed());
@@ -70,7 +70,7 @@ fn print_greeting(node: &Node, ports: Ports, policy: AcceptPolicy, json: bool) -
 }
 
 /// Drives the node in this thread until a signal requests the end; prints statistics meanwhile.
-fn serve(node: &Node, mut rates: Rates, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
+fn serve(node: &Node, mut rates: IntervalStart, signals: &Signals, args: &ServeArgs) -> Result<(), Failure> {
     loop {
         let rest = args.stats.map(|every| rest_of(every, rates.begun()));
         node.wait(&signals.interrupt, rest);

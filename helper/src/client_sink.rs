@@ -14,7 +14,7 @@ use nlx_sync::{Bell, Waker};
 use parking_lot::Mutex;
 
 use super::Violation;
-use super::counters::{ClientCounters, Count};
+use super::counters::{ClientCounters, RelaxedCounter};
 use super::seal::Seal;
 use super::wakeups;
 use super::watched::WatchedQueue;
@@ -34,9 +34,9 @@ pub(super) struct ClientSink {
     watched: WatchedQueue,
     counters: TryArc<ClientCounters>,
     /// Operations in flight of this transfer machine, and the events that they may still produce.
-    pub(super) operations: Count,
-    pub(super) reserved: Count,
-    pub(super) dropped: Count,
+    pub(super) operations: RelaxedCounter,
+    pub(super) reserved: RelaxedCounter,
+    pub(super) dropped: RelaxedCounter,
     broken: AtomicBool,
     /// Set once the client has sealed the memory. Before that nothing of it is touched, and no
     /// operation starts.
@@ -58,9 +58,9 @@ impl ClientSink {
             watched: WatchedQueue::new(memory.clone())?,
             memory,
             counters,
-            operations: Count::default(),
-            reserved: Count::default(),
-            dropped: Count::default(),
+            operations: RelaxedCounter::default(),
+            reserved: RelaxedCounter::default(),
+            dropped: RelaxedCounter::default(),
             broken: AtomicBool::new(false),
             open: AtomicBool::new(false),
             seal: Mutex::new(seal),

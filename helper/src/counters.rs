@@ -9,19 +9,19 @@ use super::signals::ClientSignals;
 /// threads; read by any thread for the status.
 #[derive(Debug, Default)]
 pub(super) struct ClientCounters {
-    pub(super) buffers: Count,
-    pub(super) arenas: Count,
-    pub(super) bytes: Count,
+    pub(super) buffers: RelaxedCounter,
+    pub(super) arenas: RelaxedCounter,
+    pub(super) bytes: RelaxedCounter,
     /// Operations in flight.
-    pub(super) operations: Count,
-    pub(super) violations: Count,
-    pub(super) requests: Count,
-    pub(super) submissions: Count,
-    pub(super) started: Count,
-    pub(super) events: Count,
-    pub(super) refused_by_policy: Count,
-    pub(super) refused_by_quota: Count,
-    pub(super) refused: Count,
+    pub(super) operations: RelaxedCounter,
+    pub(super) violations: RelaxedCounter,
+    pub(super) requests: RelaxedCounter,
+    pub(super) submissions: RelaxedCounter,
+    pub(super) started: RelaxedCounter,
+    pub(super) events: RelaxedCounter,
+    pub(super) refused_by_policy: RelaxedCounter,
+    pub(super) refused_by_quota: RelaxedCounter,
+    pub(super) refused: RelaxedCounter,
     pub(super) signals: ClientSignals,
     /// Set once an event queue of the client was full or corrupt.
     pub(super) broken: AtomicBool,
@@ -29,9 +29,9 @@ pub(super) struct ClientCounters {
 
 /// A relaxed counter: it orders no other access.
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(super) struct RelaxedCounter(AtomicU64);
 
-impl Count {
+impl RelaxedCounter {
     pub(super) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }

@@ -113,7 +113,7 @@ pub use handle::PollHandle;
 #[cfg(feature = "wait")]
 pub use load::has_spare_processor;
 #[cfg(all(feature = "wait", loom))]
-pub use modelled::Signals;
+pub use modelled::SignalCounter;
 #[cfg(feature = "wait")]
 pub use sleeper::{FutexWord, Sleeper, Wake, Waker};
 #[cfg(feature = "wait")]

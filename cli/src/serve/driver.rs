@@ -3,10 +3,10 @@
 use lnet_node::{Node, O2ibCounters, SockCounters};
 
 /// A count: in words, as a JSON key, and the number.
-pub(super) type Count = (&'static str, &'static str, u64);
+pub(super) type NamedCount = (&'static str, &'static str, u64);
 
 /// Returns the counters of the TCP LND that matter to an operator.
-pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
+pub(super) fn counts(tcp: &SockCounters) -> [NamedCount; 12] {
     let (tx, rx) = (&tcp.tx, &tcp.rx);
     [
         ("connections accepted", "accepts", rx.accepts),
@@ -25,7 +25,7 @@ pub(super) fn counts(tcp: &SockCounters) -> [Count; 12] {
 }
 
 /// Returns the counters of the verbs LND that matter to an operator.
-pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [Count; 14] {
+pub(super) fn verbs_counts(verbs: &O2ibCounters) -> [NamedCount; 14] {
     let (tx, rx) = (&verbs.tx, &verbs.rx);
     [
         ("connections accepted", "accepts", rx.accepts),

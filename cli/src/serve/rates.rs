@@ -6,7 +6,7 @@ use std::time::Instant;
 use lnet_node::{ConnStats, Counters, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
-use super::driver::{self, Count};
+use super::driver::{self, NamedCount};
 use crate::units::plural;
 
 /// Counts of trouble: each appears in the lines of intervals in which it grew.
@@ -22,17 +22,17 @@ const TROUBLE: [&str; 8] = [
 ];
 
 /// The counts at the start of an interval.
-pub(super) struct Rates {
+pub(super) struct IntervalStart {
     begun: Instant,
     counters: Counters,
     tcp: SockCounters,
     verbs: Option<O2ibCounters>,
 }
 
-impl Rates {
-    pub(super) fn since(node: &Node) -> Rates {
+impl IntervalStart {
+    pub(super) fn since(node: &Node) -> IntervalStart {
         let (tcp, verbs) = (node.tcp().counters(), driver::verbs_of(node));
-        Rates { begun: Instant::now(), counters: node.counters(), tcp, verbs }
+        IntervalStart { begun: Instant::now(), counters: node.counters(), tcp, verbs }
     }
 
     pub(super) fn begun(&self) -> Instant {
@@ -40,8 +40,8 @@ impl Rates {
     }
 
     /// Returns the statistics of the interval that ends now, and the start of the next one.
-    pub(super) fn until(&self, node: &Node) -> (Line, Rates) {
-        let next = Rates::since(node);
+    pub(super) fn until(&self, node: &Node) -> (Line, IntervalStart) {
+        let next = IntervalStart::since(node);
         let seconds = next.begun.duration_since(self.begun).as_secs_f64();
         let (old, new) = (self.counters, next.counters);
         let line = Line {
@@ -68,7 +68,7 @@ fn waiting(node: &Node) -> u64 {
 }
 
 /// Returns the growth of each count of the driver.
-fn growth(old: &[Count], new: &[Count]) -> Vec<Count> {
+fn growth(old: &[NamedCount], new: &[NamedCount]) -> Vec<NamedCount> {
     let both = old.iter().zip(new);
     both.map(|((.., old), (words, name, new))| (*words, *name, new - old)).collect()
 }
@@ -117,14 +117,14 @@ pub(super) struct Line {
     errors: u64,
     /// Messages that wait for a credit of their NI, at the end of the interval.
     waiting: u64,
-    driver: Vec<Count>,
+    driver: Vec<NamedCount>,
     /// Counts of the RDMA driver; `None` without networks over RDMA.
-    verbs: Option<Vec<Count>>,
+    verbs: Option<Vec<NamedCount>>,
 }
 
 impl Line {
     pub(super) fn to_json(&self) -> Value {
-        let counts = |counts: &Vec<Count>| -> Map<String, Value> {
+        let counts = |counts: &Vec<NamedCount>| -> Map<String, Value> {
             counts.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect()
         };
         json!({ "stats": {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lnet_node::{ByKind, Counters, NiStatistics, Node, O2ibCounters, SockCounters};
 use serde_json::{Map, Value, json};
 
-use super::driver::{self, Count};
+use super::driver::{self, NamedCount};
 use crate::tables::numbers;
 use crate::units::plural;
 
@@ -41,7 +41,7 @@ impl Totals {
                 "dropped": kinds(&ni.traffic.dropped),
             })
         });
-        let counts = |counts: &[Count]| -> Map<String, Value> {
+        let counts = |counts: &[NamedCount]| -> Map<String, Value> {
             counts.iter().map(|(_, name, count)| (name.to_string(), (*count).into())).collect()
         };
         let driver = counts(&driver::counts(&self.tcp));

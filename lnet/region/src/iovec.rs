@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use nlx_fallible::{TryArc, unsize};
 
-use crate::lease::Access;
+use crate::lease::LeaseAccess;
 use crate::leased::{Leased, ReadVec, WriteVec};
 use crate::{Region, RegionError};
 
@@ -127,7 +127,7 @@ impl IoVec {
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there or a
     /// transport receives.
     pub fn read(&self, range: Range<usize>) -> Result<ReadVec, RegionError> {
-        Leased::take(self, range, Access::Read).map(ReadVec)
+        Leased::take(self, range, LeaseAccess::Read).map(ReadVec)
     }
 
     /// Takes a program's lease to write a range of bytes, which excludes all other leases.
@@ -136,7 +136,7 @@ impl IoVec {
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while another lease has a byte
     /// there.
     pub fn write(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
-        Leased::take(self, range, Access::Write).map(WriteVec)
+        Leased::take(self, range, LeaseAccess::Write).map(WriteVec)
     }
 
     /// Checks that [`IoVec::read`] would be granted at this moment; takes no lease.
@@ -144,7 +144,7 @@ impl IoVec {
     /// # Errors
     /// As for [`IoVec::read`].
     pub fn check_read(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(range, Access::Read)
+        self.check(range, LeaseAccess::Read)
     }
 
     /// Checks that [`IoVec::write`] would be granted at this moment; takes no lease.
@@ -152,7 +152,7 @@ impl IoVec {
     /// # Errors
     /// As for [`IoVec::write`].
     pub fn check_write(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(range, Access::Write)
+        self.check(range, LeaseAccess::Write)
     }
 
     /// Checks that [`IoVec::outgoing`] would be granted at this moment; takes no lease.
@@ -160,7 +160,7 @@ impl IoVec {
     /// # Errors
     /// As for [`IoVec::outgoing`].
     pub fn check_outgoing(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(range, Access::Send)
+        self.check(range, LeaseAccess::Send)
     }
 
     /// Checks that [`IoVec::incoming`] would be granted at this moment; takes no lease.
@@ -168,10 +168,10 @@ impl IoVec {
     /// # Errors
     /// As for [`IoVec::incoming`].
     pub fn check_incoming(&self, range: Range<usize>) -> Result<(), RegionError> {
-        self.check(range, Access::Receive)
+        self.check(range, LeaseAccess::Receive)
     }
 
-    fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+    fn check(&self, range: Range<usize>, access: LeaseAccess) -> Result<(), RegionError> {
         self.check_bounds(&range)?;
         self.parts(range).try_for_each(|(region, part)| region.check(part, access))
     }
@@ -191,7 +191,7 @@ impl IoVec {
     /// # Errors
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program writes there.
     pub fn outgoing(&self, range: Range<usize>) -> Result<ReadVec, RegionError> {
-        Leased::take(self, range, Access::Send).map(ReadVec)
+        Leased::take(self, range, LeaseAccess::Send).map(ReadVec)
     }
 
     /// Takes a transport's lease to receive into a range of bytes. Other transports may send the
@@ -202,11 +202,11 @@ impl IoVec {
     /// [`RegionError::OutOfBounds`], or [`RegionError::InUse`] while a program reads or writes
     /// there.
     pub fn incoming(&self, range: Range<usize>) -> Result<WriteVec, RegionError> {
-        Leased::take(self, range, Access::Receive).map(WriteVec)
+        Leased::take(self, range, LeaseAccess::Receive).map(WriteVec)
     }
 
     /// Splits the leases on a range: changes the one part that contains `middle`, if there is one.
-    pub(crate) fn split(&self, range: Range<usize>, middle: usize, access: Access) {
+    pub(crate) fn split(&self, range: Range<usize>, middle: usize, access: LeaseAccess) {
         let mut at = range.start;
         for (region, part) in self.parts(range) {
             let length = part.len();

@@ -17,24 +17,24 @@ const USUAL_LEASES: usize = 4;
 /// transport has the system send or receive the bytes, or copies them, but forms no slice: so its
 /// lease permits other transports to send or receive the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum LeaseAccess {
     Read,
     Write,
     Send,
     Receive,
 }
 
-impl Access {
+impl LeaseAccess {
     /// Returns whether the lease is a program's, and so permits slices.
     pub(crate) fn is_programs(self) -> bool {
-        matches!(self, Access::Read | Access::Write)
+        matches!(self, LeaseAccess::Read | LeaseAccess::Write)
     }
 
     /// Returns the access that remains when a lease no longer writes.
-    pub(crate) fn downgraded(self) -> Access {
+    pub(crate) fn downgraded(self) -> LeaseAccess {
         match self {
-            Access::Read | Access::Write => Access::Read,
-            Access::Send | Access::Receive => Access::Send,
+            LeaseAccess::Read | LeaseAccess::Write => LeaseAccess::Read,
+            LeaseAccess::Send | LeaseAccess::Receive => LeaseAccess::Send,
         }
     }
 }
@@ -62,11 +62,11 @@ impl Leases {
     }
 
     /// Adds a lease, unless it would break the invariant. Empty ranges need no entry.
-    pub(crate) fn take(&mut self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+    pub(crate) fn take(&mut self, range: Range<usize>, access: LeaseAccess) -> Result<(), RegionError> {
         if range.is_empty() {
             return Ok(());
         }
-        if access != Access::Write
+        if access != LeaseAccess::Write
             && let Some(entry) = self.of(access).get_mut(&range)
         {
             // The existing lease is checked already: what would conflict with the second one
@@ -85,28 +85,28 @@ impl Leases {
     }
 
     /// Checks that a lease would not break the invariant at this moment; does not take it.
-    pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+    pub(crate) fn check(&self, range: Range<usize>, access: LeaseAccess) -> Result<(), RegionError> {
         if !range.is_empty() && self.forbids(&range, access) {
             return Err(RegionError::InUse { start: range.start, end: range.end });
         }
         Ok(())
     }
 
-    fn forbids(&self, range: &Range<usize>, access: Access) -> bool {
+    fn forbids(&self, range: &Range<usize>, access: LeaseAccess) -> bool {
         let Leases { programs, transports } = self;
         programs.into.is_taken(range)
             || match access {
-                Access::Read => transports.into.is_taken(range),
-                Access::Write => {
+                LeaseAccess::Read => transports.into.is_taken(range),
+                LeaseAccess::Write => {
                     [&programs.out, &transports.out, &transports.into].iter().any(|held| held.is_taken(range))
                 }
-                Access::Send => false,
-                Access::Receive => programs.out.is_taken(range),
+                LeaseAccess::Send => false,
+                LeaseAccess::Receive => programs.out.is_taken(range),
             }
     }
 
     /// Removes one lease with these values; equal leases are interchangeable.
-    pub(crate) fn give_back(&mut self, range: Range<usize>, access: Access) {
+    pub(crate) fn give_back(&mut self, range: Range<usize>, access: LeaseAccess) {
         if range.is_empty() {
             return;
         }
@@ -116,7 +116,7 @@ impl Leases {
 
     /// Turns a lease to write into one to read, or one to receive into one to send. No program can
     /// write in between, and there is always room: it was reserved when the lease was taken.
-    pub(crate) fn downgrade(&mut self, range: Range<usize>, access: Access) {
+    pub(crate) fn downgrade(&mut self, range: Range<usize>, access: LeaseAccess) {
         if range.is_empty() {
             return;
         }
@@ -132,7 +132,7 @@ impl Leases {
     /// Splits a lease into two that meet at `at`. Both together cover the same bytes, so they
     /// conflict with no other lease. The limit does not apply, as a lease has no more parts than
     /// bytes.
-    pub(crate) fn split(&mut self, range: Range<usize>, at: usize, access: Access) {
+    pub(crate) fn split(&mut self, range: Range<usize>, at: usize, access: LeaseAccess) {
         debug_assert!(range.contains(&at) && at > range.start, "{at} is not within {range:?}");
         let held = self.of(access).remove(&range);
         debug_assert!(held, "a lease was never taken: {range:?}, {access:?}");
@@ -157,15 +157,15 @@ impl Leases {
         self.programs.len() + self.transports.len()
     }
 
-    fn side(&mut self, access: Access) -> &mut LeaseGroup {
+    fn side(&mut self, access: LeaseAccess) -> &mut LeaseGroup {
         if access.is_programs() { &mut self.programs } else { &mut self.transports }
     }
 
-    fn of(&mut self, access: Access) -> &mut Ranges {
+    fn of(&mut self, access: LeaseAccess) -> &mut Ranges {
         let held = self.side(access);
         match access {
-            Access::Read | Access::Send => &mut held.out,
-            Access::Write | Access::Receive => &mut held.into,
+            LeaseAccess::Read | LeaseAccess::Send => &mut held.out,
+            LeaseAccess::Write | LeaseAccess::Receive => &mut held.into,
         }
     }
 }
@@ -181,7 +181,7 @@ impl LeaseGroup {
 
     /// Reserves room for one more lease. For a lease to write or receive, reserves room among the
     /// leases to read or send too, for a later downgrade.
-    fn make_room(&mut self, access: Access) -> Result<(), TryReserveError> {
+    fn make_room(&mut self, access: LeaseAccess) -> Result<(), TryReserveError> {
         self.out.entries.try_reserve(self.into.entries.len() + 1)?;
         if access == access.downgraded() { Ok(()) } else { self.into.entries.try_reserve(1) }
     }
@@ -286,14 +286,15 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Access; 4] = [Access::Read, Access::Write, Access::Send, Access::Receive];
+    const ALL: [LeaseAccess; 4] =
+        [LeaseAccess::Read, LeaseAccess::Write, LeaseAccess::Send, LeaseAccess::Receive];
 
     /// The model: for each byte, the number of leases of each kind.
     type Model = Vec<[u32; 4]>;
 
     /// Returns whether leases of these two kinds may overlap.
-    fn agree(one: Access, other: Access) -> bool {
-        use Access::{Read, Receive, Send, Write};
+    fn agree(one: LeaseAccess, other: LeaseAccess) -> bool {
+        use LeaseAccess::{Read, Receive, Send, Write};
         match (one, other) {
             (Write, _) | (_, Write) => false,
             (Read, Receive) | (Receive, Read) => false,
@@ -302,29 +303,29 @@ mod tests {
         }
     }
 
-    fn model_allows(model: &Model, range: &Range<usize>, access: Access) -> bool {
-        let there = |byte: &[u32; 4], kind: Access| byte[kind as usize] > 0;
+    fn model_allows(model: &Model, range: &Range<usize>, access: LeaseAccess) -> bool {
+        let there = |byte: &[u32; 4], kind: LeaseAccess| byte[kind as usize] > 0;
         model[range.clone()]
             .iter()
             .all(|byte| ALL.iter().all(|&kind| !there(byte, kind) || agree(kind, access)))
     }
 
-    fn enter(model: &mut Model, range: &Range<usize>, access: Access) {
+    fn enter(model: &mut Model, range: &Range<usize>, access: LeaseAccess) {
         model[range.clone()].iter_mut().for_each(|byte| byte[access as usize] += 1);
     }
 
-    fn leave(model: &mut Model, range: &Range<usize>, access: Access) {
+    fn leave(model: &mut Model, range: &Range<usize>, access: LeaseAccess) {
         model[range.clone()].iter_mut().for_each(|byte| byte[access as usize] -= 1);
     }
 
     #[test]
     fn leases_of_one_range_are_not_limited() {
-        for access in [Access::Read, Access::Send, Access::Receive] {
+        for access in [LeaseAccess::Read, LeaseAccess::Send, LeaseAccess::Receive] {
             let mut leases = Leases::new();
             for _ in 0..=MAX_LEASES {
                 leases.take(0..8, access).unwrap();
             }
-            assert!(leases.take(7..9, Access::Write).is_err());
+            assert!(leases.take(7..9, LeaseAccess::Write).is_err());
             for _ in 0..=MAX_LEASES {
                 leases.give_back(0..8, access);
             }
@@ -334,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_full_table_still_lets_what_was_written_be_read() {
-        for access in [Access::Write, Access::Receive] {
+        for access in [LeaseAccess::Write, LeaseAccess::Receive] {
             let mut leases = Leases::new();
             for at in 0..MAX_LEASES {
                 leases.take(at..at + 1, access).unwrap();
@@ -357,17 +358,17 @@ mod tests {
     #[test]
     fn the_parts_of_a_lease_can_be_read_one_by_one_in_a_full_table() {
         let mut leases = Leases::new();
-        leases.take(0..2 * MAX_LEASES, Access::Receive).unwrap();
+        leases.take(0..2 * MAX_LEASES, LeaseAccess::Receive).unwrap();
         for at in 1..2 * MAX_LEASES {
-            leases.split(at - 1..2 * MAX_LEASES, at, Access::Receive);
+            leases.split(at - 1..2 * MAX_LEASES, at, LeaseAccess::Receive);
             let room = leases.transports.out.entries.capacity();
             assert!(room >= leases.len(), "room for {room} of {} that end", leases.len());
         }
         assert_eq!(leases.len(), 2 * MAX_LEASES);
-        assert!(leases.take(0..1, Access::Read).is_err());
-        leases.give_back(0..1, Access::Receive);
-        assert_eq!(leases.take(0..1, Access::Read), Err(RegionError::TooManyLeases { max: MAX_LEASES }));
-        (1..2 * MAX_LEASES).for_each(|at| leases.give_back(at..at + 1, Access::Receive));
+        assert!(leases.take(0..1, LeaseAccess::Read).is_err());
+        leases.give_back(0..1, LeaseAccess::Receive);
+        assert_eq!(leases.take(0..1, LeaseAccess::Read), Err(RegionError::TooManyLeases { max: MAX_LEASES }));
+        (1..2 * MAX_LEASES).for_each(|at| leases.give_back(at..at + 1, LeaseAccess::Receive));
         assert!(leases.is_empty());
     }
 
@@ -375,13 +376,13 @@ mod tests {
     fn one_of_several_that_receive_may_stop_first() {
         let mut leases = Leases::new();
         for range in [0..8, 0..8, 4..12] {
-            leases.take(range, Access::Receive).unwrap();
+            leases.take(range, LeaseAccess::Receive).unwrap();
         }
-        leases.downgrade(0..8, Access::Receive);
-        assert!(leases.take(0..1, Access::Read).is_err());
-        leases.downgrade(0..8, Access::Receive);
-        assert!(leases.take(0..1, Access::Read).is_ok());
-        assert!(leases.take(4..5, Access::Read).is_err());
+        leases.downgrade(0..8, LeaseAccess::Receive);
+        assert!(leases.take(0..1, LeaseAccess::Read).is_err());
+        leases.downgrade(0..8, LeaseAccess::Receive);
+        assert!(leases.take(0..1, LeaseAccess::Read).is_ok());
+        assert!(leases.take(4..5, LeaseAccess::Read).is_err());
     }
 
     proptest! {
@@ -391,7 +392,7 @@ mod tests {
         ) {
             let mut leases = Leases::new();
             let mut model = vec![[0; 4]; 64];
-            let mut held: Vec<(Range<usize>, Access)> = Vec::new();
+            let mut held: Vec<(Range<usize>, LeaseAccess)> = Vec::new();
             for (a, b, access, step) in steps {
                 match step {
                     1 if !held.is_empty() => {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::io::{Part, PartMut};
-use crate::lease::Access;
+use crate::lease::LeaseAccess;
 use crate::{IoVec, Region, RegionError, shared};
 
 /// Length of the block with which bytes are filled, piece by piece.
@@ -14,7 +14,7 @@ const FILL_BYTES: usize = 4096;
 pub(crate) struct Leased {
     vec: IoVec,
     range: Range<usize>,
-    access: Access,
+    access: LeaseAccess,
 }
 
 /// Contiguous bytes that the holder of a [`Leased`] may access while that exists.
@@ -27,7 +27,7 @@ struct Piece {
 }
 
 impl Leased {
-    pub(crate) fn take(vec: &IoVec, range: Range<usize>, access: Access) -> Result<Leased, RegionError> {
+    pub(crate) fn take(vec: &IoVec, range: Range<usize>, access: LeaseAccess) -> Result<Leased, RegionError> {
         vec.check_bounds(&range)?;
         let mut taken = range.start;
         for (region, part) in vec.parts(range.clone()) {
@@ -93,7 +93,7 @@ impl Drop for Leased {
     }
 }
 
-fn release(vec: &IoVec, range: Range<usize>, access: Access) {
+fn release(vec: &IoVec, range: Range<usize>, access: LeaseAccess) {
     for (region, part) in vec.parts(range) {
         region.give_back(part, access);
     }

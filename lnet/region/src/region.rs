@@ -14,7 +14,7 @@ use static_assertions::assert_impl_all;
 
 use crate::arena::ArenaPiece;
 use crate::guard::Watched;
-use crate::lease::{Access, Leases};
+use crate::lease::{LeaseAccess, Leases};
 use crate::memory::OwnedMemory;
 use crate::{ForkGuard, RegionError};
 
@@ -355,7 +355,7 @@ impl Region {
         (self.0.memory.base(), self.len())
     }
 
-    pub(crate) fn take(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+    pub(crate) fn take(&self, range: Range<usize>, access: LeaseAccess) -> Result<(), RegionError> {
         // The check precedes the lock, which a thread may have held when this process was forked.
         self.fork_guard().check()?;
         self.check_bounds(&range)?;
@@ -363,7 +363,7 @@ impl Region {
     }
 
     /// Checks that a lease would be granted at this moment; does not take it.
-    pub(crate) fn check(&self, range: Range<usize>, access: Access) -> Result<(), RegionError> {
+    pub(crate) fn check(&self, range: Range<usize>, access: LeaseAccess) -> Result<(), RegionError> {
         self.fork_guard().check()?;
         self.check_bounds(&range)?;
         self.0.leases.lock().check(range, access)
@@ -377,14 +377,14 @@ impl Region {
         Ok(())
     }
 
-    pub(crate) fn give_back(&self, range: Range<usize>, access: Access) {
+    pub(crate) fn give_back(&self, range: Range<usize>, access: LeaseAccess) {
         if self.fork_guard().in_owner_process() {
             self.0.leases.lock().give_back(range, access);
         }
     }
 
     /// Splits a lease atomically into one of the bytes below `at` and one of the rest.
-    pub(crate) fn split(&self, range: Range<usize>, at: usize, access: Access) {
+    pub(crate) fn split(&self, range: Range<usize>, at: usize, access: LeaseAccess) {
         if self.fork_guard().in_owner_process() {
             self.0.leases.lock().split(range, at, access);
         }
@@ -394,7 +394,7 @@ impl Region {
         self.0.memory.arena_piece()
     }
 
-    pub(crate) fn downgrade(&self, range: Range<usize>, access: Access) {
+    pub(crate) fn downgrade(&self, range: Range<usize>, access: LeaseAccess) {
         if self.fork_guard().in_owner_process() {
             self.0.leases.lock().downgrade(range, access);
         }

@@ -13,7 +13,7 @@ use crate::Ordering;
 
 /// A counter of signals, which replaces a descriptor. A model whose threads sleep on more than a
 /// bell implements this trait.
-pub trait Signals: Debug + Send + Sync {
+pub trait SignalCounter: Debug + Send + Sync {
     /// Adds one signal, and wakes the sleeper.
     fn ring(&self);
     /// Takes all signals and returns their number.
@@ -22,14 +22,14 @@ pub trait Signals: Debug + Send + Sync {
     fn wait(&self);
 }
 
-/// The default implementation of [`Signals`]: a counter with a condition variable.
+/// The default implementation of [`SignalCounter`]: a counter with a condition variable.
 #[derive(Debug, Default)]
 struct Counter {
     count: Mutex<u64>,
     changed: Condvar,
 }
 
-impl Signals for Counter {
+impl SignalCounter for Counter {
     fn ring(&self) {
         *self.count.lock().unwrap_or_else(|error| error.into_inner()) += 1;
         self.changed.notify_one();
@@ -49,7 +49,7 @@ impl Signals for Counter {
 
 /// The bell of a model.
 #[derive(Clone, Debug)]
-pub struct Bell(std::sync::Arc<dyn Signals>);
+pub struct Bell(std::sync::Arc<dyn SignalCounter>);
 
 impl Bell {
     /// Creates a bell without signals.
@@ -62,7 +62,7 @@ impl Bell {
     }
 
     /// Creates a bell over the signals of a model.
-    pub fn over(signals: impl Signals + 'static) -> Bell {
+    pub fn over(signals: impl SignalCounter + 'static) -> Bell {
         Bell(std::sync::Arc::new(signals))
     }
 

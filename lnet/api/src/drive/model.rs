@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
-use nlx_sync::wait::Signals;
+use nlx_sync::wait::SignalCounter;
 use nlx_sync::{Bell, SleepWord};
 
 use super::token::TAKEN_AFTER_NS;
@@ -284,7 +284,7 @@ impl Net {
     }
 }
 
-impl Signals for CountedBell {
+impl SignalCounter for CountedBell {
     fn ring(&self) {
         self.system.kernel.lock().unwrap().woken[self.number] += 1;
         self.system.bell.notify_all();

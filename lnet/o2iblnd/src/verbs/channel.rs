@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::cm::{CmChannel, CmId};
 use super::completions::CompletionChannel;
-use super::context::Context;
+use super::context::DeviceContext;
 use super::endpoint::HostEndpoint;
 use super::failed;
 use super::host::HostShared;
@@ -91,7 +91,7 @@ pub(super) struct QueuePair(pub(super) NonNull<ffi::ibv_qp>);
 unsafe impl Send for QueuePair {}
 
 struct Served {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     completions: Arc<CompletionChannel>,
 }
 
@@ -121,7 +121,7 @@ impl HostChannel {
         device: &Arc<dyn Device>,
         at: SocketAddrV4,
         prepare: impl FnOnce(&CmId) -> Result<(), Errno>,
-    ) -> Result<(CmId, Arc<Context>), Errno> {
+    ) -> Result<(CmId, Arc<DeviceContext>), Errno> {
         self.hub.check_origin()?;
         let id = CmId::new(Some(self.hub.manager.clone()))?;
         prepare(&id)?;
@@ -133,7 +133,12 @@ impl HostChannel {
         Ok((id, context))
     }
 
-    fn endpoint(&self, token: ChannelToken, id: CmId, context: Arc<Context>) -> Result<HostEndpoint, Errno> {
+    fn endpoint(
+        &self,
+        token: ChannelToken,
+        id: CmId,
+        context: Arc<DeviceContext>,
+    ) -> Result<HostEndpoint, Errno> {
         let completions = self.hub.serve(&context)?;
         let device: Arc<dyn Device> = context.device(id.port());
         let vector = self.hub.vector % context.vectors();
@@ -321,7 +326,7 @@ impl EventHub {
     }
 
     /// Adds the device's completions and events to the channel.
-    fn serve(self: &Arc<EventHub>, context: &Arc<Context>) -> Result<Arc<CompletionChannel>, Errno> {
+    fn serve(self: &Arc<EventHub>, context: &Arc<DeviceContext>) -> Result<Arc<CompletionChannel>, Errno> {
         let mut served = self.served.lock();
         if let Some(known) = served.iter().find(|served| Arc::ptr_eq(&served.context, context)) {
             return Ok(known.completions.clone());
@@ -352,7 +357,7 @@ impl EventHub {
     }
 
     /// Returns the device object for the context in an event.
-    pub(super) fn context_of(&self, verbs: *mut ffi::ibv_context) -> Option<Arc<Context>> {
+    pub(super) fn context_of(&self, verbs: *mut ffi::ibv_context) -> Option<Arc<DeviceContext>> {
         let served = self.served.lock();
         served.iter().find(|served| served.context.verbs() == verbs).map(|served| served.context.clone())
     }

@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nlx_ibverbs_sys as ffi;
 
 use super::check;
-use super::context::Context;
+use super::context::DeviceContext;
 use crate::fabric::ChannelToken;
 
 /// The event channel of a device's completion queues.
@@ -22,7 +22,7 @@ pub(super) struct CompletionChannel {
     armed: AtomicUsize,
     fork_guard: ForkGuard,
     /// The context, kept so that the device stays open.
-    _context: Arc<Context>,
+    _context: Arc<DeviceContext>,
 }
 
 // SAFETY: libibverbs may be called by any thread; a channel is a descriptor that is only read.
@@ -31,7 +31,7 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    pub(super) fn new(context: &Arc<Context>) -> Result<CompletionChannel, Errno> {
+    pub(super) fn new(context: &Arc<DeviceContext>) -> Result<CompletionChannel, Errno> {
         // SAFETY: the context is valid, and kept.
         let raw = unsafe { ffi::ibv_create_comp_channel(context.verbs()) };
         let raw = NonNull::new(raw).ok_or_else(Errno::last)?;

@@ -26,7 +26,7 @@ use crate::sizes::PIECES_MAX;
 /// three bytes that the IEEE has assigned.
 const PROGRAMS: [u32; 1] = [0xff_ffff];
 
-pub(super) struct Context {
+pub(super) struct DeviceContext {
     verbs: NonNull<ffi::ibv_context>,
     domain: ProtectionDomain,
     name: String,
@@ -45,13 +45,13 @@ pub(super) struct Context {
 }
 
 // SAFETY: libibverbs may be called by any thread, and the context is valid while its anchor is.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DeviceContext {}
 
-impl Context {
+impl DeviceContext {
     /// Opens the device to which the identifier `anchor` is bound.
-    pub(super) fn new(anchor: CmId) -> Result<Context, Errno> {
+    pub(super) fn new(anchor: CmId) -> Result<DeviceContext, Errno> {
         let verbs = NonNull::new(anchor.verbs()).ok_or(Errno::ENODEV)?;
         // SAFETY: a bound identifier's context is valid while the identifier is, and nothing
         // changes these fields.
@@ -73,7 +73,7 @@ impl Context {
             transfer_bytes: port_attributes(verbs, anchor.port())?.max_msg_sz,
             memory_bytes: attributes.max_mr_size,
         };
-        Ok(Context {
+        Ok(DeviceContext {
             verbs,
             domain,
             name,
@@ -89,7 +89,7 @@ impl Context {
     }
 
     /// Returns the device object of a port; the same one while it is in use.
-    pub(super) fn device(self: &Arc<Context>, port: u8) -> Arc<HostDevice> {
+    pub(super) fn device(self: &Arc<DeviceContext>, port: u8) -> Arc<HostDevice> {
         let mut devices = self.devices.lock();
         devices.retain(|(_, device)| device.strong_count() > 0);
         if let Some(known) =
@@ -139,7 +139,7 @@ impl Context {
         Ok(port_attributes(self.verbs, port)?.state == ffi::ibv_port_state::IBV_PORT_ACTIVE)
     }
 
-    /// Returns a descriptor that is readable when [`Context::read_events`] has an event.
+    /// Returns a descriptor that is readable when [`DeviceContext::read_events`] has an event.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context has it open while it is valid.
         unsafe { BorrowedFd::borrow_raw(self.verbs.as_ref().async_fd) }
@@ -247,7 +247,7 @@ pub(super) fn port_attributes(
 pub(super) struct RegistrationTable(RwLock<HashMap<u32, (u64, usize), RandomState>>);
 
 /// A read lock on the registrations: none ends while this lives.
-pub(super) type Registered<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize), RandomState>>;
+pub(super) type RegistrationGuard<'a> = RwLockReadGuard<'a, HashMap<u32, (u64, usize), RandomState>>;
 
 impl RegistrationTable {
     pub(super) fn insert(&self, key: u32, start: u64, bytes: usize) {
@@ -259,13 +259,13 @@ impl RegistrationTable {
         self.0.write().remove(&key);
     }
 
-    pub(super) fn hold(&self) -> Registered<'_> {
+    pub(super) fn hold(&self) -> RegistrationGuard<'_> {
         self.0.read()
     }
 }
 
 /// Returns whether a piece lies within the memory of its key.
-pub(super) fn holds(registered: &Registered<'_>, piece: &Piece) -> bool {
+pub(super) fn holds(registered: &RegistrationGuard<'_>, piece: &Piece) -> bool {
     registered.get(&piece.key).is_some_and(|(start, bytes)| {
         let behind = piece.address.checked_sub(*start).and_then(|from| from.checked_add(piece.length.into()));
         behind.is_some_and(|end| end <= *bytes as u64)

@@ -9,19 +9,19 @@ use nix::libc::RLIM_INFINITY;
 use nix::sys::resource::{Resource, getrlimit};
 use nlx_ibverbs_sys as ffi;
 
-use super::context::Context;
+use super::context::DeviceContext;
 use super::{check, failed};
 use crate::fabric::{Device, DeviceLimits, FabricError, RegisteredMemory};
 
 pub(super) struct HostDevice {
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     /// The port's number, from 1.
     port: u8,
     name: Arc<str>,
 }
 
 impl HostDevice {
-    pub(super) fn new(context: Arc<Context>, port: u8, name: Arc<str>) -> HostDevice {
+    pub(super) fn new(context: Arc<DeviceContext>, port: u8, name: Arc<str>) -> HostDevice {
         HostDevice { context, port, name }
     }
 }
@@ -56,7 +56,7 @@ struct Registered {
     keys: (u32, u32),
     fork_guard: ForkGuard,
     /// The context, kept so that the protection domain exists.
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
 }
 
 // SAFETY: libibverbs may be called by any thread.
@@ -66,7 +66,7 @@ unsafe impl Sync for Registered {}
 
 impl Registered {
     fn new(
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         of: &ForkGuard,
         address: u64,
         bytes: usize,

@@ -7,7 +7,7 @@ use lnet_api::Errno;
 
 use super::channel::{QueuePair, WatchedId};
 use super::completions::CompletionChannel;
-use super::context::Context;
+use super::context::DeviceContext;
 use super::failed;
 use super::queues::{Queues, flush};
 use crate::fabric::{
@@ -23,14 +23,14 @@ pub(super) struct HostEndpoint {
     device: Arc<dyn Device>,
     completions: Arc<CompletionChannel>,
     vector: u32,
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
 }
 
 impl HostEndpoint {
     pub(super) fn new(
         token: ChannelToken,
         id: WatchedId,
-        context: Arc<Context>,
+        context: Arc<DeviceContext>,
         device: Arc<dyn Device>,
         completions: Arc<CompletionChannel>,
         vector: u32,

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::channel::HostChannel;
 use super::cm::CmId;
-use super::context::Context;
+use super::context::DeviceContext;
 use super::failed;
 use crate::fabric::{Channel, Device, Fabric, FabricError};
 
@@ -34,7 +34,7 @@ pub struct HostFabric(Arc<HostShared>);
 #[derive(Default)]
 pub(super) struct HostShared {
     /// The open devices, each with one entry.
-    contexts: Mutex<Vec<Arc<Context>>>,
+    contexts: Mutex<Vec<Arc<DeviceContext>>>,
     channels: AtomicU32,
 }
 
@@ -92,20 +92,20 @@ impl Fabric for HostFabric {
 
 impl HostShared {
     /// Returns the open device to which an identifier is bound.
-    pub(super) fn context_of(&self, id: &CmId) -> Option<Arc<Context>> {
+    pub(super) fn context_of(&self, id: &CmId) -> Option<Arc<DeviceContext>> {
         let contexts = self.contexts.lock();
         contexts.iter().find(|context| context.verbs() == id.verbs()).cloned()
     }
 
     /// Returns the device to which an identifier is bound, opened if necessary.
-    fn context_for(&self, anchor: CmId) -> Result<Arc<Context>, Errno> {
+    fn context_for(&self, anchor: CmId) -> Result<Arc<DeviceContext>, Errno> {
         let mut contexts = self.contexts.lock();
         // A device that returns after its removal gets a new context.
         contexts.retain(|context| !context.is_removed());
         if let Some(known) = contexts.iter().find(|context| context.verbs() == anchor.verbs()) {
             return Ok(known.clone());
         }
-        let opened = Arc::new(Context::new(anchor)?);
+        let opened = Arc::new(DeviceContext::new(anchor)?);
         contexts.push(opened.clone());
         Ok(opened)
     }

@@ -10,7 +10,7 @@ use nlx_ibverbs_sys as ffi;
 use super::check;
 use super::cm::CmId;
 use super::completions::{CompletionChannel, as_context};
-use super::context::Context;
+use super::context::DeviceContext;
 use crate::fabric::{ChannelToken, QueueSizes};
 
 /// The smallest inline size that is worth asking a device for.
@@ -20,7 +20,7 @@ const INLINE_MIN: u32 = 32;
 pub(super) struct Queues {
     pair: NonNull<ffi::ibv_qp>,
     completions: CompletionQueue,
-    context: Arc<Context>,
+    context: Arc<DeviceContext>,
     made: QueueSizes,
     fork_guard: ForkGuard,
 }
@@ -34,7 +34,7 @@ impl Queues {
     pub(super) fn new(
         token: ChannelToken,
         id: &CmId,
-        context: &Arc<Context>,
+        context: &Arc<DeviceContext>,
         channel: &Arc<CompletionChannel>,
         vector: u32,
         sizes: &QueueSizes,
@@ -70,7 +70,7 @@ impl Queues {
         self.completions.raw
     }
 
-    pub(super) fn context(&self) -> &Context {
+    pub(super) fn context(&self) -> &DeviceContext {
         &self.context
     }
 
@@ -140,7 +140,7 @@ pub(super) unsafe fn flush(pair: NonNull<ffi::ibv_qp>) -> Result<(), Errno> {
 
 fn create(
     id: &CmId,
-    context: &Context,
+    context: &DeviceContext,
     completions: &CompletionQueue,
     sizes: &QueueSizes,
 ) -> Result<(NonNull<ffi::ibv_qp>, QueueSizes), Errno> {
@@ -186,7 +186,7 @@ struct CompletionQueue {
 impl CompletionQueue {
     fn new(
         token: ChannelToken,
-        context: &Context,
+        context: &DeviceContext,
         channel: &Arc<CompletionChannel>,
         vector: u32,
         entries: u32,

@@ -7,13 +7,13 @@ use lnet_api::Errno;
 
 use super::channel::WatchedId;
 use super::cm::CmId;
-use super::context::Context;
+use super::context::DeviceContext;
 use super::failed;
 use crate::fabric::{ConnRequest, FabricError, Listener, PrivateData};
 
 pub(super) struct HostListener {
     pub(super) _id: WatchedId,
-    pub(super) _context: Arc<Context>,
+    pub(super) _context: Arc<DeviceContext>,
 }
 
 impl Listener for HostListener {}
