@@ -25,6 +25,23 @@ pub(crate) fn numbers_in(preset: &str, header: impl Into<Row>, first: usize) -> 
     table
 }
 
+/// A table for terminals and pages.
+pub(crate) struct Grid {
+    pub(crate) header: Vec<&'static str>,
+    /// The number of columns of words, in front of those of numbers.
+    pub(crate) words: usize,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+impl Grid {
+    /// Returns the table for a terminal, with this preset of borders.
+    pub(crate) fn text(&self, preset: &str) -> Table {
+        let mut table = numbers_in(preset, self.header.clone(), self.words);
+        table.add_rows(self.rows.iter().map(|row| row.iter().map(|cell| printable(cell))));
+        table
+    }
+}
+
 /// Escapes text of another process for a cell of a table: see [`lnet_nid::printable`].
 pub(crate) fn printable(text: &str) -> String {
     lnet_nid::printable(text).to_string()

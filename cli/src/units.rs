@@ -68,6 +68,11 @@ pub(crate) fn in_thousands(value: f64) -> String {
     }
 }
 
+/// Returns a rate per second; 0 if no time has passed.
+pub(crate) fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
 /// Formats three significant digits; no zeros at the end of a fraction.
 pub(crate) fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {

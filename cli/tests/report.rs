@@ -27,7 +27,7 @@ fn a_page_is_written_beside_the_json_and_says_the_same() {
         let percentiles = ["min_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"];
         let percentiles = percentiles.map(|key| phase[key].as_f64().unwrap());
         assert!(percentiles.is_sorted() && percentiles[0] > 0.0, "{phase}");
-        let p50 = format!("<td>{:.1}</td>", percentiles[1]);
+        let p50 = format!("<td class=\"number\">{:.1}</td>", percentiles[1]);
         assert!(page.contains(&p50), "{p50} of {phase}");
     }
 }

@@ -51,12 +51,30 @@ pub struct Percentiles {
     pub count: u64,
     /// Half of the values are at most this.
     pub p50_ns: u64,
+    /// 90 % of the values are at most this.
+    pub p90_ns: u64,
     /// 99 % of the values are at most this.
     pub p99_ns: u64,
     /// 99.9 % of the values are at most this.
     pub p999_ns: u64,
     /// The largest value.
     pub max_ns: u64,
+}
+
+impl Percentiles {
+    /// Returns the percentiles of durations in nanoseconds.
+    #[must_use]
+    pub fn of(durations: &Histogram<u64>) -> Percentiles {
+        let at = |quantile| durations.value_at_quantile(quantile);
+        Percentiles {
+            count: durations.len(),
+            p50_ns: at(0.5),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: durations.max(),
+        }
+    }
 }
 
 /// A histogram of durations, with a relative error of at most 1 %.
@@ -83,13 +101,7 @@ pub(crate) fn percentiles<'a>(all: impl Iterator<Item = &'a Durations>) -> Perce
     let Durations(sum) = Durations::new();
     let mut sum = sum.into_inner();
     all.for_each(|durations| durations.add_to(&mut sum));
-    Percentiles {
-        count: sum.len(),
-        p50_ns: sum.value_at_quantile(0.5),
-        p99_ns: sum.value_at_quantile(0.99),
-        p999_ns: sum.value_at_quantile(0.999),
-        max_ns: sum.max(),
-    }
+    Percentiles::of(&sum)
 }
 
 /// The counters that change with every request, without a lock.

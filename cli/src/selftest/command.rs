@@ -9,7 +9,6 @@ use std::time::Duration;
 use nlx::Errno;
 
 use super::protocol::ECHO_MAX;
-use super::stats::Statistics;
 use super::wire::{Reader, Wire, WireError, Writer, is_unique, wire_enum, wire_struct};
 
 /// Length of the longest command or answer, as in Motr: an INIT for some 170 servers fits.
@@ -181,8 +180,6 @@ pub(super) struct Status {
     pub messages_received: u64,
     pub bulk_sent: u64,
     pub bulk_received: u64,
-    /// Latencies of operations, in nanoseconds.
-    pub latency_ns: Statistics,
     /// The node's NID, and the counters of its rules: nodes of one process share them.
     pub nid: String,
     pub rules: Vec<RuleStatus>,
@@ -206,7 +203,6 @@ wire_struct!(Status {
     messages_received,
     bulk_sent,
     bulk_received,
-    latency_ns,
     nid,
     rules,
     latencies,

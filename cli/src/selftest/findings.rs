@@ -5,10 +5,9 @@ use std::time::SystemTime;
 
 use super::command::{Plan, RuleStatus, Status};
 use super::console::Finding;
-use super::counters::latencies;
+use super::counters::{self, latencies};
 use super::result::{Ending, Outcome, Phase, RuleCount, Sample, Served, Settings, total};
 use super::run;
-use super::stats::Statistics;
 
 /// The results of the phases that have run so far.
 pub(super) struct Findings {
@@ -48,8 +47,6 @@ impl Findings {
         (self.clients, self.servers) = (client_addresses, server_addresses);
         let (dropped, delayed) = self.count_rules(told.iter().chain(&servers));
         let sum = |field: fn(&Status) -> u64| total(told.iter().map(field));
-        let mut latency = Statistics::default();
-        told.iter().for_each(|status| latency.merge(&status.latency_ns));
         let mut found = Phase {
             name: phase.name,
             size: plan.size.into(),
@@ -58,7 +55,6 @@ impl Findings {
             elapsed: told.iter().map(|status| status.elapsed).max().unwrap_or_default(),
             operations: sum(|status| status.operations),
             bytes: sum(|status| status.bytes),
-            latency_ns: latency,
             latencies_ns: latencies(),
             samples,
             errors: sum(|status| status.errors),
@@ -75,12 +71,7 @@ impl Findings {
                 (found.errors > 0).then(|| "operations have not ended within their timeout".to_string())
             });
         }
-        for (value, count) in told.iter().flat_map(|status| &status.latencies) {
-            // Limits the sum of the counts to 64 bits: the histogram finds quantiles by adding
-            // counts.
-            let room = u64::MAX - found.latencies_ns.len();
-            found.latencies_ns.saturating_record_n(*value, (*count).min(room));
-        }
+        told.iter().for_each(|status| counters::add(&mut found.latencies_ns, &status.latencies));
         let problem = if complete { contradiction(&found, &servers) } else { None };
         if let Some(problem) = problem {
             found.errors = found.errors.saturating_add(1);
@@ -151,10 +142,9 @@ fn first_error(status: &Status) -> Option<String> {
 /// clients.
 fn contradiction(phase: &Phase, servers: &[Status]) -> Option<String> {
     let operations = phase.operations;
-    let recorded = phase.latencies_ns.len();
-    if phase.latency_ns.count() != operations || recorded != operations {
-        let counted = phase.latency_ns.count();
-        return Some(format!("operations: {operations}, latencies: {counted}, in the histogram: {recorded}"));
+    let latencies = phase.latencies_ns.len();
+    if latencies != operations {
+        return Some(format!("operations: {operations}, latencies: {latencies}"));
     }
     let served = total(servers.iter().map(|status| status.operations));
     let lossless = phase.errors == 0 && phase.lost == 0;
@@ -167,6 +157,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::machine::Machine;
     use crate::selftest::command::Load;
     use crate::selftest::tests::plan;
     use crate::selftest::{html, report, samples};
@@ -211,7 +202,7 @@ mod tests {
             // The reports can also show these numbers.
             assert!(report::text(&outcome).to_string().contains("\nFAILED: "));
             serde_json::to_string(&report::json(&outcome)).unwrap();
-            html::write(&outcome, &tempfile::tempdir().unwrap().path().join("report.html")).unwrap();
+            html::page(&outcome, &Machine::default());
         }
     }
 }

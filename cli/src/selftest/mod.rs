@@ -12,10 +12,9 @@
 //! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
 //! | `client`, `server`, `data` | the work itself, on a transfer machine for data |
 //! | `protocol`, `stamp`, `pattern` | the messages between clients and servers |
-//! | `counters`, `stats`, `ring`, `random`, `faults` | their counters and tools |
-//! | `result`, `figures`, `series` | results: raw, as rates and percentiles, over time |
-//! | `progress`, `report`, `html` | output: progress, table or JSON, page |
-//! | `machine` | the machine of the test |
+//! | `counters`, `ring`, `random`, `faults` | their counters and tools |
+//! | `result`, `figures` | results: raw, as rates and percentiles |
+//! | `report`, `html` | output: table or JSON, page |
 
 mod client;
 mod command;
@@ -29,12 +28,10 @@ mod figures;
 mod findings;
 mod helper;
 mod html;
-mod machine;
 mod node;
 mod participants;
 mod pattern;
 mod process;
-mod progress;
 mod protocol;
 mod random;
 mod reach;
@@ -44,12 +41,10 @@ mod ring;
 mod run;
 #[cfg(test)]
 mod samples;
-mod series;
 mod serve;
 mod server;
 mod service;
 mod stamp;
-mod stats;
 #[cfg(test)]
 mod tests;
 mod wire;

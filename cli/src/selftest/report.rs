@@ -7,8 +7,10 @@ use std::fmt::Display;
 
 use serde::Serialize;
 
-use super::machine::Machine;
 use super::result::Outcome;
+use crate::machine::Machine;
+
+pub(super) use table::{phases, rules};
 
 /// Returns the table and the result.
 pub(super) fn text(outcome: &Outcome) -> impl Display {

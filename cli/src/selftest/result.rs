@@ -2,15 +2,12 @@
 //!
 //! [`Outcome`] is the whole result, [`Phase`] that of one phase of all clients together; [`Live`]
 //! is the current state for a progress bar. The test calls `report::text(&Outcome)`,
-//! `report::json(&Outcome)` or `html::write(&Outcome, &Path)` at the end, and `Progress::new(name,
-//! duration, quiet)`, `update(&Live)` and `finish()` in each phase. Times are durations or
+//! `report::json(&Outcome)` or `html::page(&Outcome, &Machine)` at the end. Times are durations or
 //! nanoseconds, sizes are bytes. No number here is rounded or rendered.
 
 use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
-
-use super::stats::Statistics;
 
 /// Returns a saturating sum: nodes may report any numbers.
 pub(super) fn total(values: impl Iterator<Item = u64>) -> u64 {
@@ -83,8 +80,6 @@ pub(crate) struct Phase {
     pub operations: u64,
     /// Payload of these operations in bytes.
     pub bytes: u64,
-    /// Exact statistics in nanoseconds: minimum, maximum, mean, deviation.
-    pub latency_ns: Statistics,
     /// Nanoseconds from an operation's start to its end, of the correct ones.
     pub latencies_ns: Histogram<u64>,
     /// Taken about ten times a second, in order.

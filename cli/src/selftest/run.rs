@@ -10,14 +10,16 @@ use super::command::{Delivery, Load, Plan, Role, Status};
 use super::console::TestObserver;
 use super::findings::Findings;
 use super::participants::{Nodes, Participants};
-use super::progress::Progress;
 use super::protocol::ECHO_BYTES;
 use super::result::{Ending, Live, Outcome, Settings};
 use super::{faults, html, report, serve};
 use crate::args::{DeliveryArg, SelftestArgs};
 use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::{output, setup};
+use crate::units::{grouped, in_bytes, per_second, plural};
+use crate::{output, setup, svg};
 
 /// Messages in flight when their rate is measured, unless `--concurrency` is higher.
 const RATE_IN_FLIGHT: u32 = 64;
@@ -46,7 +48,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
             return Err(refused("messages over the loopback cannot be delayed".into()).hint("--net tcp"));
         }
     }
-    args.html.as_deref().map_or(Ok(()), html::reserve)?;
+    args.html.as_deref().map_or(Ok(()), svg::reserve)?;
     let outcome = outcome(args, &signals)?;
     // An error before the first measurement is only reported as the failure.
     let nothing = outcome.phases.is_empty() && !outcome.passed();
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
         output::line(report::text(&outcome))?
     }
     if let Some(path) = &args.html {
-        html::write(&outcome, path)?;
+        svg::write(&html::page(&outcome, &Machine::this()), path)?;
         output::print_error(format_args!("the report is in {}", path.display()));
     }
     let failure = |text: &str| if args.json { Failure::quiet() } else { Failure::new(text) };
@@ -194,6 +196,35 @@ impl TestObserver for PhaseObserver<'_> {
         };
         let sample = super::result::Sample { at: elapsed, operations: live.operations, bytes: live.bytes };
         self.samples.push(sample);
-        self.progress.update(&live);
+        self.progress.update(elapsed, words(&live));
+    }
+}
+
+/// Returns the rates so far, and losses and errors if there are any.
+fn words(live: &Live) -> String {
+    let Live { elapsed, operations, bytes, verified_bytes, errors, lost } = *live;
+    let rate = grouped(per_second(operations, elapsed).round() as u64);
+    let speed = per_second(bytes, elapsed) / 1e6;
+    let mut words = format!("{rate:>9} op/s {speed:>8.1} MB/s  {} verified", in_bytes(verified_bytes));
+    for (count, label) in [(lost, "lost".to_string()), (errors, plural(errors, "error"))] {
+        if count > 0 {
+            words.push_str(&format!(", {} {label}", grouped(count)));
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_printed_and_troubles_if_there_are_some() {
+        let live =
+            Live { elapsed: Duration::from_secs(2), operations: 3_000, bytes: 5_000_000, ..Live::default() };
+        let plain = |live: Live| words(&live).replace('\u{202f}', " ");
+        assert_eq!(plain(live), "    1 500 op/s      2.5 MB/s  0 B verified");
+        assert!(plain(Live { errors: 2, lost: 1, ..live }).ends_with(" verified, 1 lost, 2 errors"));
+        assert!(plain(Live::default()).starts_with("        0 op/s"));
     }
 }

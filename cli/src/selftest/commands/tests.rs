@@ -4,7 +4,6 @@
 use nlx::{NodeConfig, Op, Queue};
 
 use super::super::command::{Delivery, Load, Plan, RuleStatus, Status};
-use super::super::stats::Statistics;
 use super::*;
 
 const NODES: [usize; 2] = [1, 64];
@@ -161,8 +160,6 @@ fn plan() -> Plan {
 }
 
 fn status() -> Status {
-    let mut latency_ns = Statistics::default();
-    [5, 7, 1 << 40].iter().for_each(|value| latency_ns.add(*value));
     Status {
         finished: true,
         elapsed: Duration::from_secs(9),
@@ -178,7 +175,6 @@ fn status() -> Status {
         messages_received: 9,
         bulk_sent: 10,
         bulk_received: 11,
-        latency_ns,
         nid: "0@lo".into(),
         rules: vec![RuleStatus { rule: "drop 1/2".into(), matched: 12, dropped: 13, delayed: 14 }],
         latencies: (0..512).map(|value| (value, u64::MAX - value)).collect(),

@@ -2,36 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::page::{page, quoted};
-use super::{reserve, write};
-use crate::selftest::machine::Machine;
+use super::page;
+use crate::machine::Machine;
 use crate::selftest::result::{Ending, Outcome};
 use crate::selftest::samples::{HOSTILE, hostile, outcome};
+use crate::svg::elements;
 
 fn machine() -> Machine {
     Machine { host: HOSTILE.into(), processor: HOSTILE.into(), ..Machine::this() }
-}
-
-/// Checks that each element is closed, in order; returns the names of all.
-fn elements(page: &str) -> Vec<String> {
-    const VOID: [&str; 3] = ["meta", "line", "rect"];
-    let (mut open, mut all) = (Vec::new(), Vec::new());
-    let body = page.split_once("<html").expect("a page").1;
-    for part in body.split('<').skip(1) {
-        let (tag, _) = part.split_once('>').unwrap_or_else(|| panic!("'<{part}' has no end"));
-        let name: String =
-            tag.trim_start_matches('/').chars().take_while(char::is_ascii_alphanumeric).collect();
-        if tag.starts_with('/') {
-            assert_eq!(open.pop(), (name != "html").then_some(name), "a wrong end");
-        } else if !tag.ends_with('/') && !(VOID[..1].contains(&name.as_str())) {
-            open.push(name.clone());
-            all.push(name);
-        } else {
-            all.push(name);
-        }
-    }
-    assert!(open.is_empty(), "{open:?} has no end");
-    all
 }
 
 #[test]
@@ -118,29 +96,4 @@ fn a_test_without_a_result_has_a_page_too() {
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     empty.phases.clear();
     elements(&page(&Outcome { started: SystemTime::UNIX_EPOCH, ..empty }, &Machine::default()));
-}
-
-#[test]
-fn it_is_written_to_a_file_or_the_failure_names_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("report.html");
-    write(&outcome(), &path).unwrap();
-    elements(&std::fs::read_to_string(&path).unwrap());
-    let before = std::fs::metadata(&path).unwrap().len();
-    reserve(&path).unwrap();
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().len(),
-        before,
-        "what an earlier test found out is still there"
-    );
-    let nowhere = folder.path().join("no/where.html");
-    for failure in [write(&outcome(), &nowhere), reserve(&nowhere)].map(Result::unwrap_err) {
-        assert!(failure.to_string().contains("no/where.html"));
-    }
-}
-
-#[test]
-fn words_are_quoted_for_a_shell() {
-    let words = ["tcp", "drop 1/100 put", "it's", ""];
-    assert_eq!(words.map(quoted), ["tcp", "'drop 1/100 put'", r"'it'\''s'", "''"]);
 }

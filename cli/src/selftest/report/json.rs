@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
+use crate::machine::Machine;
 use crate::selftest::figures::Figures;
-use crate::selftest::machine::Machine;
 use crate::selftest::result::{Ending, Outcome, RuleCount, Settings};
 use crate::units::in_iso;
 

@@ -2,13 +2,17 @@
 
 use std::fmt;
 
-use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 
 use crate::selftest::figures::Figures;
 use crate::selftest::result::{Ending, Outcome, RuleCount, total};
-use crate::tables::{numbers_in, printable};
+use crate::tables::{Grid, printable};
 use crate::units::{counted, grouped, in_bytes, plural};
+
+/// Formats a number without separators, for programs that read the table.
+fn plain(number: u64) -> String {
+    number.to_string()
+}
 
 /// The table, the errors, and the verdict.
 pub(super) struct Text<'a>(pub(super) &'a Outcome);
@@ -17,10 +21,10 @@ impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Text(outcome) = self;
         if !outcome.phases.is_empty() {
-            writeln!(f, "{}", phases(outcome))?;
+            writeln!(f, "{}", phases(outcome, plain).text(UTF8_FULL_CONDENSED))?;
         }
         if !outcome.rules.is_empty() {
-            writeln!(f, "{}", rules(&outcome.rules))?;
+            writeln!(f, "{}", rules(&outcome.rules, plain).text(UTF8_FULL_CONDENSED))?;
         }
         for phase in &outcome.phases {
             if let Some(error) = &phase.first_error {
@@ -39,7 +43,8 @@ impl fmt::Display for Text<'_> {
     }
 }
 
-fn phases(outcome: &Outcome) -> Table {
+/// Returns the table of all phases. `count` formats whole numbers.
+pub(in crate::selftest) fn phases(outcome: &Outcome, count: fn(u64) -> String) -> Grid {
     let (clients, faults) = (outcome.settings.clients > 1, outcome.settings.faults.is_some());
     let mut header = vec!["phase", "bytes"];
     header.extend(clients.then_some("clients"));
@@ -47,31 +52,33 @@ fn phases(outcome: &Outcome) -> Table {
     header.extend(["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "max µs", "errors"]);
     header.extend(faults.then_some("lost"));
     header.push("verified");
-    let mut table = numbers_in(UTF8_FULL_CONDENSED, header, 1);
-    for figures in outcome.phases.iter().map(Figures::from) {
-        let mut row = vec![figures.name(), figures.size.to_string()];
+    let row = |figures: Figures<'_>| {
+        let mut row = vec![figures.name(), count(figures.size)];
         row.extend(clients.then(|| figures.clients.to_string()));
         row.push(figures.concurrency.to_string());
-        row.push(figures.operations.to_string());
-        row.push(format!("{:.0}", figures.operations_per_s));
+        row.push(count(figures.operations));
+        row.push(count(figures.operations_per_s.round() as u64));
         row.push(format!("{:.1}", figures.mb_per_s));
-        row.extend(figures.latencies_us().map(|(_, us)| format!("{us:.1}")));
-        row.push(figures.errors.to_string());
-        row.extend(faults.then(|| figures.losses.to_string()));
+        row.extend(figures.latency.percentiles_us().map(|(_, us)| format!("{us:.1}")));
+        row.push(count(figures.errors));
+        row.extend(faults.then(|| count(figures.losses)));
         row.push(in_bytes(figures.verified_bytes));
-        table.add_row(row);
-    }
-    table
+        row
+    };
+    Grid { header, words: 1, rows: outcome.phases.iter().map(Figures::from).map(row).collect() }
 }
 
-fn rules(rules: &[RuleCount]) -> Table {
+/// Returns the table of the rules by which messages were dropped and delayed on purpose.
+pub(in crate::selftest) fn rules(rules: &[RuleCount], count: fn(u64) -> String) -> Grid {
+    let row = |RuleCount { node, rule, matched, dropped, delayed }: &RuleCount| {
+        [node, rule]
+            .into_iter()
+            .cloned()
+            .chain([matched, dropped, delayed].map(|number| count(*number)))
+            .collect()
+    };
     let header = vec!["node", "rule", "matched", "dropped", "delayed"];
-    let mut table = numbers_in(UTF8_FULL_CONDENSED, header, 2);
-    for RuleCount { node, rule, matched, dropped, delayed } in rules {
-        let counts = [matched, dropped, delayed].map(|count| count.to_string());
-        table.add_row([printable(node), printable(rule)].into_iter().chain(counts));
-    }
-    table
+    Grid { header, words: 2, rows: rules.iter().map(row).collect() }
 }
 
 /// Returns the verdict: `passed: 19.28 GB verified, 0 errors, 127.0.0.1@tcp:12345:42:4095 ⇄
