@@ -1,10 +1,12 @@
 //! Live progress of tests on standard error: a bar per phase on a terminal, a line per phase
 //! elsewhere.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::failure::Failure;
 use crate::output;
 
 /// The phase's name, a bar in steps of an eighth of a letter, and the rates.
@@ -40,6 +42,16 @@ impl Progress {
     /// Moves the bar.
     pub(crate) fn advance(&self, elapsed: Duration) {
         self.bar.set_position(elapsed.as_millis() as u64);
+    }
+
+    /// Prints a line on standard output, above the bar.
+    pub(crate) fn line(&self, text: impl Display) -> Result<(), Failure> {
+        self.bar.suspend(|| output::line(text))
+    }
+
+    /// Prints a line on standard error, above the bar.
+    pub(crate) fn error(&self, text: impl Display) {
+        self.bar.suspend(|| output::print_error(text));
     }
 
     /// Ends the phase; its bar stays.

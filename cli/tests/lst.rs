@@ -84,14 +84,78 @@ fn a_console_runs_a_test_between_two_nodes() {
     assert_eq!((&result["ok"], &result["errors"]), (&true.into(), &0.into()), "{result}");
     let nodes: Vec<_> = result["nodes"].as_array().unwrap().iter().map(|node| node["node"].clone()).collect();
     assert_eq!(nodes, [format!("12345-{}", client.nid), format!("12345-{}", server.nid)]);
+    assert!(client.line()["session"].is_string() && server.line()["session"].is_string());
+    let latency = client.line()["latencies"][0].clone();
     for node in [&mut client, &mut server] {
-        assert!(node.line()["session"].is_string());
         assert!(node.line()["session"].is_null(), "the console ends its session");
     }
     let (sent, got) = (client.stop(), server.stop());
     let bytes = got["bulk_bytes_got"].as_u64().unwrap();
     assert!(bytes > 0 && bytes == sent["rpcs_sent"].as_u64().unwrap() * 65_536, "{sent} {got}");
     assert_eq!((&got["rpcs_dropped"], &sent["rpcs_expired"]), (&0.into(), &0.into()));
+    assert_eq!((&latency["rpcs"], &latency["errors"]), (&sent["rpcs_sent"], &0.into()));
+}
+
+/// The page of a run says what its JSON says, also of the RPCs of the console's own process; the other
+/// client prints the latencies of its RPCs when the session ends.
+// Covers: S-313
+#[test]
+fn a_page_has_the_figures_of_the_json() {
+    let port = free_port(unused());
+    let (mut client, server) = (Node::start(port), Node::start(port));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    let own = unused();
+    let start = on(own, port);
+    let start: Vec<&str> = start.iter().map(String::as_str).collect();
+    let from = format!("{},{own}@tcp", client.nid);
+    let run =
+        ["run", "--from", &from, "--to", &server.nid, "--duration", "2", "--html", path.to_str().unwrap()];
+    let test = ["brw", "read", "size=16k", "check=simple", "concurrency=2"];
+    let output = nlx(&[&start[..], &run, &test].concat()).output().unwrap();
+    assert!(output.status.success(), "{}", complaint(&output));
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
+    assert!(page.contains("<body class=\"passed\">") && page.contains(&run.join(" ")), "{page}");
+    let lines = json_lines(&output.stdout);
+    let result = &lines.last().unwrap()["result"];
+    assert_eq!(result["seconds"].as_f64().unwrap().round(), 2.0);
+    let averages = ["messages_received_per_s", "messages_sent_per_s", "mib_received_per_s", "mib_sent_per_s"];
+    let rows = result["nodes"].as_array().unwrap().iter().chain(&result["groups"].as_array().unwrap()[..1]);
+    for row in rows {
+        let name = row["node"].as_str().unwrap_or("all 2 nodes");
+        let numbers =
+            averages.map(|key| format!("<td class=\"number\">{:.1}</td>", row[key].as_f64().unwrap()));
+        let cells = format!("<td>{name}</td>{}<td class=\"number\">{}</td>", numbers.concat(), row["errors"]);
+        assert!(page.contains(&cells), "{cells} in {page}");
+    }
+    let latency = &result["latencies"][0];
+    let percentiles =
+        ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "max_ns"].map(|key| latency[key].as_u64().unwrap());
+    assert!(percentiles.is_sorted() && percentiles[0] > 0, "{latency}");
+    assert!(page.contains(&format!("this node&#39;s RPCs: {} done, 0 failed", latency["rpcs"])), "{latency}");
+    for (name, ns) in ["p50", "p90", "p99", "p99.9", "max"].iter().zip(percentiles) {
+        let row = format!("<td>{name}</td><td class=\"number\">{:.1}</td>", ns as f64 / 1e3);
+        assert!(page.contains(&row), "{row} in {page}");
+    }
+    // Two pictures of each group, and the histogram of this process.
+    assert_eq!(page.matches("<svg ").count(), 5);
+    assert!(client.line()["session"].is_string());
+    let other = client.line();
+    assert!(other["latencies"][0]["rpcs"].as_u64() > Some(0), "{other}");
+    assert!(client.line()["session"].is_null());
+}
+
+/// A page that cannot be written is a failure before the test, not after it.
+#[test]
+fn a_page_that_cannot_be_written_stops_the_run() {
+    let start = on(unused(), free_port(unused()));
+    let start: Vec<&str> = start.iter().map(String::as_str).collect();
+    let run =
+        ["run", "--from", "127.0.0.1@tcp", "--to", "127.0.0.1@tcp", "--html", "/no/such/report.html", "ping"];
+    let output = nlx(&[&start[..], &run].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/no/such/report.html"), "{output:?}");
 }
 
 /// A console that is killed leaves its session at the nodes; the next one is refused, and takes them

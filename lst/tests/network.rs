@@ -126,7 +126,7 @@ fn tests_of_every_kind_run_to_their_end() {
             let clients = node.test.clients();
             assert_eq!(clients.len(), 4);
             for client in clients {
-                let done = (client.instance.latency().len(), client.instance.errors());
+                let done = (client.instance.results().latency().len(), client.instance.results().errors());
                 assert_eq!(done, (15, 0), "{:?}", client.instance.work());
             }
         }

@@ -1,6 +1,9 @@
 //! `nlx lst`: LNet's self-test, its console and its test node.
 
+mod html;
+mod latency;
 mod node;
+mod outcome;
 mod plan;
 mod script;
 

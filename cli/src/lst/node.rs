@@ -7,6 +7,7 @@ use nlx_lst::node::{Count, SessionView};
 use serde_json::json;
 
 use super::Host;
+use super::latency::ClientLatency;
 use crate::args::LstArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -33,19 +34,24 @@ pub(super) fn run(args: &LstArgs) -> Result<(), Failure> {
         }
     }
     let mut shown: Option<SessionView> = None;
+    // The results of test clients can be read after their session has ended.
+    let mut clients: Vec<ClientLatency> = Vec::new();
     while !signals.stopped() {
         host.node.wait(&signals.interrupt, Some(LOOK));
         signals.interrupt.take();
         let session = test.session();
         let id = |session: &Option<SessionView>| session.as_ref().map(|session| session.sid);
         if id(&session) != id(&shown) {
+            print_latencies(&clients, args.json)?;
             print_session(session.as_ref(), args.json)?;
             shown = session;
         }
+        clients = test.clients().into_iter().map(ClientLatency::from).collect();
         if signals.report() {
             print_counters(&|count| test.counters().total(count), args.json)?;
         }
     }
+    print_latencies(&clients, args.json)?;
     print_counters(&|count| test.counters().total(count), args.json)?;
     drop(test);
     host.node.shutdown(DRAIN);
@@ -66,6 +72,15 @@ fn print_session(session: Option<&SessionView>, json: bool) -> Result<(), Failur
         )),
         (None, _) => output::line("no session"),
     }
+}
+
+/// Prints the round-trip times of the test clients of a session that has ended.
+fn print_latencies(clients: &[ClientLatency], json: bool) -> Result<(), Failure> {
+    if !json {
+        return clients.iter().try_for_each(output::line);
+    }
+    let latencies: Vec<_> = clients.iter().map(ClientLatency::to_json).collect();
+    if latencies.is_empty() { Ok(()) } else { output::json(&json!({ "latencies": latencies })) }
 }
 
 fn print_counters(total: &dyn Fn(Count) -> u64, json: bool) -> Result<(), Failure> {

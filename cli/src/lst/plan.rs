@@ -1,25 +1,25 @@
 //! `nlx lst run`: one test from its session to its result.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lnet_api::Errno;
-use lnet_nid::ProcessId;
-use lnet_proto::lst::Statistics;
-use nlx_lst::command::Plan;
-use nlx_lst::console::{Event, NodeAnswer, Operation, Rates, Report, Summary, Target, TargetReport};
-use nlx_lst::net::{ConsoleRunner, TestNode};
+use nlx_lst::command::{Plan, View};
+use nlx_lst::console::{Event, Operation, Rates, Report, TargetReport};
+use nlx_lst::net::ConsoleRunner;
 use nlx_lst::print;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::Host;
+use super::latency::ClientLatency;
+use super::outcome::{Outcome, interval_json, interval_text};
+use super::{Host, html};
 use crate::args::LstArgs;
 use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::units::in_time;
-use crate::{output, tables};
-
-/// Bytes of a MiB.
-const MIB: f64 = (1 << 20) as f64;
+use crate::{output, svg};
 
 pub(super) fn run(args: &LstArgs, plan: &Plan) -> Result<(), Failure> {
     let signals = Signals::take(false)?;
@@ -36,13 +36,16 @@ pub(super) fn within(
     signals: &Arc<Signals>,
     plan: &Plan,
 ) -> Result<(), Failure> {
+    plan.html.as_deref().map_or(Ok(()), svg::reserve)?;
     let own = host.node.nids();
     let takes_part = plan.from.iter().chain(&plan.to).any(|node| own.contains(&node.nid));
     let test = if takes_part { Some(host.test_node()?) } else { None };
-    let mut run = Run { json: args.json, intervals: Vec::new(), errors: Vec::new(), code: 0, seconds: 0 };
+    let json = args.json || plan.json;
+    let duration = Duration::from_secs(plan.duration_s.into());
+    let progress = Progress::new(&plan.kind.to_string(), duration, json);
+    let mut run = Run { json, progress: &progress, outcome: Outcome::new() };
     let is_over = || signals.stopped();
     let mut outcome = Ok(());
-    let mut latencies = Vec::new();
     for operation in plan.operations() {
         let is_end = matches!(operation, Operation::EndSession);
         // After a failure or an interruption the test is still stopped, and its session ended.
@@ -51,12 +54,16 @@ pub(super) fn within(
             continue;
         }
         if is_end {
-            latencies = test.as_ref().map(latencies_of).unwrap_or_default();
+            let clients = test.as_ref().map(|test| test.clients()).unwrap_or_default();
+            run.outcome.latencies = clients.into_iter().map(ClientLatency::from).collect();
         }
-        let never = || false;
-        let over: &dyn Fn() -> bool = if is_cleanup { &never } else { &is_over };
+        let measuring = matches!(operation, Operation::Stat(_)).then(Instant::now);
+        let looks = || {
+            measuring.inspect(|began| progress.advance(began.elapsed()));
+            !is_cleanup && is_over()
+        };
         let mut printed = Ok(());
-        let done = console.run(operation.clone(), over, |event| {
+        let done = console.run(operation.clone(), &looks, |event| {
             if printed.is_ok() {
                 printed = run.event(event);
             }
@@ -72,9 +79,20 @@ pub(super) fn within(
         };
         outcome = outcome.and(printed).and(done);
     }
-    let errors = run.end(&latencies)?;
+    progress.finish();
+    run.end()?;
+    if let Some(path) = &plan.html {
+        let ending = match &outcome {
+            Err(failure) => html::Ending::Failed(failure.to_string()),
+            Ok(()) if is_over() => html::Ending::Interrupted,
+            Ok(()) => html::Ending::Complete,
+        };
+        svg::write(&html::page(plan, &run.outcome, &ending, &Machine::this()), path)?;
+        output::print_error(format_args!("the report is in {}", path.display()));
+    }
     outcome?;
-    match run.code {
+    let errors = run.outcome.failed();
+    match run.outcome.code {
         0 if errors > 0 => {
             let text = format!("{errors} RPCs of the test failed");
             Err(Failure::at("lst", Errno::EIO, text).hint("the column 'errors' names the nodes"))
@@ -85,42 +103,19 @@ pub(super) fn within(
     }
 }
 
-/// Percentiles of the RPCs of a client in this process, in nanoseconds.
-struct Latency {
-    rpcs: u64,
-    errors: u64,
-    p50: u64,
-    p99: u64,
-    p999: u64,
-    max: u64,
-}
-
-fn latencies_of(test: &TestNode) -> Vec<Latency> {
-    let of = |client: nlx_lst::node::Client| {
-        let times = client.instance.latency();
-        let at = |quantile| times.value_at_quantile(quantile);
-        let (p50, p99, p999, max) = (at(0.5), at(0.99), at(0.999), times.max());
-        Latency { rpcs: times.len(), errors: client.instance.errors(), p50, p99, p999, max }
-    };
-    test.clients().into_iter().map(of).collect()
-}
-
-/// The results of a run.
-struct Run {
+/// A run in progress.
+struct Run<'a> {
     json: bool,
-    /// The intervals, each with the rates of all targets.
-    intervals: Vec<Vec<TargetReport<Rates>>>,
-    errors: Vec<TargetReport<Statistics>>,
-    code: u8,
-    seconds: u64,
+    progress: &'a Progress,
+    outcome: Outcome,
 }
 
-impl Run {
+impl Run<'_> {
     fn event(&mut self, event: &Event) -> Result<(), Failure> {
         match event {
-            Event::Progress(Report::Stat(targets)) => self.interval(targets),
+            Event::Progress(Report::Stat(groups)) => self.interval(groups),
             Event::Warning(warning) => {
-                output::print_error(format_args!("nlx: {warning}"));
+                self.warn(warning.to_string());
                 Ok(())
             }
             Event::Progress(_) | Event::Done(_) => Ok(()),
@@ -128,173 +123,48 @@ impl Run {
     }
 
     fn report(&mut self, report: &Report) -> Result<(), Failure> {
-        let printed = print::report(report, &nlx_lst::command::View::All);
-        self.code = self.code.max(printed.code);
+        let printed = print::report(report, &View::All);
+        self.outcome.code = self.outcome.code.max(printed.code);
         let errors = printed.errors.trim_end().replace('\n', "; ");
         match report {
-            Report::Stat(targets) => self.interval(targets),
-            Report::Errors(targets) => {
-                self.errors.clone_from(targets);
-                Ok(())
-            }
+            Report::Stat(groups) => self.interval(groups)?,
+            Report::Errors(groups) => self.outcome.set_errors(groups),
             // Without its test the rest of the plan makes no sense.
             Report::Group { .. } | Report::Test { .. } | Report::Run { .. } if printed.code != 0 => {
-                Err(Failure::at("lst", Errno::EIO, errors).exit(printed.code))
+                return Err(Failure::at("lst", Errno::EIO, errors).exit(printed.code));
             }
-            _ if errors.is_empty() => Ok(()),
-            _ => {
-                output::print_error(format_args!("nlx: {errors}"));
-                Ok(())
-            }
+            _ if errors.is_empty() => {}
+            _ => self.warn(errors),
         }
+        Ok(())
     }
 
-    fn interval(&mut self, targets: &[TargetReport<Rates>]) -> Result<(), Failure> {
-        let milliseconds =
-            targets.iter().flat_map(TargetReport::results).map(|rates| rates.interval_ms).max();
-        self.seconds += u64::from(milliseconds.unwrap_or(0)).div_ceil(1000);
-        self.intervals.push(targets.to_vec());
+    fn warn(&mut self, text: String) {
+        self.progress.error(format_args!("nlx: {text}"));
+        self.outcome.warnings.push(text);
+    }
+
+    fn interval(&mut self, groups: &[TargetReport<Rates>]) -> Result<(), Failure> {
+        self.outcome.add_interval(groups);
         if self.json {
-            return output::json(&json!({ "interval": targets.iter().map(rates_json).collect::<Vec<_>>() }));
+            return output::json(
+                &json!({ "interval": groups.iter().map(interval_json).collect::<Vec<_>>() }),
+            );
         }
-        let line: Vec<String> = targets.iter().map(rates_text).collect();
-        output::line(format_args!("{:>4} s  {}", self.intervals.len(), line.join("   ")))
+        let line = groups.iter().map(interval_text).collect::<Vec<_>>().join("   ");
+        let seconds = self.outcome.measured().as_secs_f64().round();
+        self.progress.line(format_args!("{seconds:>4} s  {line}"))
     }
 
-    /// Prints a table of the nodes, and the sums.
-    fn end(&self, latencies: &[Latency]) -> Result<u64, Failure> {
-        let nodes = self.nodes();
-        if nodes.is_empty() {
-            return Ok(0);
+    /// Prints the result.
+    fn end(&self) -> Result<(), Failure> {
+        if self.outcome.is_empty() {
+            return Ok(());
         }
-        let errors: u64 = nodes.iter().map(|node| node.errors).sum();
         if self.json {
-            let latencies: Vec<Value> = latencies.iter().map(Latency::to_json).collect();
-            let nodes: Vec<Value> = nodes.iter().map(NodeResult::to_json).collect();
-            output::json(&json!({ "result": {
-                "nodes": nodes, "errors": errors, "latencies": latencies, "ok": self.code == 0 && errors == 0,
-            } }))?;
-            return Ok(errors);
+            return output::json(&json!({ "result": self.outcome.to_json() }));
         }
-        let header = ["group", "node", "in msg/s", "out msg/s", "in MiB/s", "out MiB/s", "errors"];
-        let mut table = tables::numbers(header, 2);
-        for node in &nodes {
-            let mut row = vec![node.group.clone(), node.node.to_string()];
-            row.extend(node.rates.iter().map(|rate| format!("{rate:.1}")));
-            row.push(node.errors.to_string());
-            table.add_row(row);
-        }
-        output::line(table)?;
-        for latency in latencies {
-            let [p50, p99, p999, max] =
-                [latency.p50, latency.p99, latency.p999, latency.max].map(|ns| in_time(ns as f64 / 1e3));
-            let Latency { rpcs, errors, .. } = latency;
-            output::line(format_args!(
-                "this node's RPCs: {rpcs} done, {errors} failed; latency {p50} median, {p99} 99 %, {p999} 99.9 %, {max} longest"
-            ))?;
-        }
-        Ok(errors)
+        output::line(self.outcome.table().text(UTF8_BORDERS_ONLY))?;
+        self.outcome.latencies.iter().try_for_each(output::line)
     }
-
-    /// The averages of each node over all intervals.
-    fn nodes(&self) -> Vec<NodeResult> {
-        let Some(last) = self.intervals.last() else { return Vec::new() };
-        let mut results = Vec::new();
-        for (index, target) in last.iter().enumerate() {
-            for node in &target.nodes {
-                let all = self.intervals.iter().filter_map(|targets| targets.get(index));
-                let own = all.flat_map(|target| &target.nodes).filter(|other| other.node == node.node);
-                let rates: Vec<Rates> = own.filter_map(|answer| answer.answer.ok()).collect();
-                results.push(NodeResult {
-                    group: name_of(&target.target),
-                    node: node.node,
-                    rates: averages(&rates),
-                    errors: self.errors_of(node.node),
-                });
-            }
-        }
-        results
-    }
-
-    fn errors_of(&self, node: ProcessId) -> u64 {
-        let answers = self.errors.iter().flat_map(|target| &target.nodes);
-        let own = answers.filter(|answer: &&NodeAnswer<Statistics>| answer.node == node);
-        let count = |counters: Statistics| u64::from(counters.brw_errors) + u64::from(counters.ping_errors);
-        own.filter_map(|answer| answer.answer.ok()).map(count).max().unwrap_or(0)
-    }
-}
-
-/// A node's averages: messages received and sent per second, MiB received and sent per second.
-struct NodeResult {
-    group: String,
-    node: ProcessId,
-    rates: [f64; 4],
-    errors: u64,
-}
-
-impl NodeResult {
-    fn to_json(&self) -> Value {
-        let [received, sent, mib_received, mib_sent] = self.rates;
-        json!({
-            "group": self.group, "node": self.node.to_string(), "messages_received_per_s": received,
-            "messages_sent_per_s": sent, "mib_received_per_s": mib_received, "mib_sent_per_s": mib_sent,
-            "errors": self.errors,
-        })
-    }
-}
-
-impl Latency {
-    fn to_json(&self) -> Value {
-        json!({
-            "rpcs": self.rpcs, "errors": self.errors, "p50_ns": self.p50, "p99_ns": self.p99,
-            "p999_ns": self.p999, "max_ns": self.max,
-        })
-    }
-}
-
-/// Averages weighted by the lengths of the intervals.
-fn averages(rates: &[Rates]) -> [f64; 4] {
-    let total_ms: f64 = rates.iter().map(|rates| f64::from(rates.interval_ms)).sum();
-    let average = |of: fn(&Rates) -> f64| {
-        let sum: f64 = rates.iter().map(|rates| of(rates) * f64::from(rates.interval_ms)).sum();
-        if total_ms > 0.0 { sum / total_ms } else { 0.0 }
-    };
-    [
-        average(|rates| rates.received),
-        average(|rates| rates.sent),
-        average(|rates| rates.bytes_received / MIB),
-        average(|rates| rates.bytes_sent / MIB),
-    ]
-}
-
-fn name_of(target: &Target) -> String {
-    match target {
-        Target::Session => "session".to_string(),
-        Target::Group(name) | Target::Batch { name, .. } => name.to_string(),
-        Target::Nodes(_) => "nodes".to_string(),
-    }
-}
-
-fn rates_text(target: &TargetReport<Rates>) -> String {
-    let total = |of: fn(&Rates) -> f64| Summary::of(target.results().map(of)).map_or(0.0, |sum| sum.total);
-    format!(
-        "{}: in {:.0} msg/s {:.1} MiB/s, out {:.0} msg/s {:.1} MiB/s",
-        name_of(&target.target),
-        total(|rates| rates.received),
-        total(|rates| rates.bytes_received / MIB),
-        total(|rates| rates.sent),
-        total(|rates| rates.bytes_sent / MIB),
-    )
-}
-
-fn rates_json(target: &TargetReport<Rates>) -> Value {
-    let node = |node: &NodeAnswer<Rates>| match node.answer {
-        Ok(rates) => json!({
-            "node": node.node.to_string(), "interval_ms": rates.interval_ms,
-            "messages_received_per_s": rates.received, "messages_sent_per_s": rates.sent,
-            "bytes_received_per_s": rates.bytes_received, "bytes_sent_per_s": rates.bytes_sent,
-        }),
-        Err(failure) => json!({ "node": node.node.to_string(), "errno": failure.errno() as i32 }),
-    };
-    json!({ "group": name_of(&target.target), "nodes": target.nodes.iter().map(node).collect::<Vec<_>>() })
 }

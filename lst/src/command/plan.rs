@@ -1,5 +1,7 @@
 //! A whole session in one command: `run --from NIDS --to NIDS brw read size=1M --duration 30`.
 
+use std::path::PathBuf;
+
 use lnet_nid::ProcessId;
 use lnet_proto::lst::{DESTINATIONS_SAFE, Name};
 
@@ -33,6 +35,10 @@ pub struct Plan {
     pub duration_s: u32,
     /// Seconds of each measured interval, from 1 to the duration.
     pub interval_s: u32,
+    /// Whether the results are printed as JSON.
+    pub json: bool,
+    /// The file for a page of the results.
+    pub html: Option<PathBuf>,
 }
 
 impl Plan {
@@ -46,6 +52,8 @@ impl Plan {
             Opt::Value("concurrency"),
             Opt::Value("distribute"),
             Opt::Flag("force"),
+            Opt::Flag("json"),
+            Opt::Value("html"),
         ];
         let mut args = Args::sort(words, &table)?;
         let (kind, concurrency) = test(&mut args)?;
@@ -77,6 +85,8 @@ impl Plan {
             distribution,
             duration_s,
             interval_s,
+            json: args.has("json"),
+            html: args.value("html").map(PathBuf::from),
         })
     }
 

@@ -1,5 +1,7 @@
 //! Commands of batches and tests.
 
+use std::fmt;
+
 use lnet_proto::lst::{Check, Direction, Name};
 
 use super::groups::listed_states;
@@ -95,6 +97,19 @@ pub(super) fn test(args: &mut Args<'_>) -> Result<(TestKind, u32), CommandError>
     Ok((if is_brw { TestKind::Brw(brw) } else { TestKind::Ping }, concurrency))
 }
 
+/// The words of a test, as this language has them.
+impl fmt::Display for TestKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TestKind::Brw(BrwTest { direction, check, length, offset }) = self else {
+            return f.write_str("ping");
+        };
+        let direction = if *direction == Direction::READ { "read" } else { "write" };
+        let named = CHECKS.iter().find(|(_, named)| named == check).map_or("none", |(name, _)| name);
+        write!(f, "brw {direction} check={named} size={length}")?;
+        if *offset == 0 { Ok(()) } else { write!(f, " off={offset}") }
+    }
+}
+
 /// Reads a parameter of brw.
 fn parameter(brw: &mut BrwTest, word: &str) -> Result<(), CommandError> {
     match (word, word.split_once('=')) {
@@ -112,14 +127,13 @@ fn parameter(brw: &mut BrwTest, word: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// The names of the checks.
+const CHECKS: [(&str, Check); 4] =
+    [("none", Check::NONE), ("simple", Check::SIMPLE), ("full", Check::FULL), ("discard", Check::DISCARD)];
+
 fn check(word: &str) -> Result<Check, CommandError> {
-    Ok(match word {
-        "none" => Check::NONE,
-        "simple" => Check::SIMPLE,
-        "full" => Check::FULL,
-        "discard" => Check::DISCARD,
-        _ => return Err(CommandError::word(word, "a check: none, simple, full or discard")),
-    })
+    let found = CHECKS.iter().find(|(name, _)| *name == word).map(|(_, check)| *check);
+    found.ok_or_else(|| CommandError::word(word, "a check: none, simple, full or discard"))
 }
 
 /// Reads a number of bytes, with `k` or `M` behind it.

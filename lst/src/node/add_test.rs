@@ -1,7 +1,7 @@
 //! TEST requests (lst 6, 9.1).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
@@ -13,8 +13,8 @@ use nix::errno::Errno;
 
 use super::framework::{Framework, Handled, Refusal};
 use super::instance::Instance;
-use super::latency::Latency;
 use super::progress::Progress;
+use super::results::Results;
 use super::session::{Member, Session};
 use super::shared::Charge;
 use super::{Count, Fetch, INSTANCE_BYTES, UNIT_BYTES, Work};
@@ -89,8 +89,7 @@ impl Framework {
             destinations,
             concurrency: test.concurrency,
             progress: Progress::new(),
-            errors: AtomicU64::new(0),
-            latency: Latency::new(units),
+            results: Arc::new(Results::new(units)),
             _charge: charge,
         };
         session.batch_for_test(test.batch)?.add(Member::Client(Arc::new(instance)));
@@ -137,9 +136,9 @@ fn own_session(session: &mut Option<Session>, sid: SessionId) -> Result<&mut Ses
 fn charge(work: Work, test: &Test) -> u64 {
     let (concurrency, destinations) = (u64::from(test.concurrency), u64::from(test.destinations));
     let units = concurrency * destinations;
-    let lanes = Latency::lanes(test.concurrency * test.destinations) as u64;
+    let lanes = Results::lanes(test.concurrency * test.destinations) as u64;
     INSTANCE_BYTES
-        + lanes * Latency::LANE_BYTES
+        + lanes * Results::LANE_BYTES
         + destinations * size_of::<ProcessId>() as u64
         + units * (UNIT_BYTES + work.bulk_length() as u64)
 }

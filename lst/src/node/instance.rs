@@ -1,14 +1,13 @@
 //! A test client: its work, its units' common state, its results (lst 9.1).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 
-use hdrhistogram::Histogram;
 use lnet_nid::ProcessId;
 use lnet_proto::lst::{Check, Direction, Features, Service};
 
-use super::latency::Latency;
 use super::progress::Progress;
+use super::results::Results;
 use super::shared::{Charge, NodeShared};
 
 /// What the units of a test do.
@@ -54,8 +53,7 @@ pub(super) struct SessionErrors {
     pub(super) ping: AtomicU32,
 }
 
-/// A test client: concurrency × destinations units of the same work. Its results can be read while it
-/// runs, and after its session has ended.
+/// A test client: concurrency × destinations units of the same work.
 #[derive(Debug)]
 pub struct Instance {
     pub(super) node: Arc<NodeShared>,
@@ -67,8 +65,7 @@ pub struct Instance {
     pub(super) destinations: Vec<ProcessId>,
     pub(super) concurrency: u32,
     pub(super) progress: Progress,
-    pub(super) errors: AtomicU64,
-    pub(super) latency: Latency,
+    pub(super) results: Arc<Results>,
     pub(super) _charge: Charge,
 }
 
@@ -98,16 +95,9 @@ impl Instance {
         self.progress.running()
     }
 
-    /// Number of RPCs that failed, except those that a stop has aborted.
+    /// Its results.
     #[must_use]
-    pub fn errors(&self) -> u64 {
-        self.errors.load(Ordering::Relaxed)
-    }
-
-    /// Round-trip times of the RPCs that succeeded, in nanoseconds, with two significant digits. Its
-    /// `len()` is the number of those RPCs.
-    #[must_use]
-    pub fn latency(&self) -> Histogram<u64> {
-        self.latency.snapshot()
+    pub fn results(&self) -> Arc<Results> {
+        Arc::clone(&self.results)
     }
 }

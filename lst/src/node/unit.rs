@@ -176,7 +176,7 @@ impl Unit {
         }
         let succeeded = matches!(end, Ended::Reply(reply) if self.is_right(reply, data));
         if succeeded {
-            instance.latency.record(lane, now_ns.saturating_sub(self.began_ns));
+            instance.results.record(lane, now_ns.saturating_sub(self.began_ns));
         } else {
             instance.count_error();
             if instance.stop_on_error {
@@ -214,7 +214,7 @@ impl Instance {
         if self.progress.is_stopping() {
             return;
         }
-        self.errors.fetch_add(1, Ordering::Relaxed);
+        self.results.errors.fetch_add(1, Ordering::Relaxed);
         let session = match self.work {
             Work::Ping => &self.session.ping,
             Work::Brw { .. } => &self.session.brw,

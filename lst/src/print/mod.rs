@@ -17,6 +17,7 @@ use crate::console::{Failure, GroupOutcome, NodeAnswer, Report};
 
 pub use errors::error;
 pub use lists::{list_batch, list_batches, list_group, list_groups, show_session};
+pub use nodes::target_name;
 
 /// What a command prints, and its return code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

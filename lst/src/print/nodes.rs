@@ -81,7 +81,8 @@ pub(super) fn ping(to: &mut Printed, report: &TargetReport<HeldSession>) {
 }
 
 /// Returns the name of a target.
-pub(super) fn target_name(target: &Target) -> String {
+#[must_use]
+pub fn target_name(target: &Target) -> String {
     match target {
         Target::Session => "session".to_owned(),
         Target::Group(name) | Target::Batch { name, .. } => name.to_string(),

@@ -28,7 +28,7 @@ fn an_rpc_allocates_nothing_at_either_side() {
         }
     });
     assert_eq!(count, 0);
-    assert_eq!(unit.instance().latency().len(), 1000);
+    assert_eq!(unit.instance().results().latency().len(), 1000);
 }
 
 /// Tests of three kinds are added until each is refused: few units, many destinations, servers.

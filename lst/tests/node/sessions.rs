@@ -76,7 +76,7 @@ fn a_ping_test_runs_to_its_end() {
             assert_eq!(statistics(&mut network, server).rpcs_received, 3 + 40);
         }
         let instance = network.framework(CLIENT).clients().next().unwrap().instance;
-        let latency = instance.latency();
+        let latency = instance.results().latency();
         assert_eq!(latency.len(), 120);
         assert!(latency.equivalent(latency.min(), 2_000_000), "two messages: {}", latency.min());
         for node in NODES {

@@ -46,8 +46,8 @@ fn a_ping_is_sent_and_its_reply_recognised() {
         let body = RequestBody::Ping { sequence: 0, seconds: 7, nanoseconds: 5 };
         assert_eq!(rpc.request, Request::new(ON, 3 << 48, body).emit());
         unit.ended(Ended::Reply(&good_reply(&rpc, order)), &[], 7 * SECOND + 1005);
-        let latency = unit.instance().latency();
-        assert_eq!((latency.len(), unit.instance().errors()), (1, 0));
+        let latency = unit.instance().results().latency();
+        assert_eq!((latency.len(), unit.instance().results().errors()), (1, 0));
         assert!(latency.equivalent(latency.max(), 1000));
         let rpc = unit.begin(&ids, &mut [], 0).unwrap();
         assert!(matches!(
@@ -158,7 +158,10 @@ fn what_is_an_error() {
         change(&mut reply, &mut data);
         units[0].ended(Ended::Reply(&reply), &data, 1);
         let instance = units[0].instance();
-        assert_eq!((instance.errors(), instance.latency().len()), (is_error.into(), (!is_error).into()));
+        assert_eq!(
+            (instance.results().errors(), instance.results().latency().len()),
+            (is_error.into(), (!is_error).into())
+        );
         let statistics = bench.statistics();
         assert_eq!((statistics.brw_errors, statistics.ping_errors), (is_error.into(), 0));
     }
@@ -231,7 +234,7 @@ fn errors_while_a_test_is_stopped_do_not_count() {
         assert!(units[0].begin(&Ids::new(0), &mut [], 0).is_some());
         bench.ask(crate::kit::batch(1, 2, lnet_proto::lst::BatchOp::STOP, 0, force));
         units[0].ended(if force == 1 { Ended::Aborted } else { Ended::Expired }, &[], 0);
-        assert_eq!((bench.statistics().ping_errors, units[0].instance().errors()), (0, 0));
+        assert_eq!((bench.statistics().ping_errors, units[0].instance().results().errors()), (0, 0));
     }
 }
 
@@ -254,5 +257,5 @@ fn results_can_be_read_after_the_session() {
         assert!(unit.begin(&ids, &mut [], 0).is_none());
     }
     drop(units);
-    assert_eq!((instance.running(), instance.latency().len()), (0, 0));
+    assert_eq!((instance.running(), instance.results().latency().len()), (0, 0));
 }
