@@ -1,34 +1,26 @@
-//! The messages between console and nodes: INIT, START, STATUS, STOP, and the answers
-//! (motr-transport 10.2).
-//!
-//! An answer carries the number of its command, so a late one is not taken for that of another
-//! command.
+//! The commands of a console, INIT, START, STATUS, STOP, and their answers (motr-transport 10.2): JSON
+//! in requests of [`nlx::request`].
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use nlx::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::protocol::ECHO_MAX;
-use super::wire::{Reader, Wire, WireError, Writer, is_unique, wire_enum, wire_struct};
 
-/// Length of the longest command or answer, as in Motr: an INIT for some 170 servers fits.
-pub(super) const COMMAND_BYTES: usize = 16 << 10;
-
-/// The first four bytes: "nlxc"; version 1 follows.
-const MAGIC: u32 = u32::from_le_bytes(*b"nlxc");
-const VERSION: u16 = 1;
+/// Length of the longest command or answer: an INIT for a thousand servers fits.
+pub(super) const COMMAND_BYTES: usize = 64 << 10;
 
 /// The role of a node, set by INIT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Role {
     Client,
     Server,
 }
 
-wire_enum!(Role as "role" { Client, Server });
-
 /// The operations of clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Load {
     /// None: commands are answered, nothing else happens.
     Stub,
@@ -44,10 +36,8 @@ pub(super) enum Load {
     Mixed,
 }
 
-wire_enum!(Load as "load" { Stub, Echo, Read, Write, Exchange, Mixed });
-
 /// Delivery of events to a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Delivery {
     /// The node's thread waits for events: Motr's synchronous delivery.
     Wait,
@@ -55,10 +45,8 @@ pub(super) enum Delivery {
     Callback,
 }
 
-wire_enum!(Delivery as "delivery" { Wait, Callback });
-
 /// The content of INIT.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Plan {
     pub role: Role,
     pub load: Load,
@@ -75,16 +63,19 @@ pub(super) struct Plan {
     /// Operations in flight: of a client its own, of a server those of all clients.
     pub in_flight: u32,
     /// Time during which a client begins operations.
+    #[serde(with = "nanoseconds")]
     pub duration: Duration,
     /// Largest number of operations that a client begins; 0 is no limit.
     pub count: u64,
     /// Time after which an operation that has not ended is lost.
+    #[serde(with = "nanoseconds")]
     pub timeout: Duration,
     /// Largest number of tries of an operation.
     pub tries: u32,
     /// Messages per receive buffer.
     pub messages: u32,
     /// Time that a server waits before it moves bulk.
+    #[serde(with = "nanoseconds")]
     pub delay: Duration,
     pub seed: u64,
     /// Rules that drop and delay messages on this node; empty for none.
@@ -92,26 +83,6 @@ pub(super) struct Plan {
     /// Set if servers corrupt a byte now and then.
     pub spoil: bool,
 }
-
-wire_struct!(Plan {
-    role,
-    load,
-    delivery,
-    address,
-    peers,
-    run,
-    size,
-    in_flight,
-    duration,
-    count,
-    timeout,
-    tries,
-    messages,
-    delay,
-    seed,
-    faults,
-    spoil,
-});
 
 /// Limit of a node's memory for data: a console is not trusted.
 const MEMORY_MAX: u64 = 1 << 30;
@@ -159,10 +130,11 @@ impl Plan {
 }
 
 /// The results of a node since START.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Status {
     /// Set when a client has ended its last operation, so that nothing more happens by itself.
     pub finished: bool,
+    #[serde(with = "nanoseconds")]
     pub elapsed: Duration,
     pub operations: u64,
     pub bytes: u64,
@@ -188,28 +160,8 @@ pub(super) struct Status {
     pub latencies: Vec<(u64, u64)>,
 }
 
-wire_struct!(Status {
-    finished,
-    elapsed,
-    operations,
-    bytes,
-    errors,
-    first_error,
-    lost,
-    retries,
-    late,
-    verified_bytes,
-    messages_sent,
-    messages_received,
-    bulk_sent,
-    bulk_received,
-    nid,
-    rules,
-    latencies,
-});
-
 /// Counters of a rule on a node, since the node started.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RuleStatus {
     pub rule: String,
     pub matched: u64,
@@ -217,137 +169,172 @@ pub(super) struct RuleStatus {
     pub delayed: u64,
 }
 
-wire_struct!(RuleStatus { rule, matched, dropped, delayed });
-
-/// Number of values of a histogram in one [`Status`]: half of a command.
-pub(super) const LATENCIES_MAX: usize = 512;
+/// Number of values of a histogram in one [`Status`]: at most two thirds of an answer.
+pub(super) const LATENCIES_MAX: usize = 1024;
 
 /// The reason why a node refuses a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Refusal {
-    pub errno: Errno,
+    errno: i32,
     pub reason: String,
 }
 
 impl Refusal {
     pub(super) fn new(errno: Errno, reason: impl Into<String>) -> Refusal {
-        Refusal { errno, reason: reason.into() }
+        Refusal { errno: errno as i32, reason: reason.into() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn errno(&self) -> Errno {
+        Errno::from_raw(self.errno)
     }
 }
 
-impl Wire for Refusal {
-    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
-        (self.errno as i32).write(to)?;
-        let cut = self.reason.floor_char_boundary_at(super::wire::TEXT_MAX);
-        self.reason[..cut].to_string().write(to)
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Refusal, WireError> {
-        Ok(Refusal { errno: Errno::from_raw(i32::read(from)?), reason: String::read(from)? })
-    }
-}
-
-/// Finds the end of the last whole character within `most` bytes.
-pub(super) trait Cut {
-    fn floor_char_boundary_at(&self, most: usize) -> usize;
-}
-
-impl Cut for str {
-    fn floor_char_boundary_at(&self, most: usize) -> usize {
-        (0..=most.min(self.len())).rev().find(|at| self.is_char_boundary(*at)).unwrap_or(0)
-    }
-}
-
-/// A command, or the answer to one.
-#[derive(Debug, Clone, PartialEq)]
+/// A command of the console.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Command {
     Init(Plan),
-    /// The address of the transfer machine for data.
-    InitDone(String),
     Start,
-    StartDone,
     /// With the index from which latencies are requested.
     Status(u32),
-    StatusData(Box<Status>),
     Stop,
-    StopDone,
-    /// The answer to any command.
-    Refused(Refusal),
 }
 
-/// A command with its number.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Numbered {
-    pub number: u32,
-    pub command: Command,
+/// A node's answer to a command that it does not refuse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// To INIT: the address of the transfer machine for data.
+    Address(String),
+    /// To STATUS.
+    Status(Box<Status>),
+    /// To START and STOP.
+    Done,
 }
 
-impl Wire for Numbered {
-    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
-        MAGIC.write(to)?;
-        VERSION.write(to)?;
-        self.number.write(to)?;
-        match &self.command {
-            Command::Init(plan) => (1_u8.write(to)?, plan.write(to)?).1,
-            Command::InitDone(address) => (2_u8.write(to)?, address.write(to)?).1,
-            Command::Start => 3_u8.write(to)?,
-            Command::StartDone => 4_u8.write(to)?,
-            Command::Status(from) => (5_u8.write(to)?, from.write(to)?).1,
-            Command::StatusData(status) => (6_u8.write(to)?, status.write(to)?).1,
-            Command::Stop => 7_u8.write(to)?,
-            Command::StopDone => 8_u8.write(to)?,
-            Command::Refused(refusal) => (9_u8.write(to)?, refusal.write(to)?).1,
-        }
-        Ok(())
+/// A duration in nanoseconds: 64 bits hold 584 years.
+mod nanoseconds {
+    use super::*;
+
+    pub(super) fn serialize<S: serde::Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).serialize(to)
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Numbered, WireError> {
-        let unknown = |object, value| Err(WireError::Unknown { object, value });
-        match u32::read(from)? {
-            MAGIC => {}
-            value => return unknown("magic of a command", value.into()),
-        }
-        match u16::read(from)? {
-            VERSION => {}
-            value => return unknown("version of the commands", value.into()),
-        }
-        let number = u32::read(from)?;
-        let command = match u8::read(from)? {
-            1 => Command::Init(Plan::read(from)?),
-            2 => Command::InitDone(String::read(from)?),
-            3 => Command::Start,
-            4 => Command::StartDone,
-            5 => Command::Status(u32::read(from)?),
-            6 => Command::StatusData(Box::new(Status::read(from)?)),
-            7 => Command::Stop,
-            8 => Command::StopDone,
-            9 => Command::Refused(Refusal::read(from)?),
-            value => return unknown("command", value.into()),
-        };
-        Ok(Numbered { number, command })
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u64::deserialize(from).map(Duration::from_nanos)
     }
 }
 
-impl Numbered {
-    /// Returns the length of the encoded command in bytes.
-    pub(super) fn length(&self) -> Result<usize, WireError> {
-        let mut writer = Writer::measure();
-        self.write(&mut writer)?;
-        Ok(writer.length())
+/// Returns whether no text occurs twice.
+pub(super) fn is_unique(texts: &[String]) -> bool {
+    let mut seen = HashSet::with_capacity(texts.len());
+    texts.iter().all(|text| seen.insert(text))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fmt::Debug;
+
+    use proptest::prelude::*;
+    use serde::de::DeserializeOwned;
+
+    use super::*;
+
+    /// An INIT with all its fields, for 64 servers.
+    pub(in crate::selftest) fn plan() -> Plan {
+        Plan {
+            role: Role::Client,
+            load: Load::Mixed,
+            delivery: Delivery::Callback,
+            address: "0@lo:12345:42:*".into(),
+            peers: (0..64).map(|server| format!("192.168.100.{server}@tcp:12345:42:{server}")).collect(),
+            run: 5,
+            size: 1 << 20,
+            in_flight: 17,
+            duration: Duration::from_millis(1500),
+            count: u64::MAX,
+            timeout: Duration::from_secs(3),
+            tries: 3,
+            messages: 64,
+            delay: Duration::from_nanos(1),
+            seed: 0x0123_4567_89ab_cdef,
+            faults: "drop 1/100 put".into(),
+            spoil: true,
+        }
     }
 
-    /// Writes it to the front of a buffer; returns its length.
-    pub(super) fn encode(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
-        let mut writer = Writer::new(bytes);
-        self.write(&mut writer)?;
-        Ok(writer.length())
+    /// The longest status.
+    pub(in crate::selftest) fn status() -> Status {
+        Status {
+            finished: true,
+            elapsed: Duration::from_nanos(u64::MAX),
+            operations: 1,
+            bytes: 2,
+            errors: 3,
+            first_error: "a byte was wrong".into(),
+            lost: 4,
+            retries: 5,
+            late: 6,
+            verified_bytes: 7,
+            messages_sent: 8,
+            messages_received: 9,
+            bulk_sent: 10,
+            bulk_received: 11,
+            nid: "0@lo".into(),
+            rules: vec![RuleStatus { rule: "drop 1/2".into(), matched: 12, dropped: 13, delayed: 14 }],
+            latencies: vec![(u64::MAX, u64::MAX); LATENCIES_MAX],
+        }
     }
 
-    /// Decodes a whole message.
-    pub(super) fn decode(bytes: &[u8]) -> Result<Numbered, WireError> {
-        let mut reader = Reader::new(bytes);
-        let command = Numbered::read(&mut reader)?;
-        reader.end()?;
-        Ok(command)
+    fn round_trip<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) -> usize {
+        let bytes = serde_json::to_vec(value).unwrap();
+        assert_eq!(serde_json::from_slice::<T>(&bytes).unwrap(), *value);
+        for short in [0, bytes.len() / 2, bytes.len() - 1] {
+            assert!(serde_json::from_slice::<T>(&bytes[..short]).is_err(), "{value:?}");
+        }
+        bytes.len()
+    }
+
+    /// Commands and answers read as they were written, and the longest fit; texts of any letters, and
+    /// lists of none to 64 texts, with an empty one at the end.
+    // Covers: MT-137, MT-138, MT-139, MT-140
+    #[test]
+    fn commands_and_answers_read_as_they_were_written() {
+        for command in [Command::Init(plan()), Command::Start, Command::Status(512), Command::Stop] {
+            assert!(round_trip(&command) < COMMAND_BYTES / 2);
+        }
+        for answer in [Answer::Address("0@lo:12345:42:4095".into()), Answer::Done] {
+            round_trip(&Ok::<_, Refusal>(answer));
+        }
+        assert!(round_trip(&Ok::<_, Refusal>(Answer::Status(Box::new(status())))) < COMMAND_BYTES / 4 * 3);
+        for text in ["", "a", "ein l\u{e4}ngerer Text", "\u{0}\"\\\u{1b}"] {
+            round_trip(&Err::<Answer, _>(Refusal::new(Errno::EINVAL, text)));
+        }
+        for count in 0..=64 {
+            let peers = (0..count).map(|node| format!("node{node}")).chain([String::new()]).collect();
+            round_trip(&Command::Init(Plan { peers, ..plan() }));
+        }
+    }
+
+    /// A pattern that repeats after ten texts.
+    // Covers: MT-141
+    #[test]
+    fn what_occurs_twice_is_found() {
+        let texts: Vec<_> = (0..64).map(|number| format!("node{}", number % 10)).collect();
+        for count in 0..=64 {
+            assert_eq!(is_unique(&texts[..count]), count <= 10, "{count}");
+        }
+    }
+
+    proptest! {
+        /// Bytes that are no command are refused, whatever they are: a command with one byte changed.
+        #[test]
+        fn any_bytes_are_read_or_refused(at: prop::sample::Index, byte: u8) {
+            let mut bytes = serde_json::to_vec(&Command::Init(plan())).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(read) = serde_json::from_slice::<Command>(&bytes) {
+                round_trip(&read);
+            }
+        }
     }
 }

@@ -3,13 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use nlx::{Address, Domain, EndPoint, Errno};
+use nlx::request::{RequestError, RequestOptions, Requester};
+use nlx::{Address, Domain, EndPoint};
 
-use super::command::{Command, LATENCIES_MAX, Plan, Role, Status};
-use super::commands::{COMMAND_TIMEOUT, Commands};
+use super::command::{Answer, COMMAND_BYTES, Command, LATENCIES_MAX, Plan, Refusal, Role, Status, is_unique};
 use super::result::total;
-use super::wire::is_unique;
 use crate::failure::Failure;
+
+/// Time within which a command is answered (motr-transport 10.2).
+pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sleep of the console between polls for answers, and while clients measure: a sleep costs them
 /// nothing.
@@ -55,12 +57,11 @@ pub(super) struct Finding {
 }
 
 pub(super) struct Console {
-    commands: Commands,
+    commands: Requester,
     servers: Vec<EndPoint>,
     clients: Vec<EndPoint>,
     /// Data addresses of the servers and of the clients.
     pub(super) data: [Vec<String>; 2],
-    number: u32,
     run: u16,
 }
 
@@ -82,11 +83,19 @@ impl Console {
         if !is_unique(&[servers, clients].concat()) {
             return Err(Failure::new("a node is named twice"));
         }
-        let commands = Commands::start(domain, address, servers.len() + clients.len())?;
-        let find = |list: &[String]| list.iter().map(|at| commands.end_point(at)).collect::<Result<_, _>>();
+        let machine = domain.transfer_machine(address, Default::default())?;
+        let options = RequestOptions {
+            deadline: COMMAND_TIMEOUT,
+            message_max: COMMAND_BYTES,
+            ..RequestOptions::default()
+        };
+        let commands = Requester::new(machine, options)?;
+        let find = |list: &[String]| {
+            list.iter().map(|at| commands.machine().end_point(at)).collect::<Result<_, _>>()
+        };
         let (servers, clients) = (find(servers)?, find(clients)?);
         let data = [&servers, &clients].map(|nodes: &Vec<_>| nodes.iter().map(data_address).collect());
-        Ok(Console { commands, servers, clients, data, number: 0, run: 0 })
+        Ok(Console { commands, servers, clients, data, run: 0 })
     }
 
     fn nodes(&self, group: Group) -> &[EndPoint] {
@@ -101,14 +110,14 @@ impl Console {
     pub(super) fn test(&mut self, plan: &Plan, watch: &mut dyn TestObserver) -> Result<Finding, Failure> {
         let (server_addresses, client_addresses) = self.init(plan, watch)?;
         for group in [Group::Servers, Group::Clients] {
-            self.ask(group, |_, _| Command::Start, watch, POLL_INTERVAL)?;
+            self.ask(group, |_| Command::Start, watch, POLL_INTERVAL)?;
         }
         let complete = self.watch(plan, watch)?;
         let clients = self.statuses(Group::Clients, watch)?;
-        self.ask(Group::Clients, |_, _| Command::Stop, watch, POLL_INTERVAL)?;
+        self.ask(Group::Clients, |_| Command::Stop, watch, POLL_INTERVAL)?;
         let operations = total(clients.iter().map(|status| status.operations));
         let servers = self.settled(operations, watch)?;
-        self.ask(Group::Servers, |_, _| Command::Stop, watch, POLL_INTERVAL)?;
+        self.ask(Group::Servers, |_| Command::Stop, watch, POLL_INTERVAL)?;
         Ok(Finding { clients, servers, complete, client_addresses, server_addresses })
     }
 
@@ -126,19 +135,19 @@ impl Console {
         };
         let [server_data, client_data] = self.data.clone();
         let done = |answer| match answer {
-            Command::InitDone(address) => Ok(address),
+            Answer::Address(address) => Ok(address),
             _ => Err(Failure::new("a node answered INIT with another message")),
         };
         let servers = self.ask(
             Group::Servers,
-            |server, _| init(Role::Server, server_run, in_flight, &[], server_data[server].clone()),
+            |server| init(Role::Server, server_run, in_flight, &[], server_data[server].clone()),
             watch,
             POLL_INTERVAL,
         )?;
         let servers: Vec<String> = servers.into_iter().map(done).collect::<Result<_, _>>()?;
         let clients = self.ask(
             Group::Clients,
-            |client, _| {
+            |client| {
                 let run = client_run.wrapping_add(client as u16);
                 init(Role::Client, run, plan.in_flight, &servers, client_data[client].clone())
             },
@@ -225,68 +234,53 @@ impl Console {
         watch: &mut dyn TestObserver,
         interval: Duration,
     ) -> Result<Vec<Status>, Failure> {
-        let answers = self.ask(group, |_, _| Command::Status(from), watch, interval)?;
+        let answers = self.ask(group, |_| Command::Status(from), watch, interval)?;
         let status = |answer| match answer {
-            Command::StatusData(status) => Ok(*status),
+            Answer::Status(status) => Ok(*status),
             _ => Err(Failure::new("a node answered STATUS with another message")),
         };
         answers.into_iter().map(status).collect()
     }
 
-    /// Sends a command to each node of a group, and receives the answers of all of them.
+    /// Sends a command to each node of a group, and receives the answers of all of them. Between polls
+    /// it sleeps outside of the transport: the network would repeatedly be handed over to a thread that
+    /// sleeps in it beside one that measures.
     fn ask(
         &mut self,
         group: Group,
-        command: impl Fn(usize, &EndPoint) -> Command,
+        command: impl Fn(usize) -> Command,
         watch: &mut dyn TestObserver,
         interval: Duration,
-    ) -> Result<Vec<Command>, Failure> {
+    ) -> Result<Vec<Answer>, Failure> {
         let nodes = self.nodes(group).to_vec();
-        self.number = self.number.wrapping_add(1);
-        // Clears the errors of earlier commands.
-        self.commands.take_unsent();
+        let mut calls = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
-            self.commands.send(node, self.number, command(index, node))?;
+            calls.push(self.commands.start(node, &serde_json::to_vec(&command(index))?)?);
         }
-        let mut answers: Vec<Option<Command>> = vec![None; nodes.len()];
-        let deadline = Instant::now() + COMMAND_TIMEOUT;
-        while let Some(missing) = answers.iter().position(Option::is_none) {
-            // Also when a flood of foreign messages keeps arriving.
-            if Instant::now() >= deadline {
-                return Err(unanswered(&nodes[missing].address()));
-            }
-            let Some(arrived) = self.commands.poll()? else {
-                if let Some(errno) = self.commands.take_unsent() {
-                    return Err(unsent(&nodes[missing].address(), errno));
-                }
+        let mut answers: Vec<Option<Answer>> = vec![None; nodes.len()];
+        while answers.iter().any(Option::is_none) {
+            let Some(finished) = self.commands.wait(Some(Duration::ZERO))? else {
                 watch.check()?;
                 std::thread::sleep(interval);
                 continue;
             };
-            let from = arrived.from.address();
-            let index = nodes.iter().position(|node| node.address() == from);
-            // Answers to other commands, and foreign messages, are ignored.
-            let Some(index) = index.filter(|_| arrived.number == self.number) else { continue };
-            if let Command::Refused(refusal) = arrived.command {
-                return Err(Failure::new(format!("{from} refuses: {}", refusal.reason)));
-            }
-            answers[index] = Some(arrived.command);
+            // The ends of calls of a command that has failed are ignored.
+            let Some(index) = calls.iter().position(|call| *call == finished.call) else { continue };
+            let node = nodes[index].address();
+            let answer = finished.outcome.map_err(|error| unanswered(&node, &error))?;
+            let answer = serde_json::from_slice::<Result<Answer, Refusal>>(&answer)?;
+            let refused = |refusal: Refusal| Failure::new(format!("{node} refuses: {}", refusal.reason));
+            answers[index] = Some(answer.map_err(refused)?);
         }
         Ok(answers.into_iter().flatten().collect())
     }
 }
 
-/// Describes a node to which a command could not be sent.
-fn unsent(node: &Address, errno: Errno) -> Failure {
-    let message = format!("{node}: a command could not be sent: {} ({errno:?})", errno.desc().to_lowercase());
-    Failure::at("send", errno, message).hint(hint(node)).about(node.nid)
-}
-
-/// Describes a node that does not answer a command.
-fn unanswered(node: &Address) -> Failure {
-    let seconds = COMMAND_TIMEOUT.as_secs();
-    let message = format!("{node}: no answer to a command within {seconds} s (ETIMEDOUT)");
-    Failure::at("answer", Errno::ETIMEDOUT, message).hint(hint(node)).about(node.nid)
+/// Describes a node that does not answer a command, or cannot be reached.
+fn unanswered(node: &Address, error: &RequestError) -> Failure {
+    let step = if let RequestError::Unreachable { .. } = error { "send" } else { "answer" };
+    let errno = error.errno();
+    Failure::at(step, errno, format!("{node}: {error} ({errno:?})")).hint(hint(node)).about(node.nid)
 }
 
 fn hint(node: &Address) -> String {

@@ -27,7 +27,7 @@ pub(super) trait Part: Send + 'static {
 /// received, so that a flood of events does not delay these.
 const EVENTS_MAX: usize = 1024;
 
-/// A client or server with its transfer machine.
+/// A client or server with its transfer machine. Dropping it cancels the operations in flight.
 pub(super) struct Driven<P> {
     // Dropped first: no callback runs when the part is dropped.
     machine: TransferMachine,
@@ -120,11 +120,6 @@ impl<P: Part> Work for Driven<P> {
             bulk_received: successes(Queue::ActiveBulkReceive) + successes(Queue::PassiveBulkReceive),
             ..status
         })
-    }
-
-    /// Does nothing: dropping this cancels the operations in flight.
-    fn stop(&mut self) -> Result<(), Refusal> {
-        Ok(())
     }
 }
 

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     fn texts(text: &str) -> Result<Vec<String>, Errno> {
-        let rules = rules(text, 5, Duration::from_secs(2)).map_err(|refusal| refusal.errno)?;
+        let rules = rules(text, 5, Duration::from_secs(2)).map_err(|refusal| refusal.errno())?;
         Ok(rules.iter().map(ToString::to_string).collect())
     }
 

@@ -1,7 +1,7 @@
 //! `nlx selftest`: messages and bulk between nodes, every byte verified.
 //!
-//! A *console* controls *servers* and *clients* by commands, which are messages of nlx themselves,
-//! on separate end points. By default this process is console and client, and a second one the
+//! A *console* controls *servers* and *clients* by commands, which are requests of nlx themselves
+//! ([`nlx::request`]), on separate end points. By default this process is console and client, and a second one the
 //! server.
 //!
 //! | module | holds |
@@ -9,16 +9,15 @@
 //! | `run`, `participants`, `reach`, `process`, `helper` | nodes in this process and in a second one, or behind helpers, by the options |
 //! | `console`, `findings` | the phases, and the results of the nodes |
 //! | `node`, `service` | a node, and the states of its work |
-//! | `command`, `commands`, `wire` | the commands, their end points, their bytes |
+//! | `command` | the commands and their answers |
 //! | `client`, `server`, `data` | the work itself, on a transfer machine for data |
-//! | `protocol`, `stamp`, `pattern` | the messages between clients and servers |
-//! | `counters`, `ring`, `random`, `faults` | their counters and tools |
+//! | `protocol`, `pattern` | the messages between clients and servers |
+//! | `counters`, `faults` | their counters, and the messages that rules drop |
 //! | `result`, `figures` | results: raw, as rates and percentiles |
 //! | `report`, `html` | output: table or JSON, page |
 
 mod client;
 mod command;
-mod commands;
 mod console;
 mod counters;
 mod data;
@@ -33,21 +32,17 @@ mod participants;
 mod pattern;
 mod process;
 mod protocol;
-mod random;
 mod reach;
 mod report;
 mod result;
-mod ring;
 mod run;
 #[cfg(test)]
 mod samples;
 mod serve;
 mod server;
 mod service;
-mod stamp;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 pub(crate) use helper::run_helper;
 pub(crate) use run::run;

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nlx::{Address, Domain, EndPoint, Errno};
+use nlx::request::{Request, Responder, ResponderOptions};
+use nlx::{Address, Domain, Errno};
 
 use super::client::Client;
-use super::command::{Command, Load, Plan, Refusal, Role, Status};
-use super::commands::{Commands, ReceivedCommand};
-use super::data::Driven;
+use super::command::{Answer, COMMAND_BYTES, Command, Load, Plan, Refusal, Role, Status};
+use super::data::{Driven, Part};
 use super::faults::{self, Faults};
 use super::server::Server;
-use super::service::{Service, ServiceState, Work};
+use super::service::{Service, Work};
 use crate::failure::Failure;
 
 /// Longest wait of one step of the work, so that commands are received.
@@ -25,30 +25,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// A console sends a command every second.
 const CONSOLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Number of commands that may wait for a working node: its console has one in progress, and others
-/// may send too.
-const COMMANDS_WAITING: usize = 8;
-
-/// A node's work in either role.
-pub(super) type AnyWork = Box<dyn Work + Send>;
-
-impl Work for AnyWork {
-    fn step(&mut self, wait: Duration) -> Result<(), Failure> {
-        (**self).step(wait)
-    }
-
-    fn start(&mut self) -> Result<(), Refusal> {
-        (**self).start()
-    }
-
-    fn status(&mut self, from: usize) -> Result<Status, Refusal> {
-        (**self).status(from)
-    }
-
-    fn stop(&mut self) -> Result<(), Refusal> {
-        (**self).stop()
-    }
-}
+/// Maximum number of consoles whose last answers a node stores: one has the test, and others may ask.
+const CONSOLES_MAX: usize = 64;
 
 /// Work that answers every command, and does nothing else.
 struct Stub;
@@ -66,17 +44,13 @@ impl Work for Stub {
     fn status(&mut self, _: usize) -> Result<Status, Refusal> {
         Ok(Status { finished: true, ..Status::default() })
     }
-
-    fn stop(&mut self) -> Result<(), Refusal> {
-        Ok(())
-    }
 }
 
 pub(super) struct Node {
     domain: Domain,
-    commands: Commands,
+    commands: Responder,
     faults: Arc<Faults>,
-    service: Service<AnyWork>,
+    service: Service,
     /// The console whose test runs, and the time of its last command.
     console: Option<(Address, Instant)>,
     checked: Instant,
@@ -93,11 +67,17 @@ impl Node {
         faults: &Arc<Faults>,
         serves_only: bool,
     ) -> Result<Node, Failure> {
+        let options = ResponderOptions {
+            message_max: COMMAND_BYTES,
+            sessions_max: CONSOLES_MAX,
+            ..ResponderOptions::default()
+        };
+        let machine = domain.transfer_machine(address, Default::default())?;
         Ok(Node {
             domain: domain.clone(),
-            commands: Commands::start(domain, address, COMMANDS_WAITING)?,
+            commands: Responder::new(machine, options)?,
             faults: faults.clone(),
-            service: Service::new(),
+            service: Service::Uninitialized,
             console: None,
             checked: Instant::now(),
             serves_only,
@@ -106,7 +86,7 @@ impl Node {
 
     /// Returns the address for its commands.
     pub(super) fn address(&self) -> String {
-        self.commands.address()
+        self.commands.machine().address().to_string()
     }
 
     /// Runs until `is_over` returns true.
@@ -119,65 +99,60 @@ impl Node {
 
     /// Does a step of the work, if there is any, and handles a command, if one has come.
     pub(super) fn run_step(&mut self) -> Result<(), Failure> {
-        let received = if self.service.state() == ServiceState::Ready {
+        let mut wait = STEP;
+        if self.service.is_ready() {
             if let Err(refusal) = self.service.step(STEP) {
                 tracing::warn!(reason = refusal.reason, "the test has failed on this node");
             }
-            self.check_commands()?
-        } else {
-            self.commands.wait(Instant::now() + STEP)?
-        };
-        if let Some(received) = received {
-            self.handle_command(received);
+            let now = Instant::now();
+            if now < self.checked + CHECK_INTERVAL {
+                return Ok(());
+            }
+            self.checked = now;
+            if self.console.is_some_and(|(_, last_command)| now > last_command + CONSOLE_TIMEOUT) {
+                tracing::warn!("the console has sent no command for {CONSOLE_TIMEOUT:?}: ending its test");
+                self.end();
+            }
+            wait = Duration::ZERO;
+        }
+        match self.commands.next(Some(wait))? {
+            Some(request) => self.handle(&request),
+            None => Ok(()),
+        }
+    }
+
+    fn handle(&mut self, request: &Request) -> Result<(), Failure> {
+        let invalid =
+            |error: serde_json::Error| Refusal::new(Errno::EPROTO, format!("not a command: {error}"));
+        let command = serde_json::from_slice(request).map_err(invalid);
+        let answer = command.and_then(|command| self.answer(request.client().address(), &command));
+        // A console that cannot be answered repeats its command.
+        if let Err(error) = self.commands.answer(request, &serde_json::to_vec(&answer)?) {
+            tracing::debug!(%error, "an answer was not sent");
         }
         Ok(())
     }
 
-    fn check_commands(&mut self) -> Result<Option<ReceivedCommand>, Failure> {
-        let now = Instant::now();
-        if now < self.checked + CHECK_INTERVAL {
-            return Ok(None);
-        }
-        self.checked = now;
-        if self.console.is_some_and(|(_, last_command)| now > last_command + CONSOLE_TIMEOUT) {
-            tracing::warn!("the console has sent no command for {CONSOLE_TIMEOUT:?}: ending its test");
-            self.end();
-        }
-        self.commands.take_received()
-    }
-
-    fn handle_command(&mut self, received: ReceivedCommand) {
-        let ReceivedCommand { from, number, command } = received;
-        let answer = self.answer(&from, command).unwrap_or_else(Command::Refused);
-        // A sender that cannot be answered gets no answer.
-        if let Err(failure) = self.commands.send(&from, number, answer) {
-            tracing::debug!(%failure, "an answer was not sent");
-        }
-        if self.service.state() == ServiceState::Finished {
-            self.end();
-        }
-    }
-
-    fn answer(&mut self, from: &EndPoint, command: Command) -> Result<Command, Refusal> {
+    fn answer(&mut self, from: Address, command: &Command) -> Result<Answer, Refusal> {
         if let Command::Init(plan) = command {
-            return self.init(from, &plan);
+            return self.init(from, plan);
         }
         match &mut self.console {
-            Some((console, last_command)) if *console == from.address() => *last_command = Instant::now(),
+            Some((console, last_command)) if *console == from => *last_command = Instant::now(),
             _ => return Err(Refusal::new(Errno::EPERM, "this node has another console, or none")),
         }
-        let mut answer = self.service.command(&command)?;
-        if let Command::StatusData(status) = &mut answer {
+        let mut answer = self.service.command(command)?;
+        if let Answer::Status(status) = &mut answer {
             status.nid = self.domain.nids().first().map(ToString::to_string).unwrap_or_default();
             status.rules = self.faults.counts();
+        }
+        if *command == Command::Stop {
+            self.end();
         }
         Ok(answer)
     }
 
-    fn init(&mut self, from: &EndPoint, plan: &Plan) -> Result<Command, Refusal> {
-        if self.service.state() == ServiceState::Failed {
-            self.end();
-        }
+    fn init(&mut self, from: Address, plan: &Plan) -> Result<Answer, Refusal> {
         plan.check()?;
         if self.serves_only && plan.role != Role::Server {
             return Err(Refusal::new(Errno::EPERM, "this node is a server, and cannot be a client"));
@@ -191,12 +166,12 @@ impl Node {
             address = at;
             Ok(work)
         })?;
-        self.console = Some((from.address(), Instant::now()));
-        Ok(Command::InitDone(address))
+        self.console = Some((from, Instant::now()));
+        Ok(Answer::Address(address))
     }
 
     fn end(&mut self) {
-        self.service.fini();
+        self.service = Service::Uninitialized;
         self.console = None;
         if self.serves_only && self.faults.apply(&[]).is_err() {
             tracing::warn!("cannot remove the fault rules of a finished test: they stay in force");
@@ -204,14 +179,15 @@ impl Node {
     }
 }
 
-fn work(domain: &Domain, plan: &Plan) -> Result<(AnyWork, String), Failure> {
-    fn at<P: super::data::Part>(driven: Driven<P>) -> (AnyWork, String) {
+/// Returns the work of a plan, and the address of its transfer machine for data.
+fn work(domain: &Domain, plan: &Plan) -> Result<(Box<dyn Work>, String), Failure> {
+    fn at<P: Part>(driven: Driven<P>) -> (Box<dyn Work>, String) {
         let address = driven.address();
         (Box::new(driven), address)
     }
-    match (plan.load, plan.role) {
-        (Load::Stub, _) => Ok((Box::new(Stub), plan.address.clone())),
-        (_, Role::Client) => Ok(at(Driven::start(domain, plan, Client::new(domain, plan)?)?)),
-        (_, Role::Server) => Ok(at(Driven::start(domain, plan, Server::new(domain, plan))?)),
-    }
+    Ok(match (plan.load, plan.role) {
+        (Load::Stub, _) => (Box::new(Stub), plan.address.clone()),
+        (_, Role::Client) => at(Driven::start(domain, plan, Client::new(domain, plan)?)?),
+        (_, Role::Server) => at(Driven::start(domain, plan, Server::new(domain, plan))?),
+    })
 }

@@ -12,6 +12,12 @@ fn base(stream: u64, sequence: u64) -> u64 {
     word ^ (word >> 29)
 }
 
+/// Returns a number from 0 to below `end` that stream and sequence number determine. The distribution
+/// is uneven by 2^-32, which does not matter here.
+pub(crate) fn draw(stream: u64, sequence: u64, end: u32) -> u32 {
+    (((base(stream, sequence) >> 32) * u64::from(end)) >> 32) as u32
+}
+
 /// Writes the pattern of a transfer.
 pub(crate) fn fill(stream: u64, sequence: u64, bytes: &mut [u8]) {
     let mut word = base(stream, sequence);
@@ -69,5 +75,15 @@ mod tests {
         let mut bytes = [0; 128];
         fill(1, 2, &mut bytes);
         assert!(!check(1, 2, &bytes[8..]));
+    }
+
+    #[test]
+    fn a_seed_determines_what_is_drawn() {
+        let draws = |seed| [0, 1, 2, 3, 4, 5, 6, 7].map(|sequence| draw(seed, sequence, 1 << 20));
+        assert_eq!(draws(1), draws(1));
+        assert_ne!(draws(1), draws(2));
+        let mut drawn = [0; 5];
+        (0..1000).for_each(|sequence| drawn[draw(3, sequence, 5) as usize] += 1);
+        assert!(drawn.iter().all(|count| (100..300).contains(count)), "{drawn:?}");
     }
 }

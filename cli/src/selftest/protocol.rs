@@ -1,13 +1,16 @@
 //! The messages of nlx between clients and servers.
 
+use std::time::{Duration, Instant};
+
 use nlx::Descriptor;
 
 use super::pattern;
-use super::stamp::Stamp;
-use super::wire::{Reader, Wire, WireError, Writer, wire_enum};
 
-/// Bytes before a message's body: stamp, kind, lane, length.
-pub(super) const HEAD_BYTES: usize = Stamp::BYTES + 1 + 4 + 8;
+/// The first bytes of every message of the self-test: "nlxst", and the version of the format.
+const MAGIC: [u8; 8] = *b"nlxst\0\0\x02";
+
+/// Bytes before a message's body: magic, sequence number, time, kind, lane, length.
+pub(super) const HEAD_BYTES: usize = 8 + 8 + 8 + 1 + 4 + 8;
 
 /// Default payload of an echo: with its head and LNet's own header it is still a small message for
 /// LNet.
@@ -61,7 +64,39 @@ pub(super) enum Kind {
     Bad,
 }
 
-wire_enum!(Kind as "kind of a message" { Echo, Write, Read, Exchange, Good, Bad });
+impl Kind {
+    /// In the order of their numbers.
+    const ALL: [Kind; 6] = [Kind::Echo, Kind::Write, Kind::Read, Kind::Exchange, Kind::Good, Kind::Bad];
+}
+
+/// Sequence number and time of sending by the clock of the sender, which alone can interpret the
+/// time when the stamp comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) sequence: u64,
+    /// Since the sender's epoch.
+    pub(super) time: Duration,
+}
+
+impl Stamp {
+    /// Creates a stamp with the current time since `epoch`.
+    pub(super) fn now(sequence: u64, epoch: Instant) -> Stamp {
+        Stamp { sequence, time: epoch.elapsed() }
+    }
+}
+
+/// The reason why a message could not be written or read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum MessageError {
+    #[error("{needed} bytes do not fit where {left} are left")]
+    Short { needed: usize, left: usize },
+    #[error("an offer of {count} descriptors; at most {OFFER_MAX} are allowed")]
+    Long { count: usize },
+    #[error("it is not one of the self-test's, or of another version")]
+    Foreign,
+    #[error("its offer ends early, or has other bytes than descriptors")]
+    Offer,
+}
 
 /// The head of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,42 +109,38 @@ pub(super) struct Head {
     pub(super) length: u64,
 }
 
-impl Wire for Head {
-    fn write(&self, to: &mut Writer<'_>) -> Result<(), WireError> {
-        self.stamp.write(to)?;
-        self.kind.write(to)?;
-        self.lane.write(to)?;
-        self.length.write(to)
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Head, WireError> {
-        Ok(Head {
-            stamp: Stamp::read(from)?,
-            kind: Kind::read(from)?,
-            lane: u32::read(from)?,
-            length: u64::read(from)?,
-        })
-    }
-}
-
 impl Head {
-    /// Writes a message without a body; returns its length.
-    pub(super) fn put(&self, bytes: &mut [u8]) -> Result<usize, WireError> {
-        self.write(&mut Writer::new(bytes))?;
+    /// Writes a message without a body; returns its length. Numbers are little-endian.
+    pub(super) fn put(&self, bytes: &mut [u8]) -> Result<usize, MessageError> {
+        let Head { stamp: Stamp { sequence, time }, kind, lane, length } = *self;
+        let left = bytes.len();
+        let short = MessageError::Short { needed: HEAD_BYTES, left };
+        let head: &mut [u8; HEAD_BYTES] = bytes.first_chunk_mut().ok_or(short)?;
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..16].copy_from_slice(&sequence.to_le_bytes());
+        head[16..24].copy_from_slice(&time_ns.to_le_bytes());
+        head[24] = Kind::ALL.iter().position(|other| *other == kind).unwrap_or(Kind::ALL.len()) as u8;
+        head[25..29].copy_from_slice(&lane.to_le_bytes());
+        head[29..].copy_from_slice(&length.to_le_bytes());
         Ok(HEAD_BYTES)
     }
 
     /// Splits a message into its head and its body.
-    pub(super) fn split(bytes: &[u8]) -> Result<(Head, &[u8]), WireError> {
-        let head = Head::read(&mut Reader::new(bytes))?;
-        Ok((head, &bytes[HEAD_BYTES..]))
+    pub(super) fn split(bytes: &[u8]) -> Result<(Head, &[u8]), MessageError> {
+        let (head, body) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(MessageError::Foreign)?;
+        let number = |at: usize| head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let kind = Kind::ALL.get(usize::from(head[24])).filter(|_| head.starts_with(&MAGIC));
+        let stamp = Stamp { sequence: number(8), time: Duration::from_nanos(number(16)) };
+        let lane = number(25) as u32;
+        Ok((Head { stamp, kind: *kind.ok_or(MessageError::Foreign)?, lane, length: number(29) }, body))
     }
 
     /// Writes an echo whose body is the stream's pattern; returns its length.
-    pub(super) fn put_echo(&self, stream: u64, bytes: &mut [u8]) -> Result<usize, WireError> {
+    pub(super) fn put_echo(&self, stream: u64, bytes: &mut [u8]) -> Result<usize, MessageError> {
         let body = self.put(bytes)?;
         let (left, needed) = (bytes.len() - body, self.length as usize);
-        let room = bytes[body..].get_mut(..needed).ok_or(WireError::Short { needed, left })?;
+        let room = bytes[body..].get_mut(..needed).ok_or(MessageError::Short { needed, left })?;
         pattern::fill(stream, self.stamp.sequence, room);
         Ok(body + needed)
     }
@@ -119,50 +150,51 @@ impl Head {
         body.len() as u64 == self.length && pattern::check(stream, self.stamp.sequence, body)
     }
 
-    /// Writes a request that offers passive buffers; returns its length.
-    pub(super) fn put_offer(&self, offer: &[Descriptor], bytes: &mut [u8]) -> Result<usize, WireError> {
-        let mut writer = Writer::new(bytes);
-        self.write(&mut writer)?;
-        write_offer(offer, &mut writer)?;
-        Ok(writer.length())
+    /// Writes a request that offers passive buffers: their number, and each descriptor with its length
+    /// in front. Returns the length of the message.
+    pub(super) fn put_offer(&self, offer: &[Descriptor], bytes: &mut [u8]) -> Result<usize, MessageError> {
+        if offer.len() > OFFER_MAX {
+            return Err(MessageError::Long { count: offer.len() });
+        }
+        let mut end = self.put(bytes)?;
+        let mut put = |field: &[u8]| {
+            let (needed, left) = (field.len(), bytes.len() - end);
+            let room = bytes[end..].get_mut(..needed).ok_or(MessageError::Short { needed, left })?;
+            room.copy_from_slice(field);
+            end += needed;
+            Ok::<_, MessageError>(())
+        };
+        put(&(offer.len() as u16).to_le_bytes())?;
+        for descriptor in offer.iter().map(Descriptor::as_bytes) {
+            put(&(descriptor.len() as u16).to_le_bytes())?;
+            put(descriptor)?;
+        }
+        Ok(end)
     }
 }
 
-/// Writes up to [`OFFER_MAX`] descriptors: their number, and each with its length in front.
-fn write_offer(offer: &[Descriptor], to: &mut Writer<'_>) -> Result<(), WireError> {
-    if offer.len() > OFFER_MAX {
-        return Err(WireError::Long { object: "an offer", length: offer.len(), most: OFFER_MAX });
+/// Reads the body that [`Head::put_offer`] writes; bytes behind it are an error.
+pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, MessageError> {
+    fn number(bytes: &[u8]) -> Result<(usize, &[u8]), MessageError> {
+        let (number, rest) = bytes.split_first_chunk().ok_or(MessageError::Offer)?;
+        Ok((u16::from_le_bytes(*number).into(), rest))
     }
-    (offer.len() as u16).write(to)?;
-    offer.iter().try_for_each(|descriptor| {
-        let bytes = descriptor.as_bytes();
-        (bytes.len() as u16).write(to)?;
-        to.put(bytes)
-    })
-}
-
-/// Reads the output of [`write_offer`]; bytes behind it are an error.
-pub(super) fn read_offer(body: &[u8]) -> Result<Vec<Descriptor>, WireError> {
-    let mut reader = Reader::new(body);
-    let count = usize::from(u16::read(&mut reader)?);
+    let (count, mut rest) = number(body)?;
     if count > OFFER_MAX {
-        return Err(WireError::Long { object: "an offer", length: count, most: OFFER_MAX });
+        return Err(MessageError::Long { count });
     }
     let mut offer = Vec::with_capacity(count);
     for _ in 0..count {
-        let length = usize::from(u16::read(&mut reader)?);
-        let bytes = reader.get(length)?;
-        let invalid = |_| WireError::Unknown { object: "descriptor of this length", value: length as u64 };
-        offer.push(Descriptor::from_bytes(bytes).map_err(invalid)?);
+        let (length, after) = number(rest)?;
+        let (descriptor, after) = after.split_at_checked(length).ok_or(MessageError::Offer)?;
+        offer.push(Descriptor::from_bytes(descriptor).map_err(|_| MessageError::Offer)?);
+        rest = after;
     }
-    reader.end()?;
-    Ok(offer)
+    if rest.is_empty() { Ok(offer) } else { Err(MessageError::Offer) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use nlx::{Domain, NodeConfig, Op, Queue, TmOptions};
 
     use super::*;
@@ -172,15 +204,40 @@ mod tests {
         Head { stamp, kind, lane: 7, length: 40 }
     }
 
+    /// Integers and kinds survive the round trip; a message that is too short, and one of another
+    /// program, is refused.
+    // Covers: MT-135, MT-136
     #[test]
     fn a_head_reads_as_it_was_written() {
         for kind in Kind::ALL {
-            let mut bytes = [0; HEAD_BYTES];
-            assert_eq!(head(*kind).put(&mut bytes).unwrap(), HEAD_BYTES);
-            assert_eq!(Head::split(&bytes).unwrap(), (head(*kind), &[][..]));
-            assert!(Head::split(&bytes[..HEAD_BYTES - 1]).is_err());
+            for number in [0, 1, 42, u64::MAX - 1, u64::MAX] {
+                let stamp = Stamp { sequence: number, time: Duration::from_nanos(!number) };
+                let head = Head { stamp, kind, lane: number as u32, length: number };
+                let mut bytes = [0xee; HEAD_BYTES + 3];
+                assert_eq!(head.put(&mut bytes).unwrap(), HEAD_BYTES);
+                assert_eq!(Head::split(&bytes).unwrap(), (head, &[0xee; 3][..]));
+                assert!(Head::split(&bytes[..HEAD_BYTES - 1]).is_err());
+                let short = head.put(&mut bytes[..HEAD_BYTES - 1]);
+                assert_eq!(short, Err(MessageError::Short { needed: HEAD_BYTES, left: HEAD_BYTES - 1 }));
+                bytes[0] ^= 1;
+                assert_eq!(Head::split(&bytes), Err(MessageError::Foreign));
+            }
         }
         assert!(Head::split(&[0xff; HEAD_BYTES]).is_err());
+    }
+
+    /// The time lies within the call's bounds; magic, sequence and time survive the round trip.
+    // Covers: MT-148
+    #[test]
+    fn a_stamp_comes_back_as_it_left() {
+        let epoch = Instant::now();
+        let before = epoch.elapsed();
+        let stamp = Stamp::now(77, epoch);
+        assert!(before <= stamp.time && stamp.time <= epoch.elapsed());
+        let mut bytes = [0; HEAD_BYTES];
+        Head { stamp, ..head(Kind::Echo) }.put(&mut bytes).unwrap();
+        assert!(bytes.starts_with(b"nlxst"));
+        assert_eq!(Head::split(&bytes).unwrap().0.stamp, stamp);
     }
 
     #[test]
@@ -194,7 +251,7 @@ mod tests {
         assert!(!head.is_echo_of(Direction::FromClient.stream(8), body));
         assert!(!head.is_echo_of(stream, &body[1..]));
         let short = head.put_echo(stream, &mut bytes[..HEAD_BYTES + 39]);
-        assert_eq!(short, Err(WireError::Short { needed: 40, left: 39 }));
+        assert_eq!(short, Err(MessageError::Short { needed: 40, left: 39 }));
     }
 
     /// 0 to 9 descriptors of two active passive buffers, packed and unpacked; then both buffers are
@@ -218,7 +275,7 @@ mod tests {
             assert!(read_offer(&bytes[HEAD_BYTES..end + 1]).is_err());
         }
         let many = vec![into; OFFER_MAX + 1];
-        assert!(matches!(head(Kind::Read).put_offer(&many, &mut [0; 4096]), Err(WireError::Long { .. })));
+        assert!(matches!(head(Kind::Read).put_offer(&many, &mut [0; 4096]), Err(MessageError::Long { .. })));
         assert!(tm.cancel(receive.op) && tm.cancel(send.op));
         let mut queues = [0, 1].map(|_| {
             let event = tm.wait(None).unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lnet_node::{Interrupt, Node, PingStep};
 use nlx::Address;
 
-use super::commands::COMMAND_TIMEOUT;
+use super::console::COMMAND_TIMEOUT;
 use crate::failure::Failure;
 
 /// Time that a bulk transfer gets to cross the network once. TCP has repeated a lost segment four

@@ -1,12 +1,10 @@
 //! A node's work in a test, with its states (motr-transport 10.2).
 //!
 //! ```text
-//!                  init            stop
-//! UNINITIALIZED ─────────▶ READY ─────────▶ FINISHED
-//!       ▲                    │ a step fails     │
-//!       │                    ▼                  │
-//!       │                  FAILED               │
-//!       └──── fini ──────────┴──────────────────┘
+//!                  INIT
+//! UNINITIALIZED ─────────▶ READY ──a step fails──▶ FAILED
+//!       ▲                    │                        │
+//!       └────── STOP ────────┴──── the next INIT ─────┘
 //! ```
 //!
 //! Steps and commands need READY. A command that cannot be carried out is refused and changes
@@ -16,62 +14,43 @@ use std::time::Duration;
 
 use nlx::Errno;
 
-use super::command::{Command, Refusal, Status};
+use super::command::{Answer, Command, Refusal, Status};
 use crate::failure::Failure;
 
-/// State of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ServiceState {
-    Uninitialized,
-    Ready,
-    Finished,
-    Failed,
-}
-
-/// The work of a node in a test. A command without a handler is refused with ENOENT.
-pub(super) trait Work {
+/// The work of a node in a test.
+pub(super) trait Work: Send {
     /// Does a step of the work; waits at most `wait` for something to do.
     fn step(&mut self, wait: Duration) -> Result<(), Failure>;
 
-    fn start(&mut self) -> Result<(), Refusal> {
-        Err(Refusal::new(Errno::ENOENT, "no handler for START"))
-    }
+    fn start(&mut self) -> Result<(), Refusal>;
 
     /// Returns the status, with the latencies from index `from` on.
-    fn status(&mut self, from: usize) -> Result<Status, Refusal> {
-        let _ = from;
-        Err(Refusal::new(Errno::ENOENT, "no handler for STATUS"))
-    }
-
-    fn stop(&mut self) -> Result<(), Refusal> {
-        Err(Refusal::new(Errno::ENOENT, "no handler for STOP"))
-    }
+    fn status(&mut self, from: usize) -> Result<Status, Refusal>;
 }
 
-/// Work with its state.
-pub(super) struct Service<W> {
-    state: ServiceState,
-    work: Option<W>,
-    /// The reason of the failure in FAILED.
-    reason: String,
+/// A node's work, by its state.
+pub(super) enum Service {
+    Uninitialized,
+    Ready(Box<dyn Work>),
+    /// With the reason.
+    Failed(String),
 }
 
-impl<W: Work> Service<W> {
-    pub(super) fn new() -> Service<W> {
-        Service { state: ServiceState::Uninitialized, work: None, reason: String::new() }
+impl Service {
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self, Service::Ready(_))
     }
 
-    pub(super) fn state(&self) -> ServiceState {
-        self.state
-    }
-
-    /// Changes UNINITIALIZED to READY; EBUSY in other states, and the error of `make` if it fails.
-    pub(super) fn init(&mut self, make: impl FnOnce() -> Result<W, Refusal>) -> Result<(), Refusal> {
-        if self.state != ServiceState::Uninitialized {
-            return Err(Refusal::new(Errno::EBUSY, format!("a test is in progress here: {:?}", self.state)));
+    /// Begins the work that `make` returns; EBUSY if there is some, and the error of `make` if it fails.
+    pub(super) fn init(
+        &mut self,
+        make: impl FnOnce() -> Result<Box<dyn Work>, Refusal>,
+    ) -> Result<(), Refusal> {
+        if self.is_ready() {
+            return Err(Refusal::new(Errno::EBUSY, "a test is in progress here"));
         }
-        self.work = Some(make()?);
-        self.state = ServiceState::Ready;
+        *self = Service::Uninitialized;
+        *self = Service::Ready(make()?);
         Ok(())
     }
 
@@ -79,67 +58,59 @@ impl<W: Work> Service<W> {
     pub(super) fn step(&mut self, wait: Duration) -> Result<(), Refusal> {
         let outcome = self.ready()?.step(wait);
         outcome.map_err(|failure| {
-            self.state = ServiceState::Failed;
-            self.reason = failure.to_string();
-            Refusal::new(Errno::EIO, &self.reason)
+            *self = Service::Failed(failure.to_string());
+            Refusal::new(Errno::EIO, failure.to_string())
         })
     }
 
-    /// Carries out a command: START, STATUS or STOP.
-    pub(super) fn command(&mut self, command: &Command) -> Result<Command, Refusal> {
+    /// Carries out START, STATUS or STOP.
+    pub(super) fn command(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let work = self.ready()?;
         match command {
-            Command::Start => work.start().map(|()| Command::StartDone),
+            Command::Init(_) => Err(Refusal::new(Errno::EBUSY, "a test is in progress here")),
+            Command::Start => work.start().map(|()| Answer::Done),
             Command::Status(from) => {
-                work.status(*from as usize).map(|status| Command::StatusData(Box::new(status)))
+                work.status(*from as usize).map(|status| Answer::Status(Box::new(status)))
             }
             Command::Stop => {
-                work.stop()?;
-                self.state = ServiceState::Finished;
-                Ok(Command::StopDone)
+                *self = Service::Uninitialized;
+                Ok(Answer::Done)
             }
-            _ => Err(Refusal::new(Errno::ENOENT, "no handler for that command")),
         }
     }
 
-    /// Changes any state to UNINITIALIZED; drops the work.
-    pub(super) fn fini(&mut self) {
-        *self = Service::new();
-    }
-
-    fn ready(&mut self) -> Result<&mut W, Refusal> {
-        let refusal = match self.state {
-            ServiceState::Ready => None,
-            ServiceState::Failed => Some(Refusal::new(Errno::EIO, &self.reason)),
-            state => Some(Refusal::new(Errno::ESRCH, format!("no test is in progress here: {state:?}"))),
-        };
-        match (refusal, &mut self.work) {
-            (None, Some(work)) => Ok(work),
-            (refusal, _) => Err(refusal.unwrap_or_else(|| Refusal::new(Errno::ESRCH, "no work"))),
+    fn ready(&mut self) -> Result<&mut dyn Work, Refusal> {
+        match self {
+            Service::Uninitialized => Err(Refusal::new(Errno::ESRCH, "no test is in progress here")),
+            Service::Ready(work) => Ok(&mut **work),
+            Service::Failed(reason) => Err(Refusal::new(Errno::EIO, reason.as_str())),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
+    use std::sync::{Arc, Mutex};
 
     use proptest::prelude::*;
 
     use super::*;
 
-    /// Work that records its calls, and fails on request.
+    /// The calls of a work, and whether they fail.
     #[derive(Default)]
-    struct RecordingWork {
-        calls: Rc<RefCell<Vec<&'static str>>>,
-        fails: Rc<RefCell<bool>>,
+    struct Record {
+        calls: Vec<&'static str>,
+        fails: bool,
     }
+
+    /// Work that records its calls, and fails on request.
+    struct RecordingWork(Arc<Mutex<Record>>);
 
     impl RecordingWork {
         fn call(&self, name: &'static str) -> Result<(), Refusal> {
-            self.calls.borrow_mut().push(name);
-            if *self.fails.borrow() { Err(Refusal::new(Errno::EXDEV, name)) } else { Ok(()) }
+            let mut record = self.0.lock().unwrap();
+            record.calls.push(name);
+            if record.fails { Err(Refusal::new(Errno::EXDEV, name)) } else { Ok(()) }
         }
     }
 
@@ -159,78 +130,77 @@ mod tests {
 
     impl Drop for RecordingWork {
         fn drop(&mut self) {
-            self.calls.borrow_mut().push("fini");
+            self.0.lock().unwrap().calls.push("fini");
         }
     }
 
-    type Calls = Rc<RefCell<Vec<&'static str>>>;
-
-    fn service() -> (Service<RecordingWork>, Calls, Rc<RefCell<bool>>) {
-        let recording = RecordingWork::default();
-        let (calls, fails) = (recording.calls.clone(), recording.fails.clone());
-        let mut service = Service::new();
-        service.init(|| Ok(recording)).unwrap();
-        (service, calls, fails)
+    fn work(record: &Arc<Mutex<Record>>) -> Result<Box<dyn Work>, Refusal> {
+        Ok(Box::new(RecordingWork(record.clone())))
     }
 
-    /// READY after init, once; FAILED from READY; fini once.
+    /// FAILED refuses every command with the reason, and does not call the work; INIT replaces it.
     // Covers: MT-149, MT-151
     #[test]
-    fn its_states() {
-        let (mut service, calls, fails) = service();
-        assert_eq!(service.state(), ServiceState::Ready);
-        let again = service.init(|| panic!("init is called once"));
-        assert_eq!(again.map_err(|refusal| refusal.errno), Err(Errno::EBUSY));
-        *fails.borrow_mut() = true;
-        assert_eq!(service.step(Duration::ZERO).map_err(|refusal| refusal.errno), Err(Errno::EIO));
-        assert_eq!(service.state(), ServiceState::Failed);
-        // In FAILED the work is not called any more, and every command is refused with the reason.
+    fn a_failure_stays_until_the_next_test() {
+        let (record, mut service) = (Arc::default(), Service::Uninitialized);
+        service.init(|| work(&record)).unwrap();
+        record.lock().unwrap().fails = true;
+        service.step(Duration::ZERO).unwrap_err();
         let refusal = service.command(&Command::Start).unwrap_err();
-        assert_eq!((refusal.errno, refusal.reason.as_str()), (Errno::EIO, "step"));
-        service.fini();
-        assert_eq!(
-            (service.state(), &calls.borrow()[..]),
-            (ServiceState::Uninitialized, &["step", "fini"][..])
-        );
-        let gone = service.command(&Command::Start).map_err(|refusal| refusal.errno);
-        assert_eq!(gone, Err(Errno::ESRCH));
+        assert_eq!((refusal.errno(), refusal.reason.as_str()), (Errno::EIO, "step"));
+        assert_eq!(record.lock().unwrap().calls, ["step", "fini"]);
+        service.init(|| work(&record)).unwrap();
+        assert!(service.is_ready());
     }
 
     // Covers: MT-149
     #[test]
     fn one_that_cannot_be_made_stays_uninitialized() {
-        let mut service = Service::<RecordingWork>::new();
+        let mut service = Service::Uninitialized;
         let refused = service.init(|| Err(Refusal::new(Errno::ENOMEM, "no memory")));
-        assert_eq!(refused.map_err(|refusal| refusal.errno), Err(Errno::ENOMEM));
-        assert_eq!(service.state(), ServiceState::Uninitialized);
+        assert_eq!(refused.map_err(|refusal| refusal.errno()), Err(Errno::ENOMEM));
+        assert!(matches!(service, Service::Uninitialized));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
-        /// 0x1000 random steps and commands.
-        // Covers: MT-150
+        /// 0x1000 random steps and commands, each of which may fail, beside a model of the states: each
+        /// is refused without a call, or calls the work once; a failing step and STOP drop the work.
+        // Covers: MT-149, MT-150, MT-151
         #[test]
         fn a_random_walk(walk in prop::collection::vec((0..5_u8, any::<bool>()), 0x1000)) {
-            let (mut service, calls, fails) = service();
-            for (what, failing) in walk {
-                // A step that fails is the only way from READY to FAILED.
-                *fails.borrow_mut() = failing && what != 0;
-                let (called, outcome) = match what {
-                    0 => (Some("step"), service.step(Duration::ZERO)),
-                    1 => (Some("start"), service.command(&Command::Start).map(|_| ())),
-                    2 => (Some("status"), service.command(&Command::Status(0)).map(|_| ())),
-                    3 => (None, service.command(&Command::Stop).map(|_| ())),
-                    _ => (None, service.command(&Command::StopDone).map(|_| ())),
+            let (record, mut service) = (Arc::<Mutex<Record>>::default(), Service::Uninitialized);
+            // The errno of a refusal; `None` in READY.
+            let mut refused = Some(Errno::ESRCH);
+            for (operation, fails) in walk {
+                record.lock().unwrap().fails = fails;
+                let failure = fails.then_some(Errno::EXDEV);
+                let (found, expected, calls): (_, _, &[&str]) = match (operation, refused) {
+                    (0, None) => (service.init(|| panic!("init is called once")), Some(Errno::EBUSY), &[]),
+                    (0, Some(_)) => {
+                        refused = None;
+                        (service.init(|| work(&record)), None, &[])
+                    }
+                    (1, None) if fails => {
+                        refused = Some(Errno::EIO);
+                        (service.step(Duration::ZERO), Some(Errno::EIO), &["step", "fini"])
+                    }
+                    (1, None) => (service.step(Duration::ZERO), None, &["step"]),
+                    (2, None) => (service.command(&Command::Start).map(drop), failure, &["start"]),
+                    (3, None) => (service.command(&Command::Status(0)).map(drop), failure, &["status"]),
+                    (_, None) => {
+                        refused = Some(Errno::ESRCH);
+                        (service.command(&Command::Stop).map(drop), None, &["fini"])
+                    }
+                    (1, refused) => (service.step(Duration::ZERO), refused, &[]),
+                    (2, refused) => (service.command(&Command::Start).map(drop), refused, &[]),
+                    (3, refused) => (service.command(&Command::Status(0)).map(drop), refused, &[]),
+                    (_, refused) => (service.command(&Command::Stop).map(drop), refused, &[]),
                 };
-                let expected = match called {
-                    None => Err(Errno::ENOENT),
-                    Some(_) if failing && what != 0 => Err(Errno::EXDEV),
-                    Some(_) => Ok(()),
-                };
-                prop_assert_eq!(outcome.map_err(|refusal| refusal.errno), expected);
-                prop_assert_eq!(std::mem::take(&mut *calls.borrow_mut()), called.into_iter().collect::<Vec<_>>());
-                prop_assert_eq!(service.state(), ServiceState::Ready);
+                prop_assert_eq!(found.err().map(|refusal| refusal.errno()), expected);
+                prop_assert_eq!(&std::mem::take(&mut record.lock().unwrap().calls), calls);
+                prop_assert_eq!(service.is_ready(), refused.is_none());
             }
         }
     }

@@ -6,8 +6,7 @@ use nlx::{Buffer, Descriptor, Domain, Machine, Op};
 
 use super::super::command::Load;
 use super::super::pattern;
-use super::super::protocol::{Direction, Head, Kind};
-use super::super::stamp::Stamp;
+use super::super::protocol::{Direction, Head, Kind, Stamp};
 use super::lane::Outcome;
 use super::{Client, echo_bytes};
 use crate::failure::Failure;
@@ -24,9 +23,9 @@ impl Client {
             Load::Read => (Kind::Read, size as usize),
             Load::Write => (Kind::Write, size as usize),
             Load::Exchange => (Kind::Exchange, size as usize),
-            Load::Mixed => match MIXED[self.random.below(MIXED.len() as u32) as usize] {
+            Load::Mixed => match MIXED[self.draw(MIXED.len() as u32) as usize] {
                 Kind::Echo => (Kind::Echo, echo),
-                bulk => (bulk, 1 + self.random.below(size) as usize),
+                bulk => (bulk, 1 + self.draw(size) as usize),
             },
         };
         let slot = &mut self.lanes[lane];

@@ -163,7 +163,11 @@ impl Client {
                 tracing::debug!(sequence, ?kind, tries, "an operation was lost");
             }
         }
-        self.idle.push(lane).map_err(|_| Failure::new("a lane is idle twice"))
+        if self.idle.len() >= self.lanes.len() {
+            return Err(Failure::new("a lane is idle twice"));
+        }
+        self.idle.push_back(lane);
+        Ok(())
     }
 
     pub(super) fn retry(&mut self, machine: &Machine, lane: usize) -> Result<(), Failure> {

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use nlx::{Buffer, Domain};
 
-use super::super::protocol::Kind;
-use super::super::stamp::Stamp;
+use super::super::protocol::{Kind, Stamp};
 use crate::failure::Failure;
 
 /// An operation in flight, with its buffers while no transfer uses them.

@@ -6,7 +6,7 @@ mod begin;
 mod events;
 mod lane;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use nlx::{Batch, Domain, EndPoint, Event, Machine};
@@ -14,9 +14,8 @@ use nlx::{Batch, Domain, EndPoint, Event, Machine};
 use super::command::{Load, Plan, Status};
 use super::counters::TestCounters;
 use super::data::{Part, Receives};
+use super::pattern;
 use super::protocol::{ECHO_BYTES, message_bytes};
-use super::random::Random;
-use super::ring::Ring;
 use crate::failure::Failure;
 use lane::Lane;
 
@@ -36,7 +35,7 @@ pub(super) struct Client {
     servers: Vec<EndPoint>,
     lanes: Vec<Lane>,
     /// Idle lanes.
-    idle: Ring<usize>,
+    idle: VecDeque<usize>,
     /// Lanes whose operation is tried again, with the time, since the epoch.
     again: Vec<(Duration, usize)>,
     /// The requests of operations that have begun, and their lanes.
@@ -45,7 +44,8 @@ pub(super) struct Client {
     sequence: u64,
     /// Number of operations begun, each counted once with all its tries.
     started: u64,
-    random: Random,
+    /// Number of random numbers drawn, which the seed determines.
+    drawn: u64,
     /// Time of START; all times count from it.
     epoch: Option<Instant>,
     ticked: Duration,
@@ -62,20 +62,18 @@ impl Client {
         let in_flight = plan.in_flight as usize;
         let bytes = message_bytes(echo_bytes(plan));
         let lanes = (0..in_flight).map(|lane| Lane::new(domain, lane, bytes)).collect::<Result<_, _>>()?;
-        let mut idle = Ring::new(in_flight);
-        (0..in_flight).try_for_each(|lane| idle.push(lane)).map_err(|_| Failure::new("a ring is full"))?;
         Ok(Client {
             domain: domain.clone(),
             receives: Receives::new(domain, bytes, plan),
             servers: Vec::new(),
             lanes,
-            idle,
+            idle: (0..in_flight).collect(),
             again: Vec::new(),
             batch: Batch::new(),
             begun: Vec::new(),
             sequence: u64::from(plan.run) << 48,
             started: 0,
-            random: Random::new(plan.seed ^ u64::from(plan.run)),
+            drawn: 0,
             epoch: None,
             ticked: Duration::ZERO,
             finished: None,
@@ -100,6 +98,12 @@ impl Client {
     /// Returns whether no further tries may begin.
     fn is_time_up(&self, now: Duration) -> bool {
         now >= self.plan.duration || self.counters.errors >= ERRORS_ENOUGH
+    }
+
+    /// Returns a random number from 0 to below `end`.
+    fn draw(&mut self, end: u32) -> u32 {
+        self.drawn += 1;
+        pattern::draw(self.plan.seed ^ u64::from(self.plan.run), self.drawn, end)
     }
 
     fn note_end(&mut self, now: Duration) {
@@ -136,7 +140,7 @@ impl Part for Client {
         let now = self.now();
         while self.epoch.is_some()
             && !self.is_over(now)
-            && let Some(lane) = self.idle.pop()
+            && let Some(lane) = self.idle.pop_front()
         {
             self.started += 1;
             self.begin(machine, lane, now)?;

@@ -12,8 +12,7 @@ use super::client::echo_bytes;
 use super::command::{Plan, Status};
 use super::counters::TestCounters;
 use super::data::{Part, Receives};
-use super::protocol::{Direction, Head, Kind, message_bytes, read_offer};
-use super::wire::WireError;
+use super::protocol::{Direction, Head, Kind, MessageError, message_bytes, read_offer};
 use crate::failure::Failure;
 
 /// With `--spoil`, one of this number of operations is corrupted, so that most of the self-test
@@ -158,7 +157,7 @@ impl Server {
     fn answer(
         &mut self,
         client: &EndPoint,
-        write: impl FnOnce(&mut [u8]) -> Result<usize, WireError>,
+        write: impl FnOnce(&mut [u8]) -> Result<usize, MessageError>,
     ) -> Result<(), Failure> {
         let mut buffer = match self.answers.pop() {
             Some(buffer) => buffer,

@@ -27,8 +27,8 @@ fn echoes_of_every_size() {
 }
 
 /// Two descriptors in one message; the server reads one buffer and writes the same bytes into the
-/// other.
-// Covers: MT-154
+/// other. The only lane is idle again and again.
+// Covers: MT-132, MT-154
 #[test]
 fn bulk_there_and_back() {
     let mut participants = participants(1, 1);
@@ -40,8 +40,9 @@ fn bulk_there_and_back() {
 }
 
 /// 8 servers and 8 clients, 8 messages in flight of each, 4096 messages of 4 KiB. Each side
-/// receives exactly what the other has sent.
-// Covers: MT-165
+/// receives exactly what the other has sent. All lanes of a client are idle at first, and each again
+/// after each of its operations.
+// Covers: MT-133, MT-134, MT-165
 #[test]
 fn messages_between_many_nodes() {
     let mut participants = participants(8, 8);

@@ -1,5 +1,6 @@
 //! Whole tests in one process: a console, servers and clients over the loopback.
 
+mod commands;
 mod loads;
 mod lossy;
 mod programs;
