@@ -72,7 +72,7 @@ impl Command {
             Command::Net(NetCommand::Devices(args)) => args.json,
             Command::O2iblndCalc(args) => args.json,
             Command::Selftest(args) => args.json,
-            Command::Lst(args) => args.json,
+            Command::Lst(args) => args.json(),
             Command::SelftestPeer(_)
             | Command::SelftestHelper(_)
             | Command::StatusAsker(_)

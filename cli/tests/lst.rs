@@ -146,16 +146,19 @@ fn a_page_has_the_figures_of_the_json() {
     assert!(client.line()["session"].is_null());
 }
 
-/// A page that cannot be written is a failure before the test, not after it.
+/// A page that cannot be written is a failure before the test, not after it; it is JSON if `--json`
+/// stands behind `run`.
 #[test]
 fn a_page_that_cannot_be_written_stops_the_run() {
-    let start = on(unused(), free_port(unused()));
-    let start: Vec<&str> = start.iter().map(String::as_str).collect();
-    let run =
-        ["run", "--from", "127.0.0.1@tcp", "--to", "127.0.0.1@tcp", "--html", "/no/such/report.html", "ping"];
-    let output = nlx(&[&start[..], &run].concat()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("/no/such/report.html"), "{output:?}");
+    let (net, port) = (format!("tcp({})", unused()), free_port(unused()).to_string());
+    let start =
+        ["lst", "--net", &net, "--accept-port", &port, "run", "--json", "--html", "/no/such/report.html"];
+    let output =
+        nlx(&[&start[..], &["--from", "10.0.0.1@tcp", "--to", "10.0.0.1@tcp", "ping"]].concat()).output();
+    let output = output.unwrap();
+    assert_eq!((output.status.code(), complaint(&output).as_str()), (Some(1), ""));
+    let error = json_lines(&output.stdout).pop().unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("/no/such/report.html"), "{error}");
 }
 
 /// A console that is killed leaves its session at the nodes; the next one is refused, and takes them

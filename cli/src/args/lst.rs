@@ -15,6 +15,14 @@ pub(crate) struct LstArgs {
     pub command: LstCommand,
 }
 
+impl LstArgs {
+    /// Returns whether the results are JSON: `--json` may stand behind `run`, too.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+            || matches!(&self.command, LstCommand::Words(words) if words.iter().any(|word| word == "--json"))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum LstCommand {
     /// Run a test node, which any console can put into its session, until it is stopped.
@@ -26,7 +34,8 @@ pub(crate) enum LstCommand {
         file: std::path::PathBuf,
     },
     /// Run one test: 'run --from NIDS --to NIDS ping' or 'run --from NIDS --to NIDS brw read
-    /// size=1M check=full', with --duration, --interval, --concurrency, --distribute and --force.
+    /// size=1M check=full', with --duration, --interval, --concurrency, --distribute, --force,
+    /// --json and --html FILE.
     /// If a NID of this node is among them, it takes part itself.
     #[command(external_subcommand)]
     Words(Vec<String>),

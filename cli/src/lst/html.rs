@@ -2,6 +2,7 @@
 //! rates over time, latencies, a table, errors, and the command that runs it again.
 
 use nlx_lst::command::Plan;
+use nlx_lst::console::TestKind;
 
 use super::latency::ClientLatency;
 use super::outcome::{GroupResult, Outcome};
@@ -24,10 +25,12 @@ pub(super) enum Ending {
 /// Returns the whole page.
 pub(super) fn page(plan: &Plan, outcome: &Outcome, ending: &Ending, machine: &Machine) -> String {
     let groups = outcome.groups();
+    let own = outcome.latencies.iter().map(latency_card);
+    let of_groups = groups.iter().flat_map(|group| group_cards(plan, group));
     let sections = match outcome.is_empty() {
         true => String::new(),
         false => [
-            cards(outcome.latencies.iter().map(latency_card).chain(groups.iter().flat_map(group_cards))),
+            cards(own.chain(of_groups)),
             groups.iter().enumerate().map(|(index, group)| pictures(outcome, index, group)).collect(),
             outcome.latencies.iter().map(latency_section).collect(),
             section("All nodes", "averages of all intervals", &table(&outcome.table())),
@@ -82,14 +85,19 @@ fn header(plan: &Plan, outcome: &Outcome, ending: &Ending) -> String {
     Header { command: "nlx lst run", started, headline, lines: &lines, errors: &errors }.html()
 }
 
-/// Returns the bandwidth of a group in both directions.
-fn group_cards(group: &GroupResult) -> [Card; 2] {
-    let [_, _, received, sent] = group.rates;
-    [("in", received), ("out", sent)].map(|(direction, rate)| Card {
+/// Returns what a group received and sent: messages of pings, and otherwise bytes.
+fn group_cards(plan: &Plan, group: &GroupResult) -> [Card; 2] {
+    let [received, sent, mib_received, mib_sent] = group.rates;
+    let (rates, unit) = match plan.kind {
+        TestKind::Ping => ([received, sent], "msg/s"),
+        TestKind::Brw(_) => ([mib_received, mib_sent], "MiB/s"),
+    };
+    let card = |(direction, rate)| Card {
         name: format!("{}, {direction}", group.name),
         value: in_thousands(rate),
-        unit: "MiB/s".into(),
-    })
+        unit: unit.into(),
+    };
+    [("in", rates[0]), ("out", rates[1])].map(card)
 }
 
 fn latency_card(client: &ClientLatency) -> Card {

@@ -196,36 +196,35 @@ impl Outcome {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let list = |values: Vec<Value>| Value::Array(values);
         json!({
-            "nodes": list(self.nodes().iter().map(NodeResult::to_json).collect()),
-            "groups": list(self.groups().iter().map(GroupResult::to_json).collect()),
-            "seconds": self.measured().as_secs_f64(), "errors": self.failed(),
-            "latencies": list(self.latencies.iter().map(ClientLatency::to_json).collect()), "ok": self.is_ok(),
+            "nodes": self.nodes().iter().map(NodeResult::to_json).collect::<Vec<_>>(),
+            "groups": self.groups().iter().map(GroupResult::to_json).collect::<Vec<_>>(),
+            "latencies": self.latencies.iter().map(ClientLatency::to_json).collect::<Vec<_>>(),
+            "seconds": self.measured().as_secs_f64(), "errors": self.failed(), "ok": self.is_ok(),
         })
     }
 }
 
 impl NodeResult {
     fn to_json(&self) -> Value {
-        let [received, sent, mib_received, mib_sent] = self.rates;
-        json!({
-            "group": self.group, "node": self.node.to_string(), "messages_received_per_s": received,
-            "messages_sent_per_s": sent, "mib_received_per_s": mib_received, "mib_sent_per_s": mib_sent,
-            "missed_intervals": self.missed, "errors": self.errors,
-        })
+        let NodeResult { group, node, rates, missed, errors } = self;
+        let node = node.to_string();
+        with(*rates, json!({ "group": group, "node": node, "missed_intervals": missed, "errors": errors }))
     }
 }
 
 impl GroupResult {
     fn to_json(&self) -> Value {
-        let [received, sent, mib_received, mib_sent] = self.rates;
-        json!({
-            "group": self.name, "nodes": self.nodes, "messages_received_per_s": received,
-            "messages_sent_per_s": sent, "mib_received_per_s": mib_received, "mib_sent_per_s": mib_sent,
-            "errors": self.errors,
-        })
+        let GroupResult { name, nodes, rates, errors } = self;
+        with(*rates, json!({ "group": name, "nodes": nodes, "errors": errors }))
     }
+}
+
+/// Adds the averages to an object.
+fn with(rates: Averages, mut object: Value) -> Value {
+    let names = ["messages_received_per_s", "messages_sent_per_s", "mib_received_per_s", "mib_sent_per_s"];
+    names.iter().zip(rates).for_each(|(name, rate)| object[*name] = rate.into());
+    object
 }
 
 /// Returns the length of an interval by the slowest clock of its nodes.

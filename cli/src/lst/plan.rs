@@ -151,9 +151,11 @@ impl Run<'_> {
                 &json!({ "interval": groups.iter().map(interval_json).collect::<Vec<_>>() }),
             );
         }
-        let line = groups.iter().map(interval_text).collect::<Vec<_>>().join("   ");
-        let seconds = self.outcome.measured().as_secs_f64().round();
-        self.progress.line(format_args!("{seconds:>4} s  {line}"))
+        let lines: Vec<String> = groups.iter().map(interval_text).collect();
+        let measured = self.outcome.measured();
+        self.progress.update(measured, lines.first().cloned().unwrap_or_default());
+        let seconds = measured.as_secs_f64().round();
+        self.progress.line(format_args!("{seconds:>4} s  {}", lines.join("   ")))
     }
 
     /// Prints the result.
