@@ -86,6 +86,6 @@ pub use error::ServiceError;
 pub use options::{BUFFERS_MAX, BufferOptions, PoolOptions, REQUESTS_PER_BUFFER_MAX, THREADS_MAX};
 pub use pool::{Class, Pool, PoolCounters, PoolHandle, Source};
 pub use request::{Handler, Next, Request};
-pub use service::Service;
+pub use service::{MESSAGE_BYTES, MESSAGES_MAX, Service};
 pub use statistics::{Percentiles, ServiceCounters};
 pub use transport::Transport;

@@ -3,7 +3,7 @@
 use lnet_region::IoVec;
 use nix::errno::Errno;
 
-use crate::Transport;
+use crate::{Class, Service, Transport};
 
 /// A request, lent to its handler.
 pub struct Request<'a, T: Transport, S> {
@@ -19,6 +19,8 @@ pub struct Request<'a, T: Transport, S> {
     pub sent_length: usize,
     /// The time of its arrival, in nanoseconds of the pool's clock.
     pub arrived_ns: u64,
+    /// The time of this step.
+    pub now_ns: u64,
     /// Memory for the reply. It holds the bytes of an earlier reply.
     pub reply: &'a mut [u8],
     /// Data that the handler keeps from one step of the request to the next.
@@ -62,6 +64,17 @@ pub trait Handler<T: Transport>: Send + Sync + 'static {
     /// so memory in them stays allocated.
     type State: Default + Send + 'static;
 
+    /// Set if [`Handler::arrived`] is called for each request.
+    const HANDLES_ARRIVALS: bool = false;
+
+    /// Takes note of a request that has arrived and will wait for a worker, and returns its class;
+    /// without this method the transport decides. Called under locks of the network, so it returns
+    /// soon, does not block, and calls neither the service nor its transport.
+    fn arrived(&self, request: Request<'_, T, Self::State>) -> Class {
+        let _ = request;
+        Class::Normal
+    }
+
     /// Handles a request that has arrived.
     fn request(&self, request: Request<'_, T, Self::State>) -> Next<T::Offer, T::Memory>;
 
@@ -79,5 +92,22 @@ pub trait Handler<T: Transport>: Send + Sync + 'static {
     /// The place to release what the state holds.
     fn ended(&self, state: &mut Self::State, replied: Result<(), Errno>) {
         let _ = (state, replied);
+    }
+
+    /// Does what is due at this time, on the thread that drives, also while all workers are busy.
+    /// Returns the time of the next call, at the latest; another call may come earlier.
+    fn tick(&self, service: &Service<T, Self>, partition: usize, now_ns: u64) -> u64
+    where
+        Self: Sized,
+    {
+        let _ = (service, partition, now_ns);
+        u64::MAX
+    }
+
+    /// Returns the time at which [`Handler::tick`] must be called because of earlier calls for this
+    /// partition, once; `u64::MAX` for none.
+    fn take_due_ns(&self, partition: usize) -> u64 {
+        let _ = partition;
+        u64::MAX
     }
 }

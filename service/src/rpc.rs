@@ -2,10 +2,12 @@
 //!
 //! Two state machines without a clock, a network or memory for messages: [`Calls`] is the client's
 //! side, [`Server`] the server's. Their drivers send and receive the messages, over whatever network
-//! they have, and pass the time. `nlx::request` drives them over a transfer machine.
+//! they have, and pass the time. `nlx::request` drives them over a transfer machine, and [`Rpc`] drives
+//! servers on a [`Service`](crate::Service). `docs/service.md` describes the protocol.
 
 mod calls;
 mod estimate;
+mod handler;
 mod server;
 mod sessions;
 mod terms;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 pub use calls::{Action, Calls, Ended};
 pub use estimate::{BIN_NS, BINS};
+pub use handler::{BULK_MIN_NS, Decision, Rpc, RpcHandler, RpcRequest, RpcState};
 pub use server::{EARLY_ASK_NS, EARLY_MARGIN_NS, EARLY_MAX, RUNNING_MAX, RequestId, Server, Verdict};
 pub use terms::{
     CallId, Delivery, NewCall, RequestCounters, RequestError, RequestOptions, ResponderCounters,

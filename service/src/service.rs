@@ -42,6 +42,22 @@ enum Step {
     Arrived = 0,
     Moved = 1,
     Returned = 2,
+    /// A message that is no reply.
+    Message = 3,
+}
+
+/// Maximum length of a message that is no reply, in bytes.
+pub const MESSAGE_BYTES: usize = 64;
+
+/// Maximum number of such messages of a partition in flight: they take 64 KiB at most, and a token has
+/// room for more. A message beyond it is not sent, as if the network had lost it.
+pub const MESSAGES_MAX: usize = 1024;
+
+/// The memory of the messages of a partition that are no replies.
+struct Messages<M> {
+    memory: Vec<M>,
+    /// Indices of memory that is not in flight.
+    free: Vec<u32>,
 }
 
 fn token(step: Step, buffer: u32, context: u32) -> u32 {
@@ -93,6 +109,9 @@ struct Partition<T: Transport, S> {
     served: Durations,
     /// The number of requests at the last tick.
     seen: AtomicU64,
+    /// The time from which buffers that are not needed are freed again.
+    shrink_ns: AtomicU64,
+    messages: Mutex<Messages<T::Memory>>,
 }
 
 /// A service on a pool of workers.
@@ -200,6 +219,21 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
                 }
             }
         }
+    }
+
+    /// Sends a message that is no reply, of at most [`MESSAGE_BYTES`]; its loss is not reported. `tag` is
+    /// the number by which the peer recognises it. Returns false if too many are in flight.
+    pub fn send(&self, partition: usize, to: &T::Peer, tag: u64, bytes: &[u8]) -> bool {
+        let messages = &self.partitions[partition].messages;
+        let taken = messages.lock().take(|| self.transport.allocate(partition, MESSAGE_BYTES));
+        let Some((index, memory)) = taken else { return false };
+        let written = memory.borrow().write(0..bytes.len()).map(|mut to| to.copy_from(0, bytes));
+        let at = Place { partition, token: token(Step::Message, 0, index) };
+        let sent = written.is_ok() && self.transport.send(at, to, tag, memory, bytes.len()).is_ok();
+        if !sent {
+            messages.lock().free.push(index);
+        }
+        sent
     }
 
     /// Ends the service: takes its buffers back and cancels bulk in progress. Requests that have no
@@ -322,9 +356,9 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             let state = std::mem::take(&mut context.state);
             (arrival, context.arrived_ns, state, context.reply.clone(), context.outcome)
         };
+        let now_ns = self.pool.now_ns();
         if step == Step::Arrived {
-            let waited_ns = self.pool.now_ns().saturating_sub(arrived_ns);
-            self.partitions[partition].waits.record(waited_ns);
+            self.partitions[partition].waits.record(now_ns.saturating_sub(arrived_ns));
         }
         let next = {
             let (requests, reply): (&IoVec, &IoVec) = (buffer.memory.borrow(), reply.borrow());
@@ -341,12 +375,13 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
                 bytes: read.as_slice().unwrap_or_default(),
                 sent_length: arrival.sent_length,
                 arrived_ns,
+                now_ns,
                 reply: write.as_mut_slice().unwrap_or_default(),
                 state: &mut state,
             };
             catch_unwind(AssertUnwindSafe(|| match step {
                 Step::Moved => self.handler.moved(request, outcome),
-                Step::Arrived | Step::Returned => self.handler.request(request),
+                _ => self.handler.request(request),
             }))
         };
         let next = match next {
@@ -453,7 +488,10 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
 
     /// Handles the end of bulk or of a reply; may run inside an event.
     fn ended(&self, at: Place, outcome: Result<usize, Errno>) {
-        let (_, number, index) = parts(at.token);
+        let (step, number, index) = parts(at.token);
+        if step == Step::Message as u32 {
+            return self.partitions[at.partition].messages.lock().free.push(index);
+        }
         let Some(buffer) = self.buffer(at, number) else { return };
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
         let tally = &self.partitions[at.partition].tally;
@@ -490,13 +528,51 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         partition.supplies[endpoint].lock().room -= 1;
         partition.tally.began();
         add(&partition.tally.crossed, u64::from(arrival.crossed));
-        let class = if arrival.urgent { Class::Urgent } else { Class::Normal };
+        let mut class = if arrival.urgent { Class::Urgent } else { Class::Normal };
         {
             let mut context = slot.lock();
             context.arrived_ns = self.pool.now_ns();
+            if H::HANDLES_ARRIVALS {
+                class = self.admit(at.partition, endpoint, &buffer.memory, &arrival, &mut context);
+            }
             context.arrival = Some(arrival);
         }
         self.pool.push(at.partition, token(Step::Arrived, number, index), class);
+    }
+
+    /// Shows a request to the handler before it waits; returns its class.
+    fn admit(
+        &self,
+        partition: usize,
+        endpoint: usize,
+        memory: &T::Memory,
+        arrival: &Arrival<T::Peer>,
+        context: &mut Context<T, H::State>,
+    ) -> Class {
+        let Context { arrived_ns, reply, state, .. } = context;
+        let (requests, reply): (&IoVec, &IoVec) = (memory.borrow(), (*reply).borrow());
+        let read = requests.read(arrival.offset..arrival.offset + arrival.length);
+        // Cannot fail: neither is in flight, and no other context has these ranges.
+        let (Ok(read), Ok(mut write)) = (read, reply.write(0..reply.len())) else { return Class::Normal };
+        self.handler.arrived(Request {
+            from: &arrival.from,
+            endpoint,
+            partition,
+            bytes: read.as_slice().unwrap_or_default(),
+            sent_length: arrival.sent_length,
+            arrived_ns: *arrived_ns,
+            now_ns: *arrived_ns,
+            reply: write.as_mut_slice().unwrap_or_default(),
+            state,
+        })
+    }
+
+    /// Sets the timer of a partition for what its requests have made due.
+    fn set_timer(&self, partition: usize) {
+        let due_ns = self.handler.take_due_ns(partition);
+        if due_ns != u64::MAX {
+            self.pool.wake_at(partition, due_ns);
+        }
     }
 
     fn released(&self, at: Place) {
@@ -539,11 +615,17 @@ impl<T: Transport, H: Handler<T>> Source for Service<T, H> {
             step if step == Step::Moved as u32 => self.step(partition, Step::Moved, number, index),
             _ => self.returned(partition, number),
         }
+        self.set_timer(partition);
     }
 
     fn tick(&self, partition: usize, now_ns: u64) -> Option<u64> {
-        self.shrink(&self.partitions[partition]);
-        Some(now_ns + SHRINK_NS)
+        let whole = &self.partitions[partition];
+        if whole.shrink_ns.load(Ordering::Relaxed) <= now_ns {
+            self.shrink(whole);
+            whole.shrink_ns.store(now_ns + SHRINK_NS, Ordering::Relaxed);
+        }
+        let due_ns = self.handler.tick(self, partition, now_ns);
+        Some(due_ns.min(whole.shrink_ns.load(Ordering::Relaxed)))
     }
 }
 
@@ -570,7 +652,9 @@ impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
     }
 
     fn wake(&self, partition: usize) {
-        self.service.upgrade().into_iter().for_each(|service| service.pool.wake(partition));
+        let Some(service) = self.service.upgrade() else { return };
+        service.set_timer(partition);
+        service.pool.wake(partition);
     }
 }
 
@@ -618,6 +702,23 @@ impl<T: Transport, S> Partition<T, S> {
             waits: Durations::new(),
             served: Durations::new(),
             seen: AtomicU64::new(0),
+            shrink_ns: AtomicU64::new(0),
+            messages: Mutex::new(Messages { memory: Vec::new(), free: Vec::new() }),
         }
+    }
+}
+
+impl<M: Clone> Messages<M> {
+    /// Takes memory that is not in flight, or allocates more; `None` beyond the limit.
+    fn take(&mut self, allocate: impl FnOnce() -> Result<M, Errno>) -> Option<(u32, M)> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.memory.len() < MESSAGES_MAX => {
+                self.memory.push(allocate().ok()?);
+                self.memory.len() as u32 - 1
+            }
+            None => return None,
+        };
+        Some((index, self.memory.get(index as usize)?.clone()))
     }
 }

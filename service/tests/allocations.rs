@@ -9,12 +9,19 @@ mod bed;
 mod cores;
 #[path = "machines/bed.rs"]
 mod machines;
+#[path = "rpc/wire.rs"]
+mod wire;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nlx_testkit::heap::WatchedHeap;
 use nlx_testkit::until;
+
+use lnet_api::Errno;
+use lnet_node::{Node, NodeConfig};
+use nlx_service::rpc::{ClientId, Decision, Header, Kind, ResponderOptions, Rpc, RpcHandler, RpcRequest};
+use nlx_service::{BufferOptions, Class, Pool, PoolOptions, Service};
 
 use bed::{Ask, Bed, LENGTH, small};
 
@@ -46,6 +53,7 @@ fn calls_allocate_nothing() {
     IS_EXEMPT.set(true);
     over_portals();
     over_a_machine();
+    over_the_protocol();
 }
 
 /// Checks that `repeat`, which makes this number of calls and returns the number of allocations so
@@ -84,6 +92,69 @@ fn over_portals() {
             IS_EXEMPT.set(true);
             calls += 1;
             until("the call ends", || collector.count.load(Ordering::Acquire) == calls);
+        }
+        ALLOCATIONS.load(Ordering::Relaxed)
+    });
+}
+
+/// Answers each request with its own bytes.
+struct Echo;
+
+impl RpcHandler<wire::Wire> for Echo {
+    type State = ();
+
+    fn request(
+        &self,
+        request: RpcRequest<'_, wire::Wire, ()>,
+    ) -> Decision<lnet_nid::MatchBits, lnet_region::IoVec> {
+        request.answer[..request.bytes.len()].copy_from_slice(request.bytes);
+        Decision::Answer { length: request.bytes.len() }
+    }
+
+    fn moved(
+        &self,
+        _: RpcRequest<'_, wire::Wire, ()>,
+        _: Result<usize, Errno>,
+    ) -> Decision<lnet_nid::MatchBits, lnet_region::IoVec> {
+        Decision::Drop
+    }
+}
+
+/// At-most-once requests of a client with a session, over a transport in memory: the answer of each is
+/// stored.
+fn over_the_protocol() {
+    let node = Node::start(&NodeConfig::new()).unwrap();
+    let pool = Pool::start("test", node.drive(), 1, PoolOptions::default()).unwrap();
+    let wire = wire::Wire::default();
+    let rpc = Rpc::new(&pool, &ResponderOptions::default(), Echo).unwrap();
+    let _service = Service::start(&pool, wire.clone(), BufferOptions::default(), rpc).unwrap();
+    let mut header = Header {
+        kind: Kind::Open,
+        class: Class::Normal,
+        has_offers: false,
+        attempt: 1,
+        slot: 0,
+        client: ClientId { number: 0, incarnation: 7 },
+        session: 0,
+        sequence: 0,
+        status: 0,
+        length: 0,
+        time_ms: 30_000,
+        estimate_ms: 0,
+    };
+    wire.keep(true);
+    wire.deliver(1, &header, b"");
+    until("a session is opened", || wire.count() == 1);
+    header.session = wire.next().unwrap().1.session;
+    (header.kind, header.length) = (Kind::Once, 5);
+    wire.keep(false);
+    settles(|times| {
+        for _ in 0..times {
+            header.sequence += 1;
+            IS_EXEMPT.set(false);
+            wire.deliver(1, &header, b"hello");
+            IS_EXEMPT.set(true);
+            until("the answer leaves", || wire.count() == header.sequence + 1);
         }
         ALLOCATIONS.load(Ordering::Relaxed)
     });

@@ -40,8 +40,10 @@
 //! ends with [`RequestError::Forgotten`], and the program decides what to do. Later calls open a
 //! new session.
 //!
-//! Retry delays start at [`RequestOptions::retry_after`] and double, each randomly shortened by up
-//! to a quarter.
+//! The first retry comes when the network and the server should have answered, at least after
+//! [`RequestOptions::retry_after`]; the delays double, each randomly shortened by up to a quarter. A
+//! server that still works on a request asks for more time before the deadline (an *early reply*), up
+//! to [`RequestOptions::deadline_max`].
 //!
 //! # Limits
 //!

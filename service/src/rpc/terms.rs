@@ -1,6 +1,7 @@
 //! The parameters of both sides: options, errors and counters.
 
 use std::fmt;
+use std::iter::Sum;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -296,4 +297,20 @@ pub struct ResponderCounters {
     /// Answers dropped because too many answers to the client's node were in flight: the node does
     /// not receive them.
     pub unsent: u64,
+}
+
+impl Sum for ResponderCounters {
+    fn sum<I: Iterator<Item = ResponderCounters>>(all: I) -> ResponderCounters {
+        all.fold(ResponderCounters::default(), |sum, one| ResponderCounters {
+            requests: sum.requests + one.requests,
+            repeated: sum.repeated + one.repeated,
+            ignored: sum.ignored + one.ignored,
+            stale: sum.stale + one.stale,
+            full: sum.full + one.full,
+            overflow: sum.overflow + one.overflow,
+            early: sum.early + one.early,
+            malformed: sum.malformed + one.malformed,
+            unsent: sum.unsent + one.unsent,
+        })
+    }
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod served;
+mod wire;
 mod world;
 
 use std::time::Duration;
