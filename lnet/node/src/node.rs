@@ -352,7 +352,8 @@ impl Node {
         // A peer treats the end of a connection before its hello as a fault.
         let verbs = || self.verbs.get().map_or(0, |lnd| lnd.completing());
         let sent = || engine.sending() == 0 && self.sock.completing() + verbs() == 0;
-        let done = || sent() && !engine.awaits_push_back(self.drive.now_ns());
+        // In this order: once no push is awaited, `sent` counts the ACK of the last one.
+        let done = || !engine.awaits_push_back(self.drive.now_ns()) && sent();
         // A late acknowledgement moves this deadline.
         let deadline_ns = || until_ns.max(engine.push_backs_end_ns());
         if self.is_ending() || self.drive.now_ns() >= deadline_ns() {
