@@ -62,6 +62,7 @@ pub(super) fn serve_frames(
         }
     };
     let mut state = shared.lock();
+    state.reading.remove(&number);
     // A connection that this side has closed may end inside a frame.
     let stands =
         state.peers.get(&nid).is_some_and(|peer| peer.conns.iter().any(|conn| conn.number == number));

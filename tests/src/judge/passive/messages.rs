@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::peers::{Peer, Writer};
+use super::peers::{Peer, Writer, not_connected};
 use super::{PassiveShared, Stage, outgoing};
 use crate::judge::frame::{ACK, GET, Message, NO_HANDLE, PING_BITS, PUT, REPLY};
 use crate::judge::info::{PingInfo, feature};
@@ -83,15 +83,18 @@ impl PassiveShared {
     /// Sends a PUT or GET; returns its answer once the zero-copy ack has arrived, too.
     pub(super) fn ask(self: &Arc<Self>, nid: Nid, asked: &Message) -> Result<Message, String> {
         let handle = asked.handle();
-        self.lock().peer(nid)?.asked.insert(handle, None);
+        self.lock().asked.insert((nid, handle), None);
         let cookie = self.send(nid, asked)?;
         let what = if asked.kind == GET { "REPLY" } else { "ACK" };
+        let waits = |peer: &Peer| cookie.is_some_and(|cookie| peer.outstanding.contains_key(&cookie));
         let answered = self.wait(
-            |state| match state.peer(nid) {
-                Err(gone) => Some(Err(gone)),
-                Ok(peer) => {
-                    let acknowledged = cookie.is_none_or(|cookie| !peer.outstanding.contains_key(&cookie));
-                    peer.asked.get(&handle).cloned().flatten().filter(|_| acknowledged).map(Ok)
+            |state| {
+                let answer = state.asked.get(&(nid, handle)).cloned().flatten();
+                match state.peers.get(&nid) {
+                    Some(peer) => answer.filter(|_| !waits(peer)).map(Ok),
+                    // An answer that came before the end may still be unread.
+                    None if answer.is_none() && state.reading.values().any(|&read| read == nid) => None,
+                    None => Some(answer.filter(|_| cookie.is_none()).ok_or_else(|| not_connected(nid))),
                 }
             },
             || format!("no {what}, or no zero-copy ack of cookie {cookie:?}"),
@@ -100,9 +103,7 @@ impl PassiveShared {
         let answered = match answered {
             Ok(answered) => answered?,
             Err(missing) => {
-                let waits =
-                    |peer: &mut Peer| cookie.is_some_and(|cookie| peer.outstanding.contains_key(&cookie));
-                let rule = match state.peer(nid).is_ok_and(waits) {
+                let rule = match state.peers.get(&nid).is_some_and(waits) {
                     true => rules::ZC_ACK,
                     _ if asked.is_ping() => rules::PING,
                     _ if asked.is_push() => rules::PUSH,
@@ -153,8 +154,7 @@ impl PassiveShared {
         match message.kind {
             ACK | REPLY => {
                 let mut state = self.lock();
-                let peer = state.peer(nid)?;
-                let known = match peer.asked.get_mut(&message.handle()) {
+                let known = match state.asked.get_mut(&(nid, message.handle())) {
                     Some(place @ None) => {
                         *place = Some(message.clone());
                         true

@@ -24,6 +24,11 @@ pub(super) struct PassiveState {
     pub(super) connecting: HashSet<Nid>,
     /// The peers that the judge has connected to because they connected to it.
     pub(super) raced: HashSet<Nid>,
+    /// The connections that threads read, and their peers. A connection is read to its end even if
+    /// another one of its peer has ended before.
+    pub(super) reading: HashMap<usize, Nid>,
+    /// Peers and handles of requests, and their answers.
+    pub(super) asked: HashMap<(Nid, [u8; 16]), Option<Message>>,
     /// The peers that the judge has pushed back to, or is about to push back to.
     pub(super) pushed_back: HashSet<Nid>,
     /// The number of pushes back that are not answered yet.
@@ -50,8 +55,6 @@ pub(super) struct Peer {
     pub(super) interface: Option<[u8; 8]>,
     /// Cookies without acknowledgement, and the type of connection that they were sent on.
     pub(super) outstanding: BTreeMap<u64, u32>,
-    /// Handles of requests, and their answers.
-    pub(super) asked: HashMap<[u8; 16], Option<Message>>,
     handles: u64,
     cookies: u64,
 }
@@ -65,9 +68,13 @@ pub(super) struct Conn {
     pub(super) stream: Writer,
 }
 
+pub(super) fn not_connected(nid: Nid) -> String {
+    format!("{nid} is not connected")
+}
+
 impl PassiveState {
     pub(super) fn peer(&mut self, nid: Nid) -> Result<&mut Peer, String> {
-        self.peers.get_mut(&nid).ok_or_else(|| format!("{nid} is not connected"))
+        self.peers.get_mut(&nid).ok_or_else(|| not_connected(nid))
     }
 
     /// Closes all connections of a peer, as a kernel does with the first that ends.
@@ -81,6 +88,7 @@ impl PassiveState {
     /// Adds a connection of a peer, which may be its first.
     pub(super) fn add_conn(&mut self, hello: &Hello, conn: Conn) -> &mut Peer {
         let new = || Peer::new(hello.version, hello.src_incarnation);
+        self.reading.insert(conn.number, hello.src);
         let peer = self.peers.entry(hello.src).or_insert_with(new);
         peer.conns.push(conn);
         peer
@@ -116,7 +124,6 @@ impl Peer {
             kept_alive: None,
             interface: None,
             outstanding: BTreeMap::new(),
-            asked: HashMap::new(),
             handles: 0,
             cookies: 1,
         }
