@@ -26,7 +26,7 @@ use nix::sys::socket::{
 use nix::unistd::Uid;
 use nlx_driver_proto::{Header, Hello, Reason, Reply, Request};
 use serde_json::Value;
-use support::{Server, complaint, free_port, nlx};
+use support::{Server, complaint, free_port, nlx, until};
 use tempfile::TempDir;
 
 /// A folder of the test with a socket, and the status sockets beside it.
@@ -420,9 +420,7 @@ fn unrequested_descriptors_end_the_connection() {
             assert!(matches!(recv(client.as_raw_fd(), &mut reply, MsgFlags::empty()), Ok(0) | Err(_)));
         }
     }
-    while open() > before {
-        std::thread::yield_now();
-    }
+    until("the helper has closed them", || open() <= before);
     let client = attach(&place.socket()).unwrap();
     assert!(is_welcome(&hello(&client)));
     assert!(is_answered(&client));
@@ -439,9 +437,7 @@ fn a_killed_helpers_name_is_taken_over_and_a_running_ones_is_not() {
     first.signal(Signal::SIGKILL);
     first.end();
     // The porter shuts the socket down once it sees that the helper is gone.
-    while attach(&place.socket()).err() != Some(Errno::ECONNREFUSED) {
-        std::thread::yield_now();
-    }
+    until("the socket is shut down", || attach(&place.socket()).err() == Some(Errno::ECONNREFUSED));
     let second = place.start(&[]);
     assert!(is_welcome(&hello(&attach(&place.socket()).unwrap())));
     drop(second);

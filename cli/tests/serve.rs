@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, pipe2, write};
 use serde_json::Value;
-use support::{Server, ask, complaint, free_port, json_lines, nlx, run, serve};
+use support::{Server, ask, complaint, free_port, json_lines, nlx, run, serve, until};
 
 #[test]
 fn a_node_tells_programs_what_it_does() {
@@ -204,17 +204,17 @@ fn a_second_signal_ends_it_at_once() {
         };
         threads.filter_map(|thread| name(thread).ok()).any(|name| name.trim() == "nlx-signals")
     };
-    while !thread_is_there() {
-        std::thread::yield_now();
-    }
+    until("the thread of the signals is there", thread_is_there);
     // Two signals at the same time count as one.
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
+    let mut status = None;
+    until("the program ends", || {
+        status = child.try_wait().unwrap();
+        if status.is_none() {
+            kill(pid, Signal::SIGTERM).unwrap();
         }
-        kill(pid, Signal::SIGTERM).unwrap();
-        std::thread::yield_now();
-    };
+        status.is_some()
+    });
+    let status = status.unwrap();
     assert_eq!((status.code(), status.signal()), (Some(128 + 15), None));
     drop(reader);
 }

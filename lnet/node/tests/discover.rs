@@ -13,12 +13,10 @@ use std::time::Duration;
 use lnet_api::Errno;
 use lnet_nid::{Net, Nid, Pid};
 use lnet_node::{DiscoverOptions, Features, Interrupt, NiStatus, Node, NodeConfig, PingStep, Pushed};
+use nlx_testkit::{TIME_LIMIT, until};
 use raw::Manners;
 
 const PORT: u16 = 21_947;
-
-/// A time that passes only if the program hangs.
-const LONG: Duration = Duration::from_secs(60);
 
 fn node(address: Ipv4Addr) -> Node {
     Node::start(&NodeConfig::new().net(&format!("tcp({address})")).unwrap().accept_port(PORT)).unwrap()
@@ -29,7 +27,7 @@ fn nid(address: Ipv4Addr) -> Nid {
 }
 
 fn long_options(push: bool) -> DiscoverOptions {
-    DiscoverOptions { timeout: LONG, push, ..DiscoverOptions::default() }
+    DiscoverOptions { timeout: TIME_LIMIT, push, ..DiscoverOptions::default() }
 }
 
 /// A kernel node holds its answer until the requester has answered its ping (lnet-measured,
@@ -55,7 +53,7 @@ fn a_peer_that_asks_back_first_is_answered_and_then_answers() {
     let counts = [&seen.pings, &seen.answers, &seen.pushes].map(|count| count.load(Ordering::SeqCst));
     assert_eq!(counts, [1, 1, 1]);
     // The peer delays the answer to a plain ping in the same way.
-    assert_eq!(node.ping(nid(there), None, LONG).unwrap().nids, [nid(there)]);
+    assert_eq!(node.ping(nid(there), None, TIME_LIMIT).unwrap().nids, [nid(there)]);
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn a_ping_asks_again_for_a_list_that_does_not_fit() {
         let [here, there] = [1, 2].map(|last| Ipv4Addr::new(127, 47, net, last));
         let addresses: Vec<_> = (2..2 + count).map(|last| Ipv4Addr::new(127, 47, net, last)).collect();
         let seen = raw::start(PORT, Manners { addresses: addresses.clone(), ..Manners::of(there) });
-        let answer = node(here).ping(nid(there), None, LONG).unwrap();
+        let answer = node(here).ping(nid(there), None, TIME_LIMIT).unwrap();
         assert_eq!(answer.nids, addresses.into_iter().map(nid).collect::<Vec<_>>());
         assert_eq!(seen.pings.load(Ordering::SeqCst), asked, "{count} NIDs");
     }
@@ -133,9 +131,7 @@ fn an_interrupt_ends_it() {
     let raiser = std::thread::spawn({
         let interrupt = interrupt.clone();
         move || {
-            while seen.pings.load(Ordering::SeqCst) == 0 {
-                std::thread::yield_now();
-            }
+            until("a ping arrives", || seen.pings.load(Ordering::SeqCst) > 0);
             interrupt.raise();
         }
     });

@@ -8,7 +8,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lnet_api::{AckRequest, EqHandle, Errno, EventKind, LNet, Md, MdOptions, MeSpec, Put, Threshold, Unlink};
 use lnet_nid::{MatchBits, Portal, ProcessId};
@@ -17,9 +17,8 @@ use lnet_region::{IoVec, Region};
 use lnet_socklnd::HeldLimits;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use nlx_testkit::{TIME_LIMIT, until};
 
-/// The time after which a test counts as hung.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PORT: u16 = 21_979;
 const TIMEOUT_S: u32 = 1;
 /// The lines by which the other program and this one take turns.
@@ -84,11 +83,10 @@ impl Side {
     }
 
     fn drive_until(&self, happens: impl Fn(&Node) -> bool) {
-        let begun = Instant::now();
-        while !happens(&self.node) {
-            assert!(begun.elapsed() < TIME_LIMIT, "it hangs: {:?}", self.node.tcp().counters());
+        until("the node gets there", || {
             let _ = self.node.eq_poll(&[self.eq], Some(Duration::from_millis(1))).unwrap();
-        }
+            happens(&self.node)
+        });
     }
 }
 

@@ -4,9 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lnet_region::{Pages, Region, closer};
+use nlx_testkit::until;
 
 /// The time after which a test counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
@@ -46,17 +47,10 @@ fn dropping_memory_does_not_unmap_it() {
     assert!(weak.iter().all(|weak| !weak.is_gone()));
 
     drop(release);
-    let begun = Instant::now();
-    while closer::pending() > 0 {
-        assert!(begun.elapsed() < HUNG, "{} wait to be unmapped", closer::pending());
-        std::thread::yield_now();
-    }
+    until("all are unmapped", || closer::pending() == 0);
     assert_eq!(mappings(), 1);
     assert!(weak.iter().skip(1).all(|weak| weak.is_gone()) && !weak[0].is_gone());
     drop(clone);
-    while !weak[0].is_gone() {
-        assert!(begun.elapsed() < HUNG);
-        std::thread::yield_now();
-    }
+    until("the last is unmapped", || weak[0].is_gone());
     assert_eq!(mappings(), 0);
 }

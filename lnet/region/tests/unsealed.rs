@@ -4,21 +4,18 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lnet_region::closer::{self, Unsealed};
 use lnet_region::{Pages, Region, WeakRegion, is_sealed};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nlx_testkit::until;
 
 /// The time after which a test counts as hung.
 const HUNG: Duration = Duration::from_secs(120);
 
 fn all_is_done() {
-    let begun = Instant::now();
-    while closer::pending() > 0 {
-        assert!(begun.elapsed() < HUNG, "{} wait to be unmapped", closer::pending());
-        std::thread::yield_now();
-    }
+    until("all are unmapped", || closer::pending() == 0);
 }
 
 /// Creates a region of one page; returns it with the descriptor that another process would have.

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lnet_api::{
     AckRequest, EqHandle, Event, EventKind, Get, LNet, Md, MdOptions, MeSpec, Position, Put, Threshold,
@@ -12,11 +11,10 @@ use lnet_api::{
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_node::{AcceptPolicy, Node, NodeConfig, SockConfig};
 use lnet_region::{IoVec, Region};
+use nlx_testkit::TIME_LIMIT;
 use nlx_testkit::events::on_event;
 use nlx_tests::judge::{Policy, Target, wire};
 
-/// Time limit of each wait: far longer than any operation here takes.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// The board's portal.
 pub(crate) const PORTAL: u32 = 31;
 /// The board's match bits.

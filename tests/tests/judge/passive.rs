@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use lnet_node::{AcceptPolicy, DiscoverOptions};
+use nlx_testkit::TIME_LIMIT;
+use nlx_testkit::buffers::pattern;
 use nlx_tests::judge::passive::{Passive, Play};
 use nlx_tests::judge::report::Report;
 use nlx_tests::judge::{Policy, wire};
@@ -16,11 +18,6 @@ use crate::place::addresses;
 /// for BULK_OUT, with large NIDs and with small ones, the first with a cookie, the measured sizes,
 /// the maximum.
 const SIZES: [usize; 11] = [0, 1, 904 - 1, 904, 928 - 1, 928, 4096, 16_384, 65_536, (1 << 20) - 1, 1 << 20];
-const TIME_LIMIT: Duration = Duration::from_secs(60);
-
-fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    (0..length as u64).map(|at| (at * 31 + (at >> 8) + seed) as u8).collect()
-}
 
 /// The addresses and settings of a node and its judge.
 struct Meeting {
@@ -64,10 +61,10 @@ fn exchange(meeting: Meeting, silent: &[&str]) {
     let options = DiscoverOptions { timeout: TIME_LIMIT, push: true, ..DiscoverOptions::default() };
     nlx.node.discover(target, &options).unwrap();
     for (bits, length) in (1..).zip(SIZES) {
-        let payload = pattern(length, bits);
+        let payload = pattern(bits, length);
         nlx.put(nid, bits, &payload);
         assert!(nlx.get(nid, bits, length) == payload, "{length} bytes came back changed");
-        let payload = pattern(length, bits + 100);
+        let payload = pattern(bits + 100, length);
         assert_eq!(passive.put(nlx.nid(), PORTAL, BITS, &payload), Ok(length as u32));
         let back = passive.get(nlx.nid(), PORTAL, BITS, length as u32).unwrap();
         assert!(back == payload, "{length} bytes came back changed");

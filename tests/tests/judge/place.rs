@@ -4,9 +4,9 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
+use nlx_testkit::until;
 use nlx_tests::judge::passive::{Passive, Play};
 use nlx_tests::judge::wire::{Nid, Order, request};
 use nlx_tests::judge::{Policy, Target};
@@ -16,9 +16,6 @@ use nlx_tests::judge::{Policy, Target};
 const PORT: u16 = 21_961;
 /// The number of ports for each test, which is larger than the index of its last case.
 const CASES: u16 = 32;
-
-/// Time limit of each wait: far longer than any operation here takes.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The address in the NID of a peer over IPv6; it connects from the only address that there is.
 pub(crate) const LARGE: Ipv6Addr = Ipv6Addr::new(0xfd4e, 0, 0, 0, 0, 0, 0, 9);
@@ -110,15 +107,10 @@ pub(crate) fn addresses<const N: usize>() -> [Ipv6Addr; N] {
 fn wait_for_route(address: Ipv6Addr) {
     /// The port of tcpmux, which has no listener.
     const UNUSED_PORT: u16 = 1;
-    let begun = Instant::now();
-    loop {
+    until("the route exists", || {
         let error = TcpStream::connect((address, UNUSED_PORT)).expect_err("the port has no listener");
-        if error.kind() == ErrorKind::ConnectionRefused {
-            return;
-        }
-        assert!(begun.elapsed() < TIME_LIMIT, "{address}: {error}");
-        std::thread::yield_now();
-    }
+        error.kind() == ErrorKind::ConnectionRefused
+    });
 }
 
 fn ip(args: &str) {

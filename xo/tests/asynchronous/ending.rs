@@ -23,9 +23,7 @@ fn a_future_dropped_after_the_end_cancels_nothing() {
     pair.b.post();
     let sending = pair.a.machine.start(Op::send(pair.a.filled(b"x"), &pair.to_b()).timeout(HUNG));
     block_on(pair.b.machine.next_message()).unwrap();
-    while pair.a.machine.in_flight() > 0 {
-        std::thread::yield_now();
-    }
+    until("the operation ends", || pair.a.machine.in_flight() == 0);
     drop(sending);
     assert_eq!(pair.a.machine.statistics()[Queue::MessageSend.index()].cancels, 0);
 }

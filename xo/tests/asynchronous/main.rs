@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use nlx::{AsyncMachine, Buffer, Domain, EndPoint, NodeConfig, Op, OpId, Stop};
 use nlx_testkit::buffers::pattern;
+use nlx_testkit::until;
 
 #[path = "../support/helper.rs"]
 mod helper;

@@ -14,9 +14,7 @@ fn pool(domain: &Domain) -> BufferPool {
 
 /// Waits for the last events of dropped futures, which have no fixed time.
 fn await_home(pool: &BufferPool) {
-    while pool.counts().free < BUFFERS {
-        std::thread::yield_now();
-    }
+    until("all buffers are back", || pool.counts().free == BUFFERS);
 }
 
 #[test]

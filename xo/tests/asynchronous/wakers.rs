@@ -30,9 +30,7 @@ fn one_that_panics_harms_no_other() {
     offered.cancel();
     let op = pair.a.post();
     pair.a.machine.cancel(op);
-    while panicking.0.load(Ordering::SeqCst) < 2 {
-        std::thread::yield_now();
-    }
+    until("both wakers have panicked", || panicking.0.load(Ordering::SeqCst) >= 2);
     // Both futures got their results, and the machine goes on.
     assert_eq!(block_on(offered).unwrap_err().errno(), Errno::ECANCELED);
     assert_eq!(block_on(message).unwrap_err().errno(), Errno::ECANCELED);

@@ -10,6 +10,7 @@ use nlx::{
     Buffer, Domain, Errno, Event, NodeConfig, Op, OpId, Queue, Started, Stop, TmOptions, TransferMachine,
 };
 use nlx_testkit::buffers::pattern;
+use nlx_testkit::{TIME_LIMIT, until};
 
 #[path = "../support/helper.rs"]
 mod helper;

@@ -169,9 +169,7 @@ fn two_threads_answer_each_other() {
     std::thread::scope(|scope| {
         scope.spawn(|| converse(domain, [b, a], None, answer));
         // The first message must find a buffer.
-        while b.in_flight() == 0 {
-            std::thread::yield_now();
-        }
+        until("b has posted a buffer", || b.in_flight() > 0);
         converse(domain, [a, b], Some(0), answer);
     });
     let counters = |tm: &TransferMachine| tm.statistics().map(|queue| (queue.successes, queue.failures));

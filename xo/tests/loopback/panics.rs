@@ -7,9 +7,6 @@ use nlx::{BufferPool, BufferPoolOptions, Colour, Error, TmEvent, TmState};
 
 use super::*;
 
-/// A wait that takes longer is considered hung.
-const HUNG: Duration = Duration::from_secs(60);
-
 /// Panics when it is dropped, unless its thread panics already.
 struct Bomb;
 
@@ -31,7 +28,7 @@ fn a_callback_that_panics_when_it_is_dropped_has_ended() {
         let _held = &bomb;
     };
     let tm = domain.machine().callbacks(callback).start("0@lo:12345:31:*").unwrap();
-    tm.stop(Stop::Abort, Some(HUNG)).unwrap();
+    tm.stop(Stop::Abort, Some(TIME_LIMIT)).unwrap();
     assert_eq!((tm.state(), tm.in_flight()), (TmState::Stopped, 0));
 }
 
@@ -51,9 +48,9 @@ fn a_panic_whose_payload_panics_is_contained() {
         .start("0@lo:12345:31:*")
         .unwrap();
     tm.start(Op::send(domain.allocate(64).unwrap(), tm.own_end_point()).length(5)).unwrap();
-    assert_eq!(rx.recv_timeout(HUNG), Ok(TmState::Started));
-    assert_eq!(rx.recv_timeout(HUNG), Ok(TmState::Failed));
-    tm.stop(Stop::Abort, Some(HUNG)).unwrap();
+    assert_eq!(rx.recv_timeout(TIME_LIMIT), Ok(TmState::Started));
+    assert_eq!(rx.recv_timeout(TIME_LIMIT), Ok(TmState::Failed));
+    tm.stop(Stop::Abort, Some(TIME_LIMIT)).unwrap();
     assert_eq!(tm.state(), TmState::Failed);
 }
 
@@ -88,7 +85,7 @@ fn an_observer_that_panics_while_a_thread_waits_fails_its_machine() {
     other.start(Op::send(domain.allocate(65).unwrap(), &to)).unwrap();
     let mut cancelled = 0;
     loop {
-        match tm.wait(Some(HUNG)) {
+        match tm.wait(Some(TIME_LIMIT)) {
             Ok(event) => {
                 assert_eq!(event.unwrap().status, Err(Errno::ECANCELED));
                 cancelled += 1;

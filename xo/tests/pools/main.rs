@@ -8,6 +8,7 @@ use nlx::{
     Buffer, BufferPool, BufferPoolOptions, Colour, Domain, Error, Event, Machine, MachineBuilder, NodeConfig,
     Op, PoolCounts, Provision, Queue, Stop, TransferMachine,
 };
+use nlx_testkit::until;
 
 #[path = "../support/helper.rs"]
 mod helper;

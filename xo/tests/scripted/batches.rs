@@ -6,9 +6,6 @@ use nlx_core::BufferEvent;
 
 use super::*;
 
-/// A wait that takes longer is considered hung.
-const HUNG: Duration = Duration::from_secs(60);
-
 /// Starts `count` operations, and returns their last events, each with its number as the length.
 fn endings(rig: &Rig, count: usize) -> (Vec<OpId>, Vec<BufferEvent>) {
     let started = (0..count).map(|number| {
@@ -50,13 +47,11 @@ fn a_thread_that_takes_an_event_leaves_the_others_to_one_that_sleeps() {
         let rig = rig.clone();
         move || tx.send(rig.tm.wait(None).unwrap().map(|event| event.op))
     });
-    while rig.script.asleep() == 0 {
-        std::thread::yield_now();
-    }
+    until("the waiter sleeps", || rig.script.asleep() > 0);
     rig.script.inject_silently(events);
     let taken = rig.tm.take().unwrap().expect("there is an event");
     rig.script.wake_all();
-    assert_eq!(rx.recv_timeout(HUNG), Ok(Some(ops[1])));
+    assert_eq!(rx.recv_timeout(TIME_LIMIT), Ok(Some(ops[1])));
     assert_eq!(taken.op, ops[0]);
     waiter.join().unwrap().unwrap();
 }

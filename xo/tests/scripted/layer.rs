@@ -9,9 +9,6 @@ use nlx_core::{Operation, OperationKind};
 use super::*;
 use crate::transport::limits;
 
-/// A wait that takes longer is considered hung.
-const HUNG: Duration = Duration::from_secs(60);
-
 /// Starts the six operations of a machine, in the order of their queues.
 fn one_of_each(rig: &Rig, to: &EndPoint, timeout: Option<Duration>) -> [OpId; Queue::COUNT] {
     let tm = &rig.tm;
@@ -116,7 +113,7 @@ fn each_operation_reaches_the_transport() {
 fn each_operation_ends_with_its_last_event() {
     let rig = Rig::new();
     let own = rig.tm.own_end_point().clone();
-    let ops = one_of_each(&rig, &own, Some(HUNG));
+    let ops = one_of_each(&rig, &own, Some(TIME_LIMIT));
     let sent = [0, 100, 0, 500, 0, 300];
     for (index, (op, sent)) in ops.into_iter().zip(sent).enumerate() {
         rig.script.inject(last(happened(&operation_of(&rig, op), Ok(()), 50)));
@@ -131,7 +128,7 @@ fn each_operation_ends_with_its_last_event() {
     }
     assert_eq!((rig.tm.in_flight(), own.references()), (0, 2));
     // Their timeouts ended with them.
-    assert!(rig.tm.wait(Some(2 * HUNG)).unwrap().is_none());
+    assert!(rig.tm.wait(Some(2 * TIME_LIMIT)).unwrap().is_none());
     assert_eq!(rig.script.take_cancels(), []);
 }
 
@@ -243,14 +240,14 @@ fn several_machines_of_several_domains_call_back() {
             rig.script.inject(if offset == 200 { last(event) } else { event });
         }
         for offset in [0, 100, 200] {
-            let (of, event) = rx.recv_timeout(HUNG).unwrap();
+            let (of, event) = rx.recv_timeout(TIME_LIMIT).unwrap();
             assert_eq!((of, event.op, event.offset, event.is_last()), (*number, op, offset, offset == 200));
             assert_eq!(event.message.map(|message| message.len()), Some(100));
         }
         assert_eq!(tm.in_flight(), 0);
     }
     for (_, tm) in &machines {
-        tm.stop(Stop::Drain, Some(HUNG)).unwrap();
+        tm.stop(Stop::Drain, Some(TIME_LIMIT)).unwrap();
     }
     assert!(rx.recv().is_err(), "each callback has been dropped");
     drop(machines);

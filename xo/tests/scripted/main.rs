@@ -11,6 +11,7 @@ use nlx::{
     Buffer, CoreError, Domain, Errno, Error, Event, Op, OpId, Queue, QueueStatistics, Started, Stop,
     TmOptions, TmState, TransferMachine,
 };
+use nlx_testkit::{TIME_LIMIT, until};
 
 use crate::transport::{Scripted, happened, last};
 
@@ -301,9 +302,7 @@ fn lost_events_are_an_error() {
         assert!(matches!(error, Error::Core(CoreError::QueueCorrupt { .. })), "{error}");
         assert_eq!(error.errno(), Errno::EIO);
     }
-    while tm.state() != TmState::Failed {
-        std::thread::yield_now();
-    }
+    until("the machine fails", || tm.state() == TmState::Failed);
     let error = rig.tm.stop(Stop::Abort, None).expect_err("its operation cannot end");
     assert!(matches!(error, Error::Core(CoreError::QueueCorrupt { .. })), "{error}");
     assert_eq!(rig.tm.state(), TmState::Failed);

@@ -10,6 +10,7 @@ use lnet_cpt::{CptTable, Topology};
 use lnet_nid::Nid;
 use lnet_region::{IoVec, Region};
 use nix::sched::{CloneFlags, unshare};
+use nlx_testkit::{TIME_LIMIT, until};
 
 use crate::{DiscoverOptions, Node, NodeConfig, NodeError, PingStep};
 
@@ -69,10 +70,6 @@ fn the_scheduler_thread_runs_on_the_cpus_of_the_pattern() {
     });
     assert!(bound, "no scheduler thread is bound to CPU {last}");
 }
-
-/// Time limit of waits: longer than every operation here takes; only a failing test waits for this
-/// time.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 fn node(net: &str, partitions: usize) -> Node {
     let table = Arc::new(CptTable::virtual_parts(partitions).unwrap());
@@ -253,11 +250,8 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
         // More pings than credits, so that most of them queue.
-        let pings =
-            [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT * 2)));
-        while node.engine().sending() < pings.len() {
-            std::thread::yield_now();
-        }
+        let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT * 2)));
+        until("all pings are being sent", || node.engine().sending() >= pings.len());
         node.shutdown(Duration::from_millis(50));
         node.shutdown(Duration::ZERO);
         assert_eq!(events.join().unwrap().unwrap_err().errno(), Errno::ESHUTDOWN);

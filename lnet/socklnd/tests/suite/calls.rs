@@ -1,14 +1,11 @@
 //! System calls and copies, counted.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 use lnet_api::corked;
+use nlx_testkit::until;
 
 use crate::common::{Node, drive, idle_pair, memory, pattern};
-
-/// The time after which a test has hung.
-const HUNG: Duration = Duration::from_secs(60);
 
 /// Returns the system calls, and the messages sent, since `before`.
 fn sent_since(node: &Node, before: (u64, u64)) -> (u64, u64) {
@@ -50,11 +47,7 @@ fn batches_of_two_threads_leave_completely() {
             let tokens = corked(|| (0..COUNT as u64).map(send_one).collect::<Vec<_>>());
             // The thread that writes to the connection also writes the messages of the thread that
             // finished before.
-            let begun = Instant::now();
-            while tokens.iter().any(|&token| a.sent(token).is_none()) {
-                assert!(begun.elapsed() < HUNG, "a message waits");
-                std::thread::yield_now();
-            }
+            until("all are sent", || tokens.iter().all(|&token| a.sent(token).is_some()));
         }
     };
     std::thread::scope(|scope| {
