@@ -150,8 +150,22 @@ pub fn source_towards(target: Nid) -> Option<IpAddr> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Returns an interface with a carrier.
+    pub(crate) fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
+        Interface {
+            name: name.to_string(),
+            addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            up,
+            running: true,
+            loopback: name == "lo",
+            point_to_point: false,
+            speed_mbps: None,
+            numa_node: None,
+        }
+    }
 
     #[test]
     fn loopback_is_among_the_interfaces() {

@@ -1,28 +1,16 @@
 use super::*;
-
-fn interface(name: &str, flags: &str, addresses: &[&str]) -> HostInterface {
-    HostInterface {
-        name: name.to_string(),
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        up: !flags.contains('d'),
-        running: true,
-        loopback: flags.contains('l'),
-        point_to_point: false,
-        speed_mbps: None,
-        numa_node: None,
-    }
-}
+use crate::interfaces::tests::interface;
 
 /// Returns a host with every kind of interface.
 fn host() -> Vec<HostInterface> {
     vec![
-        interface("lo", "l", &["127.0.0.1", "::1"]),
-        interface("six0", "", &["fe80::6", "2001:db8::6"]),
-        interface("down0", "d", &["10.9.0.1"]),
-        interface("bare0", "", &[]),
-        interface("link0", "", &["fe80::7"]),
-        interface("eth0", "", &["fe80::8", "2001:db8::8", "10.0.0.1", "10.0.0.2"]),
-        interface("eth1", "", &["10.1.0.1"]),
+        interface("lo", true, &["127.0.0.1", "::1"]),
+        interface("six0", true, &["fe80::6", "2001:db8::6"]),
+        interface("down0", false, &["10.9.0.1"]),
+        interface("bare0", true, &[]),
+        interface("link0", true, &["fe80::7"]),
+        interface("eth0", true, &["fe80::8", "2001:db8::8", "10.0.0.1", "10.0.0.2"]),
+        interface("eth1", true, &["10.1.0.1"]),
     ]
 }
 

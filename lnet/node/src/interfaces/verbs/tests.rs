@@ -5,19 +5,7 @@ use lnet_nid::Nid;
 use super::*;
 use crate::PortGid;
 use crate::interfaces::choice::{explain_on, take};
-
-fn interface(name: &str, up: bool, addresses: &[&str]) -> HostInterface {
-    HostInterface {
-        name: name.to_string(),
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        up,
-        running: true,
-        loopback: name == "lo",
-        point_to_point: false,
-        speed_mbps: None,
-        numa_node: None,
-    }
-}
+use crate::interfaces::tests::interface;
 
 fn device(name: &str, ports: &[(PortLinkLayer, &str, &[&str])]) -> RdmaDevice {
     let port = |(at, (link, state, netdevs)): (usize, &(PortLinkLayer, &str, &[&str]))| RdmaPort {

@@ -182,25 +182,13 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
     let bits = |machine: usize| MatchBits((1 + machine as u64) << 52);
     let deliverers = Deliverers::default();
     take_puts(&busy, Some(busy.lnet().eq_alloc(deliverers.handler()).unwrap()));
-    let is_in = |nid: Nid, partition| busy.engine().partition_of(own, nid) == partition;
-    let mut hosts = 2..;
     let queue = || {
         let met = meeting.clone();
         busy.lnet().eq_alloc_polled(8, Some(on_event(move |_| met.come()))).unwrap()
     };
     let eqs: Vec<EqHandle> = (0..partitions).map(|_| queue()).collect();
-    let peers: Vec<Node> = (0..partitions)
-        .map(|partition| {
-            take_puts_of(&busy, bits(partition), Some(eqs[partition]));
-            let mut nids = hosts.by_ref().map(|host: u8| format!("127.44.{subnet}.{host}"));
-            let nid = nids.find(|nid| is_in(format!("{nid}@tcp").parse().unwrap(), partition)).unwrap();
-            let peer = node(&format!("tcp({nid})"), 1);
-            // Connects now, because the thread that drives the listener's shard accepts no
-            // connections while its handlers run.
-            Sender::new(&peer, 0).put(peer.nids()[0], own).unwrap();
-            peer
-        })
-        .collect();
+    (0..partitions).for_each(|machine| take_puts_of(&busy, bits(machine), Some(eqs[machine])));
+    let peers = peer_in_each(&busy, subnet, partitions);
     let stop = AtomicBool::new(false);
     let sleepers: Vec<Arc<Sleeper>> = (0..waiters).map(|_| Arc::new(Sleeper::new().unwrap())).collect();
     thread::scope(|scope| {
@@ -244,6 +232,22 @@ fn meeting(subnet: u8, partitions: usize, waiters: usize, kind: WaitKind) -> BTr
     // On a machine that is too busy, a scheduler thread takes a shard over, and runs its handler.
     assert!(there.len() >= partitions, "those of the handlers that met: {there:?}");
     there
+}
+
+/// Starts a peer of a node in each of its partitions, and connects it.
+fn peer_in_each(busy: &Node, subnet: u8, partitions: usize) -> Vec<Node> {
+    let own = busy.nids()[0];
+    let partition_of = |nid: &str| busy.engine().partition_of(own, format!("{nid}@tcp").parse().unwrap());
+    let mut nids = (2..=u8::MAX).map(|host| format!("127.44.{subnet}.{host}"));
+    let mut start = |partition| {
+        let nid = nids.find(|nid| partition_of(nid) == partition).unwrap();
+        let peer = node(&format!("tcp({nid})"), 1);
+        // Connects now, because the thread that drives the listener's shard accepts no connections
+        // while its handlers run.
+        Sender::new(&peer, 0).put(peer.nids()[0], own).unwrap();
+        peer
+    };
+    (0..partitions).map(&mut start).collect()
 }
 
 /// Attempts of a meeting in which no waiter lacks a processor.

@@ -1,20 +1,8 @@
 use std::net::Ipv6Addr;
 
 use super::*;
-use crate::{HostInterface, PortGid};
-
-fn interface(name: &str, up: bool, addresses: &[&str]) -> HostInterface {
-    HostInterface {
-        name: name.to_string(),
-        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
-        up,
-        running: true,
-        loopback: false,
-        point_to_point: false,
-        speed_mbps: None,
-        numa_node: None,
-    }
-}
+use crate::Gid;
+use crate::interfaces::tests::interface;
 
 fn gid(index: u32, gid: &str, kind: &str) -> PortGid {
     PortGid { index, gid: gid.parse::<Ipv6Addr>().unwrap(), kind: kind.to_string(), netdev: None }
