@@ -51,7 +51,7 @@
 //! | [`links`] | the connections to one peer, without verbs: attempts, races, back-off |
 //! | [`fabric`] | all contact with RDMA devices, behind traits |
 //! | `verbs` | this host's devices (with the feature `verbs`) |
-//! | `ni`, `peer`, `send` | data of NIs and peers; sending in the caller's own thread |
+//! | `ni`, `send` | data of NIs; sending in the caller's own thread |
 //! | `shard` | data shared by senders and the driver; requests to the driver |
 //! | `connection`, `op_data`, `transmit`, `work_requests` | a connection with its queue pair; the driver's data of each operation; preparing and emitting messages; posting work requests together |
 //! | `admission`, `depths` | bounds on the connections that peers open; the queue depths that a device accepts |
@@ -76,8 +76,6 @@ pub mod links;
 mod memory;
 mod ni;
 mod o2ib;
-mod op_data;
-mod peer;
 mod protocol;
 mod replies;
 mod send;

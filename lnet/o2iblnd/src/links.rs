@@ -28,11 +28,9 @@ use lnet_proto::ib::{
 };
 
 mod pace;
-mod types;
 
 pub use pace::{Bounds, MESSAGE_GRACE_NS};
 use pace::{Pace, Pause};
-pub use types::{AttemptOutcome, ConnAnswer, LinkId, NextStep};
 
 /// The maximum number of connections to one peer, attempts of both sides included: twice the
 /// largest `conns_per_peer`, 127, as both sides may open that number. Further requests of the peer
@@ -42,6 +40,62 @@ pub const LINKS_MAX: usize = 254;
 /// The number of consecutive failures of attempts that complete a set of connections, after which
 /// the set stays incomplete.
 const FAILURES_MAX: u32 = 3;
+
+/// Identifies an attempt, and the connection that it becomes, among those of one peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(pub u32);
+
+/// The next action for a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: the set is complete, or attempts are under way.
+    Nothing,
+    /// Call [`Links::begin`] for an attempt, and then [`Links::next`] again.
+    Connect,
+    /// Call [`Links::next`] again at this time.
+    Wait {
+        /// The time, in nanoseconds.
+        until_ns: u64,
+    },
+    /// There is no connection, and none can be tried now: waiting messages fail.
+    Unreachable,
+}
+
+/// The consequence of an attempt that did not give a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    /// Dial again at once, for the same [`LinkId`], with the current parameters.
+    Again {
+        /// True if all connections to the peer are to be closed: it has restarted.
+        close_all: bool,
+    },
+    /// The attempt is over; call [`Links::next`].
+    GoOn,
+    /// The attempt is over, and no other is under way: waiting messages fail.
+    Failed,
+}
+
+/// The answer to a connection that a peer offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Answer {
+    /// Accept the connection.
+    Accept {
+        /// The id of the connection from now on.
+        id: LinkId,
+        /// The time by which the connection must be established, in nanoseconds.
+        deadline_ns: u64,
+    },
+    /// Reject the connection with this record.
+    Reject {
+        /// The record, and the cause of the rejection.
+        refusal: Refusal,
+        /// True if all connections to the peer are to be closed first: it has restarted, or uses
+        /// another version.
+        close_all: bool,
+    },
+}
 
 /// An attempt, of either side, to open a connection.
 #[derive(Debug)]

@@ -1,14 +1,15 @@
 //! Sending in the caller's own thread.
 
+use std::sync::Arc;
+
 use lnet_api::{Errno, Sent, Tx};
 use lnet_lnd::shard_table::ShardKey;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
-use crate::connection::SendRefused;
+use crate::connection::{Connection, Refused};
+use crate::item::{AskedGet, get_of_name};
 use crate::memory::register_source;
-use crate::o2ib::Shared;
-use crate::op_data::{AskedGet, get_of_name};
-use crate::peer::choose;
+use crate::o2ib::{PeerState, Shared};
 
 /// Sends a message on a connection to its peer; queues it for the driver if no connection has room.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
@@ -53,4 +54,18 @@ pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {
 /// Removes and returns the GET that the engine answers with this message.
 fn asked_directly(shared: &Shared, key: ShardKey) -> Option<AskedGet> {
     shared.shards.slot(key.shard())?.shard.own.gets.lock().remove(key)
+}
+
+/// Returns the connection for the next message: one that has room, if there is one, so that a slow
+/// connection does not delay messages that another can carry.
+pub(crate) fn choose(state: &mut PeerState) -> Option<&Arc<Connection>> {
+    let id = match &state.conns[..] {
+        [] => return None,
+        [only] => return Some(only),
+        conns => {
+            let has_room = |id| conns.iter().any(|conn| conn.id == id && conn.check_room().is_ok());
+            state.links.pick(has_room).or_else(|| state.links.pick(|_| true))?
+        }
+    };
+    state.conns.iter().find(|conn| conn.id == id)
 }

@@ -17,7 +17,6 @@ use crate::fabric::{DialOptions, Endpoint, FabricError, Rejected};
 use crate::links::{AttemptOutcome, LinkId, NextStep};
 use crate::ni::can_connect;
 use crate::o2ib::Turn;
-use crate::peer::address_of;
 use lnet_lnd::ConnFailure;
 use lnet_lnd::closing::close_peer;
 use lnet_lnd::shard_table::ShardKey;
@@ -278,4 +277,10 @@ fn dial_from_some_port(
         }
     }
     dial(0)
+}
+
+/// Returns the address of the peer's NID with this port. A NID without an address does not become a
+/// peer.
+fn address_of(peer: &Peer, port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(peer.key.id.nid.ipv4().unwrap_or(peer.ni.own.ip), port)
 }

@@ -5,7 +5,7 @@ use lnet_api::Errno;
 use lnet_proto::ib::{Body, Message, verify_checksum};
 
 use super::Driver;
-use super::event::Event;
+use super::events::Event;
 use super::rx_conn::{Reposts, RxConn};
 use super::source::EventSource;
 use crate::ConnStep;

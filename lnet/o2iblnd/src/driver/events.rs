@@ -11,7 +11,6 @@ use lnet_region::{ReadVec, WriteVec};
 use smallvec::SmallVec;
 
 use super::Driver;
-use super::event::Event;
 use super::rx_conn::{Reposts, RxConn};
 use super::source::EventSource;
 use crate::conn::{EndedOp, OpKey, Receipt};
@@ -27,6 +26,22 @@ use crate::replies;
 use lnet_lnd::closing::close_broken;
 use lnet_lnd::counting::Counters;
 use lnet_lnd::shard_table::ShardKey;
+
+/// An event for the engine, noted under the connection's lock and reported after it.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "they are in a list that is kept: a box would be an allocation for each"
+)]
+pub(super) enum Event {
+    /// A whole message was received; its payload is in a receive buffer.
+    Immediate { index: usize, receipt: Receipt, header: Header, payload: usize },
+    /// The peer announces a payload.
+    PutReq { operation: OpKey, header: Header },
+    /// The peer requests data.
+    GetReq { operation: OpKey, header: Header },
+    /// An operation has ended.
+    Ended(Ended<Item>),
+}
 
 /// Tokens of sent messages, reported in one call.
 type SentTokens = SmallVec<[TxToken; COMPLETIONS_PER_LOOK]>;
