@@ -172,7 +172,6 @@
 mod async_machine;
 mod buffer;
 mod builder;
-mod callbacks;
 mod domain;
 mod end_point;
 mod error;

@@ -11,14 +11,14 @@ use nlx_core::{Address, CoreTm, Errno, Queue};
 use nlx_sync::deadline_after;
 use parking_lot::Mutex;
 
-use crate::callbacks::{Callbacks, is_event_thread};
 use crate::domain::{CountedObject, DomainInner};
 use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::Operations;
 use crate::provision::Provisioner;
-use crate::quotas::LimitedObject;
-use crate::waiters::MachineWaiters;
+use crate::quotas::Object;
+use crate::thread::{Callbacks, is_event_thread};
+use crate::waiters::Waiters;
 use crate::{Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Refused, TmEvent, TmState};
 
 pub(crate) mod start;

@@ -1,18 +1,68 @@
 //! The event thread of a transfer machine with callbacks.
 
+use std::cell::Cell;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use nlx_core::Errno;
+use parking_lot::{Condvar, Mutex};
 
-use crate::callbacks::enter_event_thread;
 use crate::panics::contain;
 use crate::{Error, Event, Machine, TmState};
 
 /// The client's function for events.
 pub(crate) type Callback = Box<dyn FnMut(&Machine, Event) + Send>;
+
+thread_local! {
+    static IS_EVENT_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether this is an event thread: it must not wait for another machine's last callback,
+/// which may wait for it.
+pub(crate) fn is_event_thread() -> bool {
+    IS_EVENT_THREAD.get()
+}
+
+/// Marks this thread as an event thread.
+fn enter_event_thread() {
+    IS_EVENT_THREAD.set(true);
+}
+
+/// The state of the event thread: running, or returned from its last callback. Threads can wait
+/// for the end.
+#[derive(Default)]
+pub(crate) struct Callbacks {
+    ended: Mutex<bool>,
+    end: Condvar,
+}
+
+impl Callbacks {
+    /// Records that the last callback has returned, or that none will be called.
+    pub(crate) fn end(&self) {
+        *self.ended.lock() = true;
+        self.end.notify_all();
+    }
+
+    /// Waits for the last callback, at most for the time that `rest` returns, called before each
+    /// sleep; `None` is without limit. Returns false if that time has passed.
+    pub(crate) fn wait(&self, rest: impl Fn() -> Option<Duration>) -> bool {
+        let mut ended = self.ended.lock();
+        while !*ended {
+            match rest() {
+                None => self.end.wait(&mut ended),
+                Some(rest) => {
+                    if self.end.wait_for(&mut ended, rest).timed_out() && !*ended {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+}
 
 /// Starts the event thread. When this returns, the thread runs on `processors`, or else on those of
 /// its machine's CPU partition.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nlx_core::{CoreError, Errno};
 
-use crate::callbacks::is_event_thread;
 use crate::panics::contain;
+use crate::thread::is_event_thread;
 use crate::{Error, Event, Machine, TmEvent, TmState};
 
 /// The time for which the drop of a transfer machine waits for its operations to end; all of them
