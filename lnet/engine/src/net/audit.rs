@@ -1,6 +1,7 @@
 //! Checks of peers, NIs, and outgoing messages.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use lnet_nid::Nid;
 
@@ -104,12 +105,7 @@ impl NetPartition {
         }
         let free = peer.max_credits - load.messages;
         equal("a peer's credits are those that its messages leave", location, peer.credits, free)?;
-        let lowest = peer.min_credits <= peer.credits;
-        check(
-            "a peer's lowest credits are the lowest",
-            lowest,
-            format_args!("{location}: {}", peer.min_credits),
-        )?;
+        lowest("a peer's lowest credits are the lowest", location, peer.min_credits, peer.credits)?;
         equal("a peer's answers are counted", location, peer.answers, load.answers)?;
         equal("a peer's bytes are those of its messages", location, peer.queued_bytes, load.bytes)?;
         let ends = (peer.queue.head(), peer.queue.tail());
@@ -157,6 +153,11 @@ fn audit_host(
     Ok(length)
 }
 
+/// Checks that the lowest number of credits so far is not above the present one.
+fn lowest(rule: &'static str, location: impl fmt::Display, lowest: i64, now: i64) -> Audit {
+    check(rule, lowest <= now, format_args!("{location}: {lowest}"))
+}
+
 fn audit_share(
     net: &NetPartition,
     partition: usize,
@@ -167,12 +168,7 @@ fn audit_share(
     let location = text!("{:?} in partition {partition}", share.ni);
     let free = share.max_credits - messages;
     equal("an NI's credits are those that its messages leave", location, share.credits, free)?;
-    let lowest = share.min_credits <= share.credits;
-    check(
-        "an NI's lowest credits are the lowest",
-        lowest,
-        format_args!("{location}: {}", share.min_credits),
-    )?;
+    lowest("an NI's lowest credits are the lowest", location, share.min_credits, share.credits)?;
     let ends = (share.queue.head(), share.queue.tail());
     let whose =
         |message: &PendingSend| message.awaits == Awaits::Ni && net.peers.slab[message.peer].ni == share.ni;
