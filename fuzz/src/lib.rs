@@ -29,7 +29,6 @@
 
 mod corpus;
 mod mutate;
-mod rng;
 mod runner;
 mod targets;
 

@@ -1,6 +1,6 @@
 //! Mutations of an input.
 
-use crate::rng::Rng;
+use lnet_fake::Rng;
 
 /// Largest number of changes made to one input at once.
 const CHANGES_MAX: usize = 6;
@@ -55,31 +55,31 @@ const TEXT: &[u8] = b"0123456789abcdef.:@-*<>[]/xULNET_PIDtcpo2iblognikfi ";
 /// Changes `input` in one or a few random ways, some of which splice in bytes of `other`. Cuts the
 /// result to `limit` bytes.
 pub(crate) fn mutate(input: &mut Vec<u8>, other: &[u8], limit: usize, rng: &mut Rng) {
-    for _ in 0..=rng.below(CHANGES_MAX) {
+    for _ in 0..=rng.index(CHANGES_MAX) {
         change(input, other, rng);
         input.truncate(limit);
     }
 }
 
 fn change(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
-    let at = rng.below(input.len());
+    let at = rng.index(input.len());
     match rng.below(10) {
         0 | 1 => {
             if let Some(byte) = input.get_mut(at) {
                 *byte ^= 1 << rng.below(8);
             }
         }
-        2 => overwrite(input, at, &[rng.next() as u8]),
-        3 => overwrite(input, at, &[*rng.pick(TEXT)]),
+        2 => overwrite(input, at, &[rng.next_u64() as u8]),
+        3 => overwrite(input, at, &[rng.pick(TEXT)]),
         4 | 5 => overwrite(input, at, &interesting(rng)),
         6 => input.truncate(at),
         7 => insert(input, at, rng),
         8 => {
-            let end = (at + 1 + rng.below(PIECE_MAX)).min(input.len());
+            let end = (at + 1 + rng.index(PIECE_MAX)).min(input.len());
             input.drain(at.min(end)..end);
         }
         _ => {
-            let from = rng.below(other.len());
+            let from = rng.index(other.len());
             input.truncate(at);
             input.extend_from_slice(&other[from..]);
         }
@@ -88,8 +88,8 @@ fn change(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
 
 /// Returns one of the numbers in a random width and byte order.
 fn interesting(rng: &mut Rng) -> Vec<u8> {
-    let value = *rng.pick(&INTERESTING);
-    let width = 1 << rng.below(4);
+    let value = rng.pick(&INTERESTING);
+    let width = 1 << rng.index(4);
     let mut bytes = value.to_le_bytes()[..width].to_vec();
     if rng.below(2) == 0 {
         bytes.reverse();
@@ -106,10 +106,9 @@ fn overwrite(input: &mut [u8], at: usize, bytes: &[u8]) {
 
 /// Inserts random bytes or a copy of the bytes at this place.
 fn insert(input: &mut Vec<u8>, at: usize, rng: &mut Rng) {
-    let length = 1 + rng.below(PIECE_MAX);
     let piece: Vec<u8> = match rng.below(2) {
-        0 => input[at..].iter().copied().take(length).collect(),
-        _ => (0..length).map(|_| rng.next() as u8).collect(),
+        0 => input[at..].iter().copied().take(1 + rng.index(PIECE_MAX)).collect(),
+        _ => rng.bytes((1, PIECE_MAX as u64)),
     };
     input.splice(at..at, piece);
 }

@@ -7,8 +7,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use lnet_fake::Rng;
+
 use crate::mutate::mutate;
-use crate::rng::Rng;
 use crate::targets::{Outcome, Target};
 
 /// Largest number of inputs kept for mutation. Outcomes are few; this bounds a target whose
@@ -54,6 +55,15 @@ pub struct Failure {
     pub message: String,
 }
 
+/// Returns the random numbers of a run. The targets of one seed get different ones, by FNV-1a of
+/// their names.
+fn rng_of(target: &Target, seed: u64) -> Rng {
+    let hash = target.name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Rng::new(seed ^ hash)
+}
+
 /// A run of the fuzzer on one target.
 #[derive(Debug)]
 pub struct Run<'a> {
@@ -70,7 +80,7 @@ impl<'a> Run<'a> {
     pub fn new(target: &'a Target, seed: u64) -> Run<'a> {
         let report =
             Report { target: target.name, seed, executions: 0, outcomes: 0, entries_max: 0, failure: None };
-        Run { target, rng: Rng::new(seed, target.name), pool: Vec::new(), seen: HashSet::new(), report }
+        Run { target, rng: rng_of(target, seed), pool: Vec::new(), seen: HashSet::new(), report }
     }
 
     /// Runs the seeds of the target, then mutated inputs, until the limit or the first failure.
@@ -83,8 +93,8 @@ impl<'a> Run<'a> {
         }
         self.report.entries_max = 0;
         while self.report.failure.is_none() && !self.is_over(limit, start) {
-            let mut input = self.rng.pick(&self.pool).clone();
-            let other = self.rng.below(self.pool.len());
+            let mut input = self.pool[self.rng.index(self.pool.len())].clone();
+            let other = self.rng.index(self.pool.len());
             mutate(&mut input, &self.pool[other], self.target.input_max, &mut self.rng);
             if self.execute(&input) && self.pool.len() < POOL_MAX {
                 self.pool.push(input);

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nlx_testkit::Rng;
 use support::peer::{HUNG, PORT, Peer, Stream, Values, address, hung_unless};
 use support::{accept, connect, greeting, join, lnet_message, nid4, put, read, write};
 
@@ -119,22 +120,6 @@ impl Scene {
     }
 }
 
-/// Numbers that derive from a seed (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn bytes(&mut self, most: u64) -> Vec<u8> {
-        (0..1 + self.next() % most).map(|_| self.next() as u8).collect()
-    }
-}
-
 /// Reads until the other side closes or resets the connection; returns whether it did.
 fn ends(wire: &mut TcpStream) -> bool {
     wire.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -178,11 +163,11 @@ fn handshakes_that_are_none() {
             write(&mut wire, bytes);
             assert!(ends(&mut wire), "{bytes:02x?}");
         }
-        let mut random = Random(0x5eed);
+        let mut random = Rng::new(0x5eed);
         for _ in 0..200 {
             let mut wire = connect(road.own, road.to, PORT);
             // It may have been closed before everything was written.
-            let _ = wire.write_all(&random.bytes(300));
+            let _ = wire.write_all(&random.bytes((1, 300)));
             wire.shutdown(std::net::Shutdown::Write).unwrap_or_default();
             assert!(ends(&mut wire));
         }
@@ -204,8 +189,8 @@ fn connections_that_turn_into_garbage() {
         // The acknowledgement of a zero-copy request that was never made.
         [&0xc0u32.to_le_bytes()[..], &[0; 12], &555u64.to_le_bytes()].concat(),
     ];
-    let mut random = Random(0xbad);
-    messages.extend((0..100).map(|_| [&0xffu32.to_le_bytes()[..], &random.bytes(500)].concat()));
+    let mut random = Rng::new(0xbad);
+    messages.extend((0..100).map(|_| [&0xffu32.to_le_bytes()[..], &random.bytes((1, 500))].concat()));
     messages.iter_mut().for_each(|message| message.resize(message.len().max(24), 0));
     scene.during(|| {
         for bytes in &messages {
@@ -226,10 +211,11 @@ fn answers_to_no_client() {
     let (mut scene, road) = Scene::new("");
     scene.during(|| {
         let mut wire = join(road.own, road.to, PORT);
-        let mut random = Random(0xacc);
+        let mut random = Rng::new(0xacc);
         for number in 0..500 {
-            let handle: Vec<u8> = (0..2).flat_map(|_| random.next().to_le_bytes()).collect();
-            let (kind, payload) = if number % 2 == 0 { (0, Vec::new()) } else { (3, random.bytes(3000)) };
+            let handle: Vec<u8> = (0..2).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+            let (kind, payload) =
+                if number % 2 == 0 { (0, Vec::new()) } else { (3, random.bytes((1, 3000))) };
             let mut bytes = lnet_message(road.own, road.to, kind, payload.len() as u32, &handle);
             bytes.extend(payload);
             write(&mut wire, &bytes);

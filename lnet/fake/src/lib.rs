@@ -119,6 +119,7 @@
 //! | observe a real LNet, or let its calls fail | [`Spy`] |
 //! | control the clock | [`FakeDrive`], [`FakeClock`] |
 //! | check that nothing is left over | [`FakeLnet::assert_quiet`] |
+//! | make random choices that a seed repeats | [`Rng`] |
 //!
 //! Errors of the test, and an LNet call from inside an event callback, panic with a text that names
 //! the error. Errors of the program's calls are refused with LNet's errors, unless
@@ -142,6 +143,7 @@ pub mod events;
 mod fake;
 mod partitions;
 mod queue;
+mod rng;
 mod rules;
 mod script;
 mod scripted_event;
@@ -157,6 +159,7 @@ pub use descriptor::DEFAULT_PEER;
 pub use drive::{FakeClock, FakeDrive};
 pub use events::EventLog;
 pub use fake::{FakeLnet, Objects};
+pub use rng::Rng;
 pub use rules::OBJECTS_MAX;
 pub use script::CALLS_MAX;
 pub use scripted_event::ScriptedEvent;

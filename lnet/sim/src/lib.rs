@@ -124,7 +124,6 @@
 //! | `scenario`, `run` | from a seed to a world, from a world to its result |
 //! | `kit` | worlds of whole nodes, for every kind of network |
 //! | [`tcp`], [`ib`] | the TCP and the RDMA network, and the parts specific to their nodes |
-//! | `rng` | random numbers determined by a seed |
 
 #![deny(unsafe_code)]
 
@@ -134,7 +133,6 @@ pub mod ib;
 mod kit;
 mod model;
 mod net;
-mod rng;
 mod run;
 mod scenario;
 pub mod tcp;
@@ -145,9 +143,9 @@ pub use drive::SimDrive;
 pub use kit::net::{HostHandle, Net};
 pub use kit::scenario::NodeScenario;
 pub use kit::seen::{NodeSeen, WorldSeen};
+pub use lnet_fake::Rng;
 pub use model::Mutant;
 pub use net::{Defect, Judgement, Lane, LinkModel, Note, Observer, Seen, SimNet, Step};
-pub use rng::Rng;
 pub use run::{Failure, Worlds, run};
 pub use scenario::Scenario;
 pub use world::engine_config;

@@ -9,6 +9,7 @@
 //! | [`heap`] | [`heap::WatchedHeap`], an allocator that may refuse; one that counts for each thread |
 //! | [`namespace`] | addresses of a network namespace |
 //! | [`numa`] | the NUMA placement of memory |
+//! | [`Rng`] | random numbers determined by a seed |
 //! | [`warnings`] | the warnings of a thread |
 //! | `station` (with the feature `node`) | whole nodes that exchange messages |
 //! | `lnds` (with the feature `lnds`) | nodes of an engine and an LND, over TCP and over verbs |
@@ -28,5 +29,5 @@ pub mod station;
 mod waiting;
 pub mod warnings;
 
-pub use lnet_fake::events;
-pub use waiting::{TIME_LIMIT, until};
+pub use lnet_fake::{Rng, events};
+pub use waiting::{PATIENCE, until};

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use nix::errno::Errno;
+use nlx_testkit::Rng;
 
 use super::attached::{Arena, Client, Tm};
 use super::events::Event;
@@ -351,10 +352,7 @@ fn expected(seed: u64, word: u64) -> u64 {
     if word == 0 { seed } else { mix(seed.wrapping_add(word)) }
 }
 
-/// Scrambles the bits (splitmix64).
+/// Scrambles the bits.
 pub fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
+    Rng::new(value).next_u64()
 }

@@ -1,11 +1,12 @@
 //! Entries of the submission ring with each field wrong.
 
 use nix::errno::Errno;
+use nlx_testkit::Rng;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::wire::{Address, Entry, queue};
 use nlx_tests::client::{Arena, Client, TIME_LIMIT, Tm};
 
-use crate::scene::{Helper, Random, Work};
+use crate::scene::{Helper, Work};
 
 /// The size of each buffer in bytes.
 const BYTES: u64 = 4096;
@@ -217,17 +218,17 @@ fn entries_that_do_nothing() {
 fn random_entries() {
     let helper = Helper::start();
     let work = Work::start(&helper);
-    let mut random = Random(7);
+    let mut random = Rng::new(7);
     for _ in 0..300 {
         let mut outfit = Outfit::new(&helper);
         outfit.client.patience = TIME_LIMIT;
         for _ in 0..10 {
             let entries = right(&outfit.tm);
-            let mut bytes = entries[random.below(entries.len() as u64) as usize].bytes();
+            let mut bytes = entries[random.index(entries.len())].bytes();
             for _ in 0..random.below(3) {
                 let at = random.below(15) as usize * 8;
                 let word =
-                    [random.next(), random.below(300), 1 << random.below(64)][random.below(3) as usize];
+                    [random.next_u64(), random.below(300), 1 << random.below(64)][random.below(3) as usize];
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
             // Room for the events that it may produce, if it is valid.

@@ -2,12 +2,13 @@
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use nlx_testkit::Rng;
 use nlx_tests::client::Client;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, Reply, kind};
 
-use crate::scene::{Helper, Other, Random, Silence, Work};
+use crate::scene::{Helper, Other, Silence, Work};
 
 /// A client sends requests as fast as it can and reads no reply. The helper stops reading requests
 /// that it cannot answer, serves other clients, and answers everything, in order, once the client
@@ -99,7 +100,7 @@ fn hundreds_of_clients_come_and_die() {
     let work = Work::start(&helper);
     work.advance(5);
     let before = helper.holdings();
-    let mut random = Random(3);
+    let mut random = Rng::new(3);
     for _ in 0..6 {
         let crowd: Vec<_> = (0..50)
             .map(|_| {

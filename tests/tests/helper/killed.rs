@@ -1,9 +1,10 @@
 //! Clients that are killed: at each named point, and at any moment.
 
 use nix::libc::SIGKILL;
+use nlx_testkit::Rng;
 use nlx_tests::client::points::POINTS;
 
-use crate::scene::{Helper, Other, Random, Silence, Work};
+use crate::scene::{Helper, Other, Silence, Work};
 use crate::ucore::Ucore;
 
 /// The visits to a point at which a client dies: the first, and one in full operation.
@@ -79,8 +80,9 @@ fn at_a_thousand_moments() {
     work.advance(5);
     let before = helper.holdings();
     let silent = silence.address.to_string();
-    let mut random = Random(u64::from(std::process::id()));
-    println!("seed {}", random.0);
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = Rng::new(seed);
     for _ in 0..BATCHES {
         let others: Vec<_> = (0..BATCH).map(|_| Other::start("traffic", &helper, &[&silent])).collect();
         for other in others {

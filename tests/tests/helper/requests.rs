@@ -1,12 +1,13 @@
 //! Requests on the socket: random bytes, and valid requests with each field wrong.
 
 use nix::errno::Errno;
+use nlx_testkit::Rng;
 use nlx_tests::client::pair::{PORTAL, handle};
 use nlx_tests::client::socket::Socket;
 use nlx_tests::client::wire::{self, Entry, Reply, kind};
 use nlx_tests::client::{Arena, Client, TIME_LIMIT, Tm};
 
-use crate::scene::{Helper, Random, Work};
+use crate::scene::{Helper, Work};
 
 /// Sends a packet, and returns the reply; `None` if the helper closes the connection.
 fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
@@ -25,7 +26,7 @@ fn answer(socket: &Socket, packet: &[u8]) -> Option<Reply> {
 fn random_bytes() {
     let helper = Helper::start();
     let work = Work::start(&helper);
-    let mut random = Random(1);
+    let mut random = Rng::new(1);
     for round in 0..200 {
         let welcome = (round % 2 == 0).then(|| helper.client("random"));
         let stranger;
@@ -37,14 +38,14 @@ fn random_bytes() {
             }
         };
         for _ in 0..20 {
-            let body = random.bytes(200);
-            let kind = [random.next() as u16, random.below(12) as u16][random.below(2) as usize];
+            let body = random.bytes((0, 200));
+            let kind = [random.next_u64() as u16, random.below(12) as u16][random.below(2) as usize];
             let packet = if random.below(3) == 0 {
                 let mut packet = body;
                 packet.push(0);
                 packet
             } else {
-                wire::packet(kind, random.next(), &body)
+                wire::packet(kind, random.next_u64(), &body)
             };
             let Some(reply) = answer(socket, &packet) else { break };
             if reply.status == 0 {

@@ -628,24 +628,6 @@ impl Drop for Other {
     }
 }
 
-/// Numbers that derive from a seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = nlx_tests::client::pair::mix(self.0);
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub(crate) fn bytes(&mut self, most: u64) -> Vec<u8> {
-        (0..self.below(most + 1)).map(|_| self.next() as u8).collect()
-    }
-}
-
 /// Returns whether a socket's path exists: a killed helper leaves it.
 pub(crate) fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()

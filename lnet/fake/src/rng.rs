@@ -1,6 +1,6 @@
 //! Random numbers determined by a seed, the same on every machine and in every version.
 
-/// SplitMix64: small, fast, and random enough for simulations.
+/// SplitMix64: small, fast, and random enough for tests and simulations.
 #[derive(Debug, Clone)]
 pub struct Rng(u64);
 
@@ -41,6 +41,11 @@ impl Rng {
         self.below(10_000) < u64::from(in_10_000)
     }
 
+    /// Returns random bytes; their number is from low to high, both included.
+    pub fn bytes(&mut self, number: (u64, u64)) -> Vec<u8> {
+        (0..self.between(number)).map(|_| self.next_u64() as u8).collect()
+    }
+
     /// Returns an index below `len`; 0 if that is 0.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
@@ -64,6 +69,7 @@ mod tests {
             assert_eq!(a.next_u64(), b.next_u64());
             seen[a.between((0, 9)) as usize] = true;
             b.between((0, 9));
+            assert!((1..=3).contains(&a.clone().bytes((1, 3)).len()));
             assert_eq!(a.below(0), b.below(0));
         }
         assert_eq!(seen, [true; 10]);
