@@ -16,9 +16,9 @@ use crate::end_point::EndPoints;
 use crate::large::{self, Larges};
 use crate::operations::Operations;
 use crate::provision::Provisioner;
-use crate::quotas::Object;
+use crate::quotas::LimitedObject;
 use crate::thread::{Callbacks, is_event_thread};
-use crate::waiters::Waiters;
+use crate::waiters::MachineWaiters;
 use crate::{Buffer, Colour, EndPoint, Error, OpId, QueueStatistics, Refused, TmEvent, TmState};
 
 pub(crate) mod start;

@@ -154,8 +154,8 @@ pub(crate) mod tests {
     use super::*;
 
     /// Returns an interface with a carrier.
-    pub(crate) fn interface(name: &str, up: bool, addresses: &[&str]) -> Interface {
-        Interface {
+    pub(crate) fn interface(name: &str, up: bool, addresses: &[&str]) -> HostInterface {
+        HostInterface {
             name: name.to_string(),
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             up,

@@ -76,6 +76,7 @@ pub mod links;
 mod memory;
 mod ni;
 mod o2ib;
+mod op_data;
 mod protocol;
 mod replies;
 mod send;

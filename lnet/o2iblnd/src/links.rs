@@ -47,7 +47,7 @@ pub struct LinkId(pub u32);
 
 /// The next action for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Nothing: the set is complete, or attempts are under way.
     Nothing,
     /// Call [`Links::begin`] for an attempt, and then [`Links::next`] again.
@@ -64,7 +64,7 @@ pub enum Next {
 /// The consequence of an attempt that did not give a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// Dial again at once, for the same [`LinkId`], with the current parameters.
     Again {
         /// True if all connections to the peer are to be closed: it has restarted.
@@ -79,7 +79,7 @@ pub enum Outcome {
 /// The answer to a connection that a peer offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum Answer {
+pub enum ConnAnswer {
     /// Accept the connection.
     Accept {
         /// The id of the connection from now on.
@@ -90,7 +90,7 @@ pub enum Answer {
     /// Reject the connection with this record.
     Reject {
         /// The record, and the cause of the rejection.
-        refusal: Refusal,
+        refusal: RequestRefusal,
         /// True if all connections to the peer are to be closed first: it has restarted, or uses
         /// another version.
         close_all: bool,

@@ -6,10 +6,10 @@ use lnet_api::{Errno, Sent, Tx};
 use lnet_lnd::shard_table::ShardKey;
 use lnet_proto::ib::IMMEDIATE_MAX;
 
-use crate::connection::{Connection, Refused};
-use crate::item::{AskedGet, get_of_name};
+use crate::connection::{Connection, SendRefused};
 use crate::memory::register_source;
 use crate::o2ib::{PeerState, Shared};
+use crate::op_data::{AskedGet, get_of_name};
 
 /// Sends a message on a connection to its peer; queues it for the driver if no connection has room.
 pub(crate) fn send(shared: &Shared, mut tx: Tx) -> Result<Sent, Errno> {

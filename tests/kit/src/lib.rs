@@ -30,4 +30,4 @@ mod waiting;
 pub mod warnings;
 
 pub use lnet_fake::{Rng, events};
-pub use waiting::{PATIENCE, until};
+pub use waiting::{TIME_LIMIT, until};

@@ -250,7 +250,8 @@ fn a_shutdown_ends_every_wait_whatever_peers_do() {
             wait_until(&*node.drive(), &sleeper, None, || false)
         });
         // More pings than credits, so that most of them queue.
-        let pings = [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT * 2)));
+        let pings =
+            [(); 20].map(|()| scope.spawn(|| node.ping(nid("127.44.0.41@tcp"), None, TIME_LIMIT * 2)));
         until("all pings are being sent", || node.engine().sending() >= pings.len());
         node.shutdown(Duration::from_millis(50));
         node.shutdown(Duration::ZERO);

@@ -40,7 +40,7 @@ pub(super) enum Event {
     /// The peer requests data.
     GetReq { operation: OpKey, header: Header },
     /// An operation has ended.
-    Ended(Ended<Item>),
+    Ended(EndedOp<OpData>),
 }
 
 /// Tokens of sent messages, reported in one call.

@@ -1,7 +1,7 @@
 use std::net::Ipv6Addr;
 
 use super::*;
-use crate::Gid;
+use crate::PortGid;
 use crate::interfaces::tests::interface;
 
 fn gid(index: u32, gid: &str, kind: &str) -> PortGid {
