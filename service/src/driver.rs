@@ -32,6 +32,11 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Binds the calling thread to the CPUs of a partition (S-314).
     fn bind(&self, partition: usize);
+
+    /// Returns the CPU partition of the host in which a partition of the pool lies.
+    fn cpt(&self, partition: usize) -> usize {
+        partition
+    }
 }
 
 #[cfg(feature = "lnet")]
@@ -63,5 +68,48 @@ impl Driver for Arc<dyn lnet_api::Drive> {
             tracing::warn!(partition, %errno, "a worker thread is not bound to its CPU partition");
         }
         lnet_cpt::set_current(Some(partition));
+    }
+}
+
+/// A node's network for a pool on some of its CPU partitions: partition `i` of the pool lies in CPU
+/// partition `cpts[i]`. The transports of its services get the same list
+/// ([`Portals::on`](crate::portals::Portals::on)).
+#[cfg(feature = "lnet")]
+pub struct OnPartitions {
+    /// The handle by which the threads drive the node.
+    pub drive: Arc<dyn lnet_api::Drive>,
+    /// The CPU partitions, each once.
+    pub cpts: Arc<[usize]>,
+}
+
+#[cfg(feature = "lnet")]
+impl Driver for OnPartitions {
+    fn now_ns(&self) -> u64 {
+        Driver::now_ns(&self.drive)
+    }
+
+    fn wait(
+        &self,
+        sleeper: &Arc<Sleeper>,
+        deadline_ns: Option<u64>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        self.drive.wait(sleeper, deadline_ns, ready)
+    }
+
+    fn has_ended(&self) -> bool {
+        Driver::has_ended(&self.drive)
+    }
+
+    fn batch(&self, work: &mut dyn FnMut()) {
+        self.drive.batch(work);
+    }
+
+    fn bind(&self, partition: usize) {
+        self.drive.bind(self.cpt(partition));
+    }
+
+    fn cpt(&self, partition: usize) -> usize {
+        self.cpts[partition]
     }
 }

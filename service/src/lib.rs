@@ -56,6 +56,7 @@
 //! | [`rpc`] | the protocol of requests and answers: deadlines, retries, answers exactly once |
 //! | [`PoolOptions`], [`BufferOptions`] | numbers of threads and buffers, and their limits |
 //! | [`PoolCounters`], [`ServiceCounters`], [`Percentiles`] | what is counted and measured |
+//! | [`ServiceStatistics`] | all of it for one service, by CPU partition, as `nlx status` shows it |
 //!
 //! The feature `lnet`, which is on by default, has the parts over LNet. Without it a program links
 //! no LNet. `docs/service.md` explains the layer as a whole, and lists what is not built yet.
@@ -82,10 +83,12 @@ pub mod transport;
 
 pub use client::Client;
 pub use driver::Driver;
+#[cfg(feature = "lnet")]
+pub use driver::OnPartitions;
 pub use error::ServiceError;
 pub use options::{BUFFERS_MAX, BufferOptions, PoolOptions, REQUESTS_PER_BUFFER_MAX, THREADS_MAX};
 pub use pool::{Class, Pool, PoolCounters, PoolHandle, Source};
 pub use request::{Handler, Next, Request};
 pub use service::{MESSAGE_BYTES, MESSAGES_MAX, Service};
-pub use statistics::{Percentiles, ServiceCounters};
+pub use statistics::{PartitionStatistics, Percentiles, ServiceCounters, ServiceStatistics};
 pub use transport::Transport;

@@ -309,6 +309,11 @@ impl Pool {
     pub fn counters(&self) -> Vec<PoolCounters> {
         self.0.parts.iter().map(|part| part.queue.lock().counters()).collect()
     }
+
+    /// Returns the CPU partition of the host in which a partition of the pool lies.
+    pub(crate) fn cpt(&self, partition: usize) -> usize {
+        self.0.driver.cpt(partition)
+    }
 }
 
 impl Drop for Pool {

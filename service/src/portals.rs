@@ -64,6 +64,8 @@ pub struct PortalNames {
 pub struct Portals {
     lnet: Arc<dyn LNet>,
     table: Arc<CptTable>,
+    /// The CPU partition of each partition of the service.
+    cpts: Arc<[usize]>,
     names: PortalNames,
     queues: OnceLock<Vec<EqHandle>>,
     /// The lower part of the match bits of the next offer. An earlier program at this portal has
@@ -91,7 +93,15 @@ impl Portals {
     pub fn new(lnet: Arc<dyn LNet>, table: Arc<CptTable>, names: PortalNames) -> Portals {
         let began = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let offers = AtomicU64::new(began.as_nanos() as u64);
-        Portals { lnet, table, names, queues: OnceLock::new(), offers }
+        let cpts = (0..table.partitions()).collect();
+        Portals { lnet, table, cpts, names, queues: OnceLock::new(), offers }
+    }
+
+    /// Uses these CPU partitions only; the pool of the service has the same list
+    /// ([`OnPartitions`](crate::OnPartitions)). Requests that arrive in others cross.
+    #[must_use]
+    pub fn on(self, cpts: Arc<[usize]>) -> Portals {
+        Portals { cpts, ..self }
     }
 
     /// Returns the event queue of a partition; ESHUTDOWN before it is open.
@@ -113,7 +123,7 @@ impl Portals {
     /// Posts a descriptor at the portal of the requests, in a partition alone.
     fn attach(&self, partition: usize, bits: MatchBits, md: Md) -> Result<MdHandle, Errno> {
         let me = MeSpec { position: Position::Local, ..MeSpec::new(self.names.requests, bits) };
-        let posted: Result<MdHandle, LNetError> = with_partition(partition, || {
+        let posted: Result<MdHandle, LNetError> = with_partition(self.cpts[partition], || {
             let me = self.lnet.me_attach(&me)?;
             self.lnet.md_attach(me, md, Unlink::Auto)
         });
@@ -153,8 +163,8 @@ impl Transport for Portals {
     fn open(&self, events: Arc<dyn Events<Peer>>) -> Result<(), Errno> {
         self.lnet.set_lazy(self.names.requests, self.names.lazy);
         let mut queues = Vec::new();
-        for partition in 0..self.table.partitions() {
-            let handler = Queue { events: events.clone(), partition, table: self.table.clone() };
+        for (partition, &cpt) in self.cpts.iter().enumerate() {
+            let handler = Queue { events: events.clone(), partition, cpt, table: self.table.clone() };
             match self.lnet.eq_alloc(Arc::new(handler)) {
                 Ok(queue) => queues.push(queue),
                 Err(error) => {
@@ -243,6 +253,7 @@ impl Transport for Portals {
 struct Queue {
     events: Arc<dyn Events<Peer>>,
     partition: usize,
+    cpt: usize,
     table: Arc<CptTable>,
 }
 
@@ -254,7 +265,7 @@ impl Queue {
             length: event.mlength as usize,
             sent_length: event.rlength as usize,
             urgent: event.hdr_data & URGENT != 0,
-            crossed: self.table.current(true) != Some(self.partition),
+            crossed: self.table.current(true) != Some(self.cpt),
         }
     }
 }

@@ -20,7 +20,9 @@ use nix::errno::Errno;
 use parking_lot::{Mutex, RwLock};
 
 use crate::buffers::Supply;
-use crate::statistics::{Durations, Percentiles, ServiceCounters, Tally, add, percentiles};
+use crate::statistics::{
+    Durations, PartitionStatistics, Percentiles, ServiceCounters, ServiceStatistics, Tally, add, percentiles,
+};
 use crate::transport::{Arrival, Events, Place, Posting};
 use crate::{
     BufferOptions, Class, Handler, Next, Pool, PoolHandle, Request, ServiceError, Source, Transport,
@@ -180,14 +182,21 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
 
     /// Returns the counters of each partition.
     pub fn counters(&self) -> Vec<ServiceCounters> {
-        let one = |partition: &Partition<T, H::State>| {
-            let supplies = partition.supplies.iter().map(|supply| *supply.lock());
-            let (buffers, room) = supplies.fold((0, 0), |(buffers, room), supply| {
-                (buffers + u64::from(supply.buffers), room + supply.room)
-            });
-            partition.tally.read(buffers, room)
-        };
-        self.partitions.iter().map(one).collect()
+        self.partitions.iter().map(Partition::counters).collect()
+    }
+
+    /// Returns everything that is counted and measured, by partition, under a name for reports. `pool`
+    /// is the pool on which the service was started.
+    pub fn statistics(&self, name: &'static str, pool: &Pool) -> ServiceStatistics {
+        let partitions = self.partitions.iter().zip(pool.counters()).enumerate();
+        let partitions = partitions.map(|(index, (partition, pool_counters))| PartitionStatistics {
+            cpt: pool.cpt(index),
+            pool: pool_counters,
+            counters: partition.counters(),
+            waits: percentiles(std::iter::once(&partition.waits)),
+            service_times: percentiles(std::iter::once(&partition.served)),
+        });
+        ServiceStatistics { name, partitions: partitions.collect() }
     }
 
     /// Returns the percentiles of the time from arrival to the handler.
@@ -705,6 +714,14 @@ impl<T: Transport, S> Partition<T, S> {
             shrink_ns: AtomicU64::new(0),
             messages: Mutex::new(Messages { memory: Vec::new(), free: Vec::new() }),
         }
+    }
+
+    fn counters(&self) -> ServiceCounters {
+        let supplies = self.supplies.iter().map(|supply| *supply.lock());
+        let (buffers, room) = supplies.fold((0, 0), |(buffers, room), supply| {
+            (buffers + u64::from(supply.buffers), room + supply.room)
+        });
+        self.tally.read(buffers, room)
     }
 }
 

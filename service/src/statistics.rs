@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 
+use crate::PoolCounters;
+
 /// Longest duration that a histogram resolves: an hour, in nanoseconds. A longer one counts as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
@@ -75,6 +77,30 @@ impl Percentiles {
             max_ns: durations.max(),
         }
     }
+}
+
+/// What is counted and measured of a service, for reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceStatistics {
+    /// The name of the service.
+    pub name: &'static str,
+    /// Its partitions.
+    pub partitions: Vec<PartitionStatistics>,
+}
+
+/// What is counted and measured in one partition of a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionStatistics {
+    /// The CPU partition of the host.
+    pub cpt: usize,
+    /// The partition's worker threads and their queue. Services of one pool share them.
+    pub pool: PoolCounters,
+    /// The requests of the service.
+    pub counters: ServiceCounters,
+    /// Time from arrival to the handler.
+    pub waits: Percentiles,
+    /// Time from arrival to the end of the reply.
+    pub service_times: Percentiles,
 }
 
 /// A histogram of durations, with a relative error of at most 1 %.

@@ -12,7 +12,7 @@ use lnet_node::{Node, NodeConfig};
 use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, Call, Caller, Ended, Line, Owner};
 use nlx_service::portals::{PortalNames, Portals};
-use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service};
+use nlx_service::{BufferOptions, Handler, Next, OnPartitions, Pool, PoolOptions, Request, Service};
 use nlx_testkit::addresses::unused;
 use nlx_testkit::buffers::pattern;
 use nlx_testkit::until;
@@ -112,7 +112,7 @@ impl Owner for Collector {
 pub(crate) struct Bed {
     server: Node,
     client: Node,
-    _serving: Pool,
+    pub(crate) serving: Pool,
     pub(crate) service: Arc<Service<Portals, Echo>>,
     _calling: Pool,
     pub(crate) caller: Arc<Caller<Collector>>,
@@ -120,26 +120,31 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn new(partitions: usize, buffers: BufferOptions) -> Bed {
+        Bed::on(partitions, (0..partitions).collect(), buffers)
+    }
+
+    /// A bed whose service is on some of the CPU partitions.
+    pub(crate) fn on(partitions: usize, cpts: Arc<[usize]>, buffers: BufferOptions) -> Bed {
         let node = || {
             let net = format!("tcp({})", unused());
             let config = NodeConfig::new().net(&net).unwrap();
             Node::start(&config.partitions(Arc::new(CptTable::virtual_parts(partitions).unwrap()))).unwrap()
         };
         let (server, client) = (node(), node());
-        let pool = |node: &Node| {
-            Pool::start("test", node.drive(), node.partitions().partitions(), PoolOptions::default()).unwrap()
-        };
-        let (serving, calling) = (pool(&server), pool(&client));
+        let options = PoolOptions::default();
+        let chosen = OnPartitions { drive: server.drive(), cpts: cpts.clone() };
+        let serving = Pool::start("test", chosen, cpts.len(), options).unwrap();
+        let calling = Pool::start("test", client.drive(), partitions, options).unwrap();
         let names = PortalNames {
             requests: portal(REQUESTS),
             bits: vec![MatchBits(3), ECHO],
             replies: portal(REPLIES),
             lazy: true,
         };
-        let portals = Portals::new(server.lnet(), server.partitions().clone(), names);
+        let portals = Portals::new(server.lnet(), server.partitions().clone(), names).on(cpts);
         let service = Service::start(&serving, portals, buffers, Echo).unwrap();
         let caller = Caller::start(&calling, client.lnet(), (LENGTH, LENGTH), Collector::default()).unwrap();
-        Bed { server, client, _serving: serving, service, _calling: calling, caller }
+        Bed { server, client, serving, service, _calling: calling, caller }
     }
 
     /// Begins a call.

@@ -4,7 +4,10 @@
 
 mod bed;
 
+use std::sync::Arc;
+
 use lnet_api::Errno;
+use nlx_service::PartitionStatistics;
 use nlx_service::caller::Ended;
 use nlx_testkit::buffers::pattern;
 use nlx_testkit::until;
@@ -42,6 +45,26 @@ fn each_call_is_answered_once() {
         until("replies have left", || bed.service.counters().iter().map(|c| c.replies).sum::<u64>() == calls);
         assert_eq!(bed.service.service_times().count, calls);
     }
+}
+
+/// A service on two of four CPU partitions serves the requests that arrive in all of them, and its
+/// statistics name its partitions.
+// Covers: S-313
+#[test]
+fn a_service_runs_on_the_partitions_of_its_list() {
+    let bed = Bed::on(4, Arc::new([3, 1]), small());
+    let calls = 100;
+    for number in 1..=calls {
+        bed.call(number, Ask::Echo);
+    }
+    let ended = bed.ends(calls as usize);
+    assert!(ended.iter().all(|(_, ended)| ended.reply == Ok(LENGTH)));
+    let statistics = || bed.service.statistics("echo", &bed.serving);
+    let sum = |of: fn(&PartitionStatistics) -> u64| statistics().partitions.iter().map(of).sum::<u64>();
+    until("replies have left", || sum(|partition| partition.service_times.count) == calls);
+    assert_eq!(statistics().partitions.iter().map(|partition| partition.cpt).collect::<Vec<_>>(), [3, 1]);
+    assert_eq!((sum(|partition| partition.counters.requests), sum(|p| p.waits.count)), (calls, calls));
+    assert!(statistics().partitions.iter().all(|partition| partition.pool.threads >= 1));
 }
 
 /// A request without a reply ends at its deadline; a handler that panics costs its request alone.
