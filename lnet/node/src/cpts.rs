@@ -1,29 +1,46 @@
 //! Lists of CPU partitions, as in `tcp(eth0)[0,2-3]`.
 
 use std::fmt;
+use std::str::FromStr;
 
 use lnet_cpt::{CptError, CpuSet, MAX_PARTITIONS};
 
-/// The CPU partitions of an interface's peers; the empty set means all.
+/// A list of CPU partitions, as `0,2-3`; the empty set means all.
+///
+/// ```
+/// let set: lnet_node::CptSet = "0,2-3".parse()?;
+/// assert_eq!(set.iter().collect::<Vec<_>>(), [0, 2, 3]);
+/// # Ok::<(), lnet_node::CptListError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct CptSet(
+pub struct CptSet(
     /// Partition numbers, not CPU numbers: `CpuSet` parses the same grammar (lnet-semantics 21).
     CpuSet,
 );
 
-/// A parse error of a list, and its byte position.
-pub(crate) struct ListError {
+/// The reason why a list of CPU partitions cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}, at byte {position}")]
+pub struct CptListError {
     pub(crate) position: usize,
     pub(crate) reason: String,
 }
 
+impl FromStr for CptSet {
+    type Err = CptListError;
+
+    fn from_str(list: &str) -> Result<CptSet, CptListError> {
+        CptSet::read(list)
+    }
+}
+
 impl CptSet {
     /// Parses `0,2-3`, without brackets. Each partition may appear once.
-    pub(crate) fn read(list: &str) -> Result<CptSet, ListError> {
+    pub(crate) fn read(list: &str) -> Result<CptSet, CptListError> {
         let mut all = CpuSet::new();
         let mut position = 0;
         for range in list.split(',') {
-            let refuse = |reason: String| ListError { position, reason };
+            let refuse = |reason: String| CptListError { position, reason };
             let more: CpuSet = range.parse().map_err(|error| wrong_range(position, error))?;
             let last = more.last().ok_or_else(|| refuse("expected a CPU partition".into()))?;
             if last >= MAX_PARTITIONS {
@@ -39,28 +56,30 @@ impl CptSet {
         Ok(CptSet(all))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether the set is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns the partitions in ascending order, as LNet numbers those of an NI (lnet-semantics
     /// 22).
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter()
     }
 }
 
-fn wrong_range(start: usize, error: CptError) -> ListError {
+fn wrong_range(start: usize, error: CptError) -> CptListError {
     match error {
         CptError::Syntax { position, reason, .. } => {
-            ListError { position: start + position, reason: reason.to_string() }
+            CptListError { position: start + position, reason: reason.to_string() }
         }
         CptError::Number { number, .. } => {
             let highest = MAX_PARTITIONS - 1;
             let reason = format!("CPU partition {number}: the highest there can be is {highest}");
-            ListError { position: start, reason }
+            CptListError { position: start, reason }
         }
-        error => ListError { position: start, reason: error.to_string() },
+        error => CptListError { position: start, reason: error.to_string() },
     }
 }
 

@@ -85,6 +85,7 @@ mod status;
 
 pub use conf::{ConfigWarning, Section, Setting, SourceLine, Tunable};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
+pub use cpts::{CptListError, CptSet};
 pub use discover::{DiscoverOptions, Discovery, Pushed};
 pub use error::NodeError;
 pub use interfaces::{Choice, ChoiceReason, HostInterface, explain, source_towards};

@@ -11,7 +11,7 @@
 use lnet_nid::Net;
 
 use crate::NodeError;
-use crate::cpts::{CptSet, ListError};
+use crate::cpts::{CptListError, CptSet};
 use crate::networks::{NetInterface, NetSpec};
 
 /// The maximum length of a text, in bytes: that of a kernel module option.
@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
     /// Parses the list at the current position.
     fn list(&mut self, list: &str) -> Result<CptSet, NodeError> {
         let start = self.position;
-        let refuse = |ListError { position, reason }| self.refuse_at(start + position, reason);
+        let refuse = |CptListError { position, reason }| self.refuse_at(start + position, reason);
         let cpts = CptSet::read(list).map_err(refuse)?;
         self.position += list.len();
         Ok(cpts)

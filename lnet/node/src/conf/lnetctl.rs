@@ -8,7 +8,7 @@ use lnet_nid::{Net, NetType, Nid};
 use super::Reading;
 use super::doc::{LineError, LocatedValue, MapEntry, Value};
 use super::tunables::{LNET, O2IBLND, SOCKLND, Tunable};
-use crate::cpts::{CptSet, ListError};
+use crate::cpts::{CptListError, CptSet};
 use crate::networks::{NetInterface, NetSpec, NiTunables};
 
 /// Sections for features that nlx does not have, with the reason why they have no effect.
@@ -226,7 +226,7 @@ pub(super) fn cpts(entry: &MapEntry) -> Result<CptSet, LineError> {
     if list.trim().is_empty() {
         return Ok(CptSet::default());
     }
-    CptSet::read(list).map_err(|ListError { reason, .. }| entry.fault(format!("'{list}': {reason}")))
+    CptSet::read(list).map_err(|CptListError { reason, .. }| entry.fault(format!("'{list}': {reason}")))
 }
 
 /// Sets a tunable of one interface, by its name there.
