@@ -46,6 +46,12 @@ impl PortalSet {
         PortalSet(self.0 | others.0)
     }
 
+    /// Returns the set without those of another.
+    #[must_use]
+    pub const fn without(self, others: PortalSet) -> PortalSet {
+        PortalSet(self.0 & !others.0)
+    }
+
     /// Returns whether the set contains a portal.
     #[must_use]
     pub const fn contains(self, portal: u32) -> bool {
@@ -80,11 +86,11 @@ impl Nids {
 /// reach Lustre's portals, its own node's included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// Portals on which the client may start transfer machines.
+    /// PortalSet on which the client may start transfer machines.
     pub own_portals: PortalSet,
     /// NIDs on which the client may start transfer machines.
     pub own_nids: Nids,
-    /// Portals of peers that the client may send to, write to and read from.
+    /// PortalSet of peers that the client may send to, write to and read from.
     pub portals: PortalSet,
     /// NIDs of peers that the client may send to, write to and read from.
     pub nids: Nids,
@@ -190,6 +196,17 @@ impl Policy {
         all
     }
 
+    /// Takes portals from the transfer machines of all clients: a service of the helper itself has them.
+    #[must_use]
+    pub fn reserve(mut self, portals: PortalSet) -> Policy {
+        let all = self.users.values_mut().chain(self.groups.values_mut()).chain([&mut self.others]);
+        for rights in all.flatten() {
+            let rights = Arc::make_mut(rights);
+            rights.own_portals = rights.own_portals.without(portals);
+        }
+        self
+    }
+
     /// Returns the rights of a client; `None` if it may not connect.
     #[must_use]
     pub fn rights_of(&self, client: &Credentials) -> Option<&Rights> {
@@ -233,6 +250,20 @@ mod tests {
         assert_eq!(rights(8, 50), Some(&Rights::all()));
         assert_eq!(rights(8, 51), Some(&Rights::ordinary()));
         assert_eq!(rights(0, 51), Some(&Rights::all()));
+    }
+
+    #[test]
+    fn reserved_portals_are_those_of_no_client() {
+        let policy =
+            Policy::default().user(7, None).user(8, Some(Rights::ordinary())).group(50, Some(Rights::all()));
+        let policy = policy.reserve(PortalSet::range(50, 52));
+        for (uid, gid) in [(0, 0), (8, 8), (9, 50), (9, 9)] {
+            let rights = policy.rights_of(&Credentials { pid: 1, uid, gid }).unwrap();
+            let own: Vec<_> = (49..=53).map(|portal| rights.own_portals.contains(portal)).collect();
+            assert_eq!(own, [true, false, false, false, true], "{uid} {gid}");
+            assert!(rights.portals.contains(51), "peers have theirs");
+        }
+        assert_eq!(policy.rights_of(&Credentials { pid: 1, uid: 7, gid: 7 }), None);
     }
 
     #[test]
