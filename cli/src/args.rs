@@ -3,6 +3,7 @@
 mod calc;
 mod lst;
 mod selftest;
+mod test_node;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use nlx::AcceptPolicy;
 pub(crate) use calc::{COUNT_MAX, CalcArgs};
 pub(crate) use lst::{LstArgs, LstCommand};
 pub(crate) use selftest::{DeliveryArg, Helped, HelperArgs, SelftestArgs, SelftestPeerArgs};
+pub(crate) use test_node::{BULK_MAX, MEMORY, TestNodeArgs};
 
 /// LNet in user space: test it, serve it, ping and discover with it.
 #[derive(Debug, Parser)]
@@ -99,6 +101,8 @@ pub(crate) struct ServeArgs {
     /// Print one JSON object on each line.
     #[arg(long)]
     pub json: bool,
+    #[command(flatten)]
+    pub test_node: TestNodeArgs,
 }
 
 /// The configuration of a node.

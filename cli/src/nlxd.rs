@@ -9,8 +9,10 @@ mod porter;
 mod signals;
 mod status;
 mod systemd;
+mod test_node;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::FromArgMatches;
@@ -23,7 +25,7 @@ use nlx_helper::{Host, HostConfig};
 use crate::failure::{Context, Failure};
 use crate::setup::Ports;
 use crate::units::plural;
-use crate::{output, setup};
+use crate::{lst, output, setup};
 use args::NlxdArgs;
 use capacity::HostLimits;
 use config::HelperConfig;
@@ -93,7 +95,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     // claim the NIDs.
     let listener = NamedListener::open(&config.socket)?;
     listener.give_to(&porter)?;
-    let node = Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?;
+    let node = Arc::new(Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?);
     setup::offer_probes(&node);
     // After the node's start: the limits are then what the node's own memory leaves.
     let accounts = HostLimits::read().fill(config.host.accounts.clone());
@@ -103,6 +105,7 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let service = ServingThreads::start_with(host.clone(), socket, porter, config.service.clone())
         .context("cannot start the threads that serve clients")?;
     status::add_clients(&node, &host, &service, listener.path());
+    let test = config.lst.map(|options| lst::test_node(&node, options)).transpose()?;
     let nids: Vec<String> = node.nids().iter().map(ToString::to_string).collect();
     let nids = if nids.is_empty() { "0@lo".to_string() } else { nids.join(", ") };
     let ports = match (node.o2ib(), node.nids().iter().all(|nid| nid.net().net_type() == NetType::O2IB)) {
@@ -114,6 +117,8 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     notify.send(&format!("READY=1\nSTATUS=serving {nids}\n"));
     watch(&service, &signals, &notify);
     notify.send("STOPPING=1\nSTATUS=draining\n");
+    // Before the drain, which waits until nothing is in flight.
+    drop(test);
     end(&node, service, listener, &signals, config.drain)
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lnet_nid::{NetType, Nid};
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
+use nlx_lst::net::TestNodeOptions;
 use serde_json::json;
 
 use crate::args::ServeArgs;
@@ -21,12 +22,16 @@ use totals::Totals;
 use crate::setup::Ports;
 
 pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    args.test_node.refuse_without(args.lst)?;
     setup::use_all_descriptors();
     let signals = Signals::take(true)?;
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?;
     let (ports, policy) = (Ports::of(&mut config), config.tcp().accept_policy());
     let node = Arc::new(start(&config, ports.tcp)?);
-    let test = args.lst.then(|| lst::test_node(&node)).transpose()?;
+    let test = args
+        .lst
+        .then(|| lst::test_node(&node, args.test_node.over(TestNodeOptions::default())))
+        .transpose()?;
     // Taken before the greeting, so that the first line of statistics covers everything after it.
     let (begun, rates) = (Instant::now(), IntervalStart::since(&node));
     print_greeting(&node, ports, policy, args.json)?;

@@ -3,6 +3,7 @@
 mod helper;
 mod node;
 mod print;
+mod services;
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -4,64 +4,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Ipv4Addr;
-use std::process::{Child, ChildStdout, Output, Stdio};
+use std::io::Write;
+use std::process::{Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use nlx_testkit::addresses::unused;
-use serde_json::Value;
+use support::lst::{Node, on};
 use support::{complaint, free_port, json_lines, nlx};
-
-/// Returns the arguments before the command of a program on an address.
-fn on(address: Ipv4Addr, port: u16) -> [String; 6] {
-    let net = format!("tcp({address})");
-    ["lst", "--json", "--net", &net, "--accept-port", &port.to_string()].map(str::to_string)
-}
-
-/// A running `nlx lst node`; it is killed when the test ends.
-struct Node {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    nid: String,
-}
-
-impl Node {
-    fn start(port: u16) -> Node {
-        let address = unused();
-        let args = on(address, port);
-        let args: Vec<&str> = args.iter().map(String::as_str).chain(["node"]).collect();
-        let mut child = nlx(&args).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut node = Node { child, output, nid: format!("{address}@tcp") };
-        let greeting = node.line();
-        assert_eq!(greeting["lst_node"]["nids"][0], node.nid.as_str(), "{greeting}");
-        node
-    }
-
-    fn line(&mut self) -> Value {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"))
-    }
-
-    /// Stops the node; returns its counters.
-    fn stop(mut self) -> Value {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM).unwrap();
-        let mut rest = String::new();
-        self.output.read_to_string(&mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{rest}");
-        json_lines(rest.as_bytes()).pop().unwrap()["counters"].clone()
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// Runs a test of two seconds from a console on an address of its own.
 fn run(port: u16, from: &Node, to: &Node, words: &[&str]) -> Output {

@@ -2,18 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lnet_cpt::CptTable;
+use lnet_nid::{NidList, NidRange};
 use lnet_node::{Node, NodeConfig};
 use lnet_proto::lst::LnetCounters;
+use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse};
-use nlx_lst::console::{Event, Operation, Report, Warning};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode};
-use nlx_lst::node::{Config, Count};
+use nlx_lst::console::{Event, Failure, Operation, Report, Warning};
+use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
+use nlx_lst::node::Count;
+use nlx_service::{ServiceError, ServiceStatistics};
 use nlx_testkit::addresses::unused;
 use nlx_testkit::until;
 
@@ -40,9 +44,13 @@ struct Tested {
 
 impl Tested {
     fn start(partitions: usize) -> Tested {
+        Tested::with(partitions, TestNodeOptions::default())
+    }
+
+    fn with(partitions: usize, options: TestNodeOptions) -> Tested {
         let node = node(partitions);
         let counters = Box::new(LnetCounters::default);
-        let test = TestNode::start(&network(&node), Config::default(), ids(), counters).unwrap();
+        let test = TestNode::start(&network(&node), options, ids(), counters).unwrap();
         Tested { test, node }
     }
 
@@ -53,7 +61,7 @@ impl Tested {
 
 struct Bed {
     console: ConsoleRunner,
-    _node: Node,
+    node: Node,
     nodes: Vec<Tested>,
 }
 
@@ -62,7 +70,7 @@ impl Bed {
         let nodes = (0..nodes).map(|_| Tested::start(partitions)).collect();
         let node = node(1);
         let console = ConsoleRunner::start(&network(&node), node.nids()[0], ids()).unwrap();
-        Bed { console, _node: node, nodes }
+        Bed { console, node, nodes }
     }
 
     fn run(&self, operation: Operation) -> Report {
@@ -140,6 +148,63 @@ fn tests_of_every_kind_run_to_their_end() {
         let Report::End { nodes } = bed.command("end_session") else { panic!() };
         assert!(nodes.len() == 3 && nodes.iter().all(|node| node.answer.is_ok()));
         assert!(bed.nodes.iter().all(|node| node.test.session().is_none()));
+    }
+}
+
+/// A node obeys the consoles of its list alone, and works on the partitions of its list alone, with the
+/// limits that it has.
+// Covers: S-313
+#[test]
+fn a_node_works_for_whom_and_where_its_options_say() {
+    let mut bed = Bed::new(0, 1);
+    let console = NidList::from(NidRange::from_str(&bed.node.nids()[0].to_string()).unwrap());
+    let stranger: NidList = "192.0.2.1@tcp".parse().unwrap();
+    let limits = TestNodeOptions { threads_min: Some(2), threads_max: Some(3), ..TestNodeOptions::default() };
+    let few = TestNodeOptions { buffers_max: 2, bulk_max: 16, cpts: vec![2, 0], ..limits };
+    for requests_wait in [true, false] {
+        let options = TestNodeOptions { requests_wait, consoles: Some(console.clone()), ..few.clone() };
+        bed.nodes.push(Tested::with(4, options));
+    }
+    bed.nodes
+        .push(Tested::with(1, TestNodeOptions { consoles: Some(stranger), ..TestNodeOptions::default() }));
+    bed.command("new_session main");
+    let Report::Group { nodes, .. } = bed.command("add_group all {0} {1} {2}") else { panic!() };
+    let answers: Vec<_> = nodes.iter().map(|node| node.answer).collect();
+    assert_eq!(answers, [Ok(()), Ok(()), Err(Failure::Refused(Errno::EACCES))]);
+    assert_eq!((bed.count(2, Count::Strangers), bed.nodes[2].test.session()), (1, None));
+    bed.command("add_group c {0}");
+    bed.command("add_group s {1}");
+    bed.command("add_test --concurrency 8 --loop 20 --from c --to s brw read size=64k check=full");
+    bed.command("run batch");
+    until("the units have ended", || bed.nodes[0].test.clients()[0].instance.running() == 0);
+    bed.command("stop batch");
+    let client = &bed.nodes[0].test.clients()[0].instance;
+    let results = client.results();
+    assert_eq!((results.latency().len(), results.errors()), (160, 0));
+    for node in &bed.nodes[..2] {
+        let [control, data] = node.test.services();
+        let cpts = |service: &ServiceStatistics| service.partitions.iter().map(|p| p.cpt).collect::<Vec<_>>();
+        assert_eq!((cpts(&control), cpts(&data)), (vec![2], vec![2, 0]));
+        assert!(data.partitions.iter().all(|partition| (2..=4).contains(&partition.pool.threads)));
+    }
+    let served = &bed.nodes[1].test.services()[1];
+    assert_eq!(served.partitions.iter().map(|partition| partition.counters.requests).sum::<u64>(), 160);
+}
+
+/// Options outside their range are refused by name.
+#[test]
+fn invalid_options_of_a_node_are_refused() {
+    let node = node(2);
+    let none = TestNodeOptions::default;
+    for (options, name) in [
+        (TestNodeOptions { cpts: vec![0, 2], ..none() }, "cpts"),
+        (TestNodeOptions { threads_min: Some(3), threads_max: Some(2), ..none() }, "threads_min"),
+        (TestNodeOptions { threads_max: Some(513), ..none() }, "threads_max"),
+        (TestNodeOptions { buffers_max: 1, ..none() }, "buffers_min"),
+    ] {
+        let refused = TestNode::start(&network(&node), options, ids(), Box::new(LnetCounters::default)).err();
+        let refused = refused.unwrap();
+        assert!(matches!(refused, ServiceError::Option { name: of, .. } if of == name), "{refused}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::SetupArgs;
+use super::{SetupArgs, TestNodeArgs};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LstArgs {
@@ -26,7 +26,7 @@ impl LstArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LstCommand {
     /// Run a test node, which any console can put into its session, until it is stopped.
-    Node,
+    Node(TestNodeArgs),
     /// Run the commands of a script, one on each line; '-' reads them from standard input. The
     /// session lives as long as the script.
     Script {

@@ -6,6 +6,7 @@ mod node;
 mod outcome;
 mod plan;
 mod script;
+mod status;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,8 +15,7 @@ use lnet_node::{Node, NodeConfig};
 use lnet_proto::lst::{Features, LnetCounters, Name};
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse_words};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode};
-use nlx_lst::node::Config;
+use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
 use nlx_service::ServiceError;
 
 use crate::args::{LstArgs, LstCommand};
@@ -25,7 +25,7 @@ use crate::setup::Ports;
 
 pub(crate) fn run(args: &LstArgs) -> Result<(), Failure> {
     match &args.command {
-        LstCommand::Node => node::run(args),
+        LstCommand::Node(options) => node::run(args, options),
         LstCommand::Script { file } => script::run(args, file),
         LstCommand::Words(words) => match read(words)? {
             Command::Plan(plan) => plan::run(args, &plan),
@@ -80,8 +80,8 @@ impl Host {
     }
 
     /// Starts a test node on it, which shares the ids of its console.
-    fn test_node(&self) -> Result<TestNode, Failure> {
-        start(&self.node, self.ids.clone())
+    fn test_node(&self, options: TestNodeOptions) -> Result<Arc<TestNode>, Failure> {
+        start(&self.node, options, self.ids.clone())
     }
 
     /// Starts a console on the LNet node, with its first NID in session ids.
@@ -94,14 +94,16 @@ impl Host {
 }
 
 /// Starts a test node beside the other work of an LNet node.
-pub(crate) fn test_node(node: &Arc<Node>) -> Result<TestNode, Failure> {
-    start(node, new_ids())
+pub(crate) fn test_node(node: &Arc<Node>, options: TestNodeOptions) -> Result<Arc<TestNode>, Failure> {
+    start(node, options, new_ids())
 }
 
-fn start(node: &Arc<Node>, ids: Arc<Ids>) -> Result<TestNode, Failure> {
+fn start(node: &Arc<Node>, options: TestNodeOptions, ids: Arc<Ids>) -> Result<Arc<TestNode>, Failure> {
     let own = node.clone();
     let counters = Box::new(move || counters(&own));
-    TestNode::start(&network(node), Config::default(), ids, counters).map_err(of_service)
+    let test = Arc::new(TestNode::start(&network(node), options, ids, counters).map_err(of_service)?);
+    status::add(node, &test);
+    Ok(test)
 }
 
 fn network(node: &Node) -> Network {

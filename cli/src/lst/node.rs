@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use lnet_nid::Nid;
-use nlx_lst::node::{Count, SessionView};
+use nlx_lst::net::TestNodeOptions;
+use nlx_lst::node::{Count, Counters, SessionView};
 use serde_json::json;
 
-use super::Host;
 use super::latency::ClientLatency;
-use crate::args::LstArgs;
+use super::{Host, status};
+use crate::args::{LstArgs, TestNodeArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::signals::Signals;
@@ -19,10 +20,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Time that messages in progress get to leave when the node is stopped.
 const DRAIN: Duration = Duration::from_secs(1);
 
-pub(super) fn run(args: &LstArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &LstArgs, options: &TestNodeArgs) -> Result<(), Failure> {
     let signals = Signals::take(true)?;
     let host = Host::start(args)?;
-    let test = host.test_node()?;
+    let test = host.test_node(options.over(TestNodeOptions::default()))?;
     let nids: Vec<String> = host.node.nids().iter().map(Nid::to_string).collect();
     if args.json {
         output::json(
@@ -48,11 +49,11 @@ pub(super) fn run(args: &LstArgs) -> Result<(), Failure> {
         }
         clients = test.clients().into_iter().map(ClientLatency::from).collect();
         if signals.report() {
-            print_counters(&|count| test.counters().total(count), args.json)?;
+            print_counters(test.counters(), args.json)?;
         }
     }
     print_latencies(&clients, args.json)?;
-    print_counters(&|count| test.counters().total(count), args.json)?;
+    print_counters(test.counters(), args.json)?;
     drop(test);
     host.node.shutdown(DRAIN);
     Ok(())
@@ -83,18 +84,18 @@ fn print_latencies(clients: &[ClientLatency], json: bool) -> Result<(), Failure>
     if latencies.is_empty() { Ok(()) } else { output::json(&json!({ "latencies": latencies })) }
 }
 
-fn print_counters(total: &dyn Fn(Count) -> u64, json: bool) -> Result<(), Failure> {
-    let [sent, received, dropped, expired] =
-        [Count::Sent, Count::Received, Count::Dropped, Count::Expired].map(total);
-    let [refused, got, put] = [Count::Fatal, Count::BulkGot, Count::BulkPut].map(total);
+fn print_counters(counters: &Counters, json: bool) -> Result<(), Failure> {
     if json {
-        return output::json(&json!({ "counters": {
-            "rpcs_sent": sent, "rpcs_received": received, "rpcs_dropped": dropped, "rpcs_expired": expired,
-            "refused_fatal_to_kernels": refused, "bulk_bytes_got": got, "bulk_bytes_put": put,
-        } }));
+        return output::json(&json!({ "counters": status::counters(counters) }));
     }
+    let [sent, received, dropped, expired] =
+        [Count::Sent, Count::Received, Count::Dropped, Count::Expired].map(|count| counters.total(count));
+    let [got, put, strangers] =
+        [Count::BulkGot, Count::BulkPut, Count::Strangers].map(|count| counters.total(count));
+    let fatal = status::fatal(counters);
     output::line(format_args!(
         "RPCs: {sent} sent, {received} received, {dropped} dropped, {expired} expired; bulk: {got} B \
-         fetched, {put} B sent; {refused} requests refused that would stop a kernel node"
+         fetched, {put} B sent; {fatal} requests refused that would stop a kernel node, {strangers} of \
+         consoles that may not use the node"
     ))
 }

@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lnet_api::Errno;
 use nlx_lst::command::{Plan, View};
 use nlx_lst::console::{Event, Operation, Rates, Report, TargetReport};
-use nlx_lst::net::ConsoleRunner;
+use nlx_lst::net::{ConsoleRunner, TestNodeOptions};
 use nlx_lst::print;
 use serde_json::json;
 
@@ -39,7 +39,7 @@ pub(super) fn within(
     plan.html.as_deref().map_or(Ok(()), svg::reserve)?;
     let own = host.node.nids();
     let takes_part = plan.from.iter().chain(&plan.to).any(|node| own.contains(&node.nid));
-    let test = if takes_part { Some(host.test_node()?) } else { None };
+    let test = if takes_part { Some(host.test_node(TestNodeOptions::default())?) } else { None };
     let json = args.json || plan.json;
     let duration = Duration::from_secs(plan.duration_s.into());
     let progress = Progress::new(&plan.kind.to_string(), duration, json);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Command, CommandFactory, Parser};
 
-use crate::args::{SetupArgs, seconds_or_none, whole};
+use crate::args::{SetupArgs, TestNodeArgs, seconds_or_none, whole};
 use crate::failure::{Context, Failure};
 use crate::help::Words;
 use crate::output;
@@ -41,6 +41,12 @@ pub(crate) struct NlxdArgs {
     /// Seconds that operations in progress get when nlxd is stopped; 0 ends them at once.
     #[arg(long, value_parser = seconds_or_none, allow_negative_numbers = true, value_name = "SECONDS")]
     pub drain: Option<Duration>,
+    /// Be a test node of LNet's self-test as well, on the helper's NIDs, for the consoles of
+    /// --lst-consoles or of the file. See nlx-lst(1).
+    #[arg(long)]
+    pub lst: bool,
+    #[command(flatten)]
+    pub test_node: TestNodeArgs,
     /// Read the configuration, report its errors, and end.
     #[arg(long)]
     pub check: bool,
@@ -62,6 +68,10 @@ const WORDS: Words = Words {
         ("nlxd --config /etc/nlx/nlxd.toml", "as configured; see docs/configuration.md"),
         ("nlxd --net 'tcp(lo)' --accept-port 9988", "without privileges, for programs of the same user"),
         ("nlxd --config /etc/nlx/nlxd.toml --check", "check the file, and end"),
+        (
+            "nlxd --lst --lst-consoles '10.0.0.1@tcp'",
+            "a test node of LNet's self-test as well, for one console",
+        ),
     ],
     success: "It was stopped by SIGINT or SIGTERM.",
     failure: "It could not be started.",
@@ -77,7 +87,7 @@ pub(super) fn write_man(folder: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(folder).context(&format!("cannot make {}", folder.display()))?;
     let mut command = command();
     command.build();
-    let others = ["nlx(1)", "nlx-status(1)", "nlx-serve(1)"].map(str::to_string);
+    let others = ["nlx(1)", "nlx-status(1)", "nlx-serve(1)", "nlx-lst(1)"].map(str::to_string);
     let path = folder.join("nlxd.8");
     let page = crate::man::page(&command, &WORDS, ("nlxd", "8"), &others)?;
     std::fs::write(&path, page).context(&format!("cannot write {}", path.display()))

@@ -11,10 +11,13 @@ use nlx_helper::accounts::{AccountsConfig, Resource, UNBOUNDED, UserId};
 use nlx_helper::owners::Owners;
 use nlx_helper::service::ServiceConfig;
 use nlx_helper::{ClientQuotas, HostConfig};
+use nlx_lst::net::TestNodeOptions;
 
 use super::args::NlxdArgs;
 use super::listener::{PATH_MAX, SocketConfig};
 use super::policy::PolicyFile;
+use super::test_node;
+use crate::args::TestNodeArgs;
 use crate::failure::Failure;
 
 /// The socket's mode by default: for its owner and its group.
@@ -34,16 +37,18 @@ const CLIENTS_MAX: u64 = 4096;
 const SUBORDINATE: &str = "/etc/subuid";
 
 /// The configuration of `nlxd` beside the node's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct HelperConfig {
     pub(crate) socket: SocketConfig,
     pub(crate) host: HostConfig,
     pub(crate) service: ServiceConfig,
     pub(crate) drain: Duration,
+    /// The test node, if there is one.
+    pub(crate) lst: Option<TestNodeOptions>,
 }
 
 /// The keys of the table `[helper]`.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "socket",
     "mode",
     "owner",
@@ -64,6 +69,7 @@ const KEYS: [&str; 20] = [
     "reply_timeout",
     "quarantine",
     "drain",
+    "lst",
 ];
 
 impl HelperConfig {
@@ -92,6 +98,7 @@ struct ConfigReader {
     huge_pages: Option<bool>,
     accounts: AccountsConfig,
     drain: Option<Duration>,
+    lst: TestNodeArgs,
 }
 
 impl ConfigReader {
@@ -151,6 +158,11 @@ impl ConfigReader {
             }
             "quarantine" => service.quarantine = seconds()?,
             "drain" => self.drain = Some(seconds()?),
+            "lst" => {
+                for table in setting.tables()? {
+                    self.lst = test_node::read(&table)?;
+                }
+            }
             _ => return Err(setting.unknown(&KEYS)),
         }
         Ok(())
@@ -181,18 +193,22 @@ impl ConfigReader {
         if self.accounts.capacity.of(Resource::Clients) == UNBOUNDED {
             self.set_capacity(Resource::Clients, CLIENTS_MAX);
         }
+        args.test_node.refuse_without(args.lst)?;
+        let lst = args.lst.then(|| test_node::options(&args.test_node.or(&self.lst))).transpose()?;
+        let policy = self.admission.policy(self.quotas);
+        let policy = if args.lst { policy.reserve(test_node::portals()) } else { policy };
         let path = args.socket.clone().or(self.path);
         let socket =
             SocketConfig { path, mode: self.mode.unwrap_or(MODE), owner: self.owner, group: self.group };
         let host = HostConfig {
-            policy: self.admission.policy(self.quotas),
+            policy,
             quotas: self.quotas,
             huge_pages: self.huge_pages.unwrap_or(true),
             accounts: self.accounts,
             owners: owners(),
         };
         let drain = args.drain.or(self.drain).unwrap_or(DRAIN);
-        Ok(HelperConfig { socket, host, service: self.service, drain })
+        Ok(HelperConfig { socket, host, service: self.service, drain, lst })
     }
 }
 
@@ -348,6 +364,44 @@ mod tests {
         assert_eq!((tms, bytes, requests_per_second, config.host.huge_pages), (1, 0x1000, 9, false));
     }
 
+    /// The test node has no consoles by default; options come before the file, and its portals are taken
+    /// from the clients.
+    // Covers: S-313
+    #[test]
+    fn a_test_node_is_configured_by_the_file_and_the_options() {
+        let file = "[helper.lst]\nconsoles = [\"10.0.0.[1-2]@tcp\", \"1.2.3.4@o2ib\"]\ncpts = [0, \"2-3\"]\n\
+                    threads_min = 2\nbuffers_max = 9\nbulk_max = 8\nmemory_max = 0x1000000\n";
+        let with = |text: &str, args: &[&str]| {
+            let mut reader = ConfigReader::default();
+            if let Some(section) = NodeConfig::from_toml(text).unwrap().helper() {
+                reader.read(section).unwrap();
+            }
+            let own = ["nlxd", "--socket", "/run/x.sock"];
+            reader.with(&clap::Parser::parse_from(own.iter().chain(args)))
+        };
+        assert!(with(file, &[]).unwrap().lst.is_none(), "only --lst starts one");
+        let options = with(file, &["--lst", "--lst-buffers-max", "7"]).unwrap().lst.unwrap();
+        let consoles = options.consoles.unwrap();
+        assert!(consoles.contains("10.0.0.2@tcp".parse().unwrap()));
+        assert!(!consoles.contains("10.0.0.3@tcp".parse().unwrap()));
+        assert_eq!(
+            (options.cpts, options.threads_min, options.threads_max),
+            (vec![0, 2, 3], Some(2), Some(2))
+        );
+        assert_eq!((options.buffers_max, options.bulk_max, options.config.memory_max), (7, 8, 1 << 24));
+        assert!(!options.requests_wait);
+        let open = with("", &["--lst", "--lst-consoles", "*"]).unwrap();
+        assert_eq!(open.lst.unwrap().consoles, None);
+        let client = nlx_helper::Credentials { pid: 1, uid: 1000, gid: 1000 };
+        let portals = open.host.policy.rights_of(&client).unwrap().own_portals;
+        assert_eq!(
+            [49, 50, 51, 52, 53].map(|portal| portals.contains(portal)),
+            [true, false, false, false, true]
+        );
+        assert!(with("", &["--lst"]).unwrap_err().to_string().contains("--lst-consoles"));
+        assert!(with(file, &["--lst-bulk-max", "4"]).unwrap_err().to_string().contains("without --lst"));
+    }
+
     #[test]
     fn invalid_values_are_reported_with_line_key_value_and_limit() {
         for (text, words) in [
@@ -369,6 +423,10 @@ mod tests {
             ("[helper.quotas]\nteams = 1\n", ["line 2", "'teams'", "no such setting", "requests_per_second"]),
             ("[[helper.policy]]\nportals = \"0-70\"\n", ["line 2", "'portals'", "70", "1 to 63"]),
             ("[[helper.policy]]\nuser = 1\ngroup = 2\n", ["line 3", "'group'", "user", "group"]),
+            ("[helper.lst]\nconsole = \"*\"\n", ["line 2", "'console'", "no such setting", "consoles"]),
+            ("[helper.lst]\nconsoles = \"10.0.0\"\n", ["line 2", "'consoles'", "10.0.0", "address"]),
+            ("[helper.lst]\ncpts = [1, 1]\n", ["line 2", "'cpts'", "CPU partition 1", "twice"]),
+            ("[helper.lst]\nthreads_max = 513\n", ["line 2", "'threads_max'", "513", "1 to 512"]),
             ("[helper]\nhuge_pages = 1\n", ["line 2", "'huge_pages'", "true", "'1'"]),
         ] {
             let message = of(text).unwrap_err();

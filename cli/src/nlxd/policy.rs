@@ -1,6 +1,5 @@
 //! The policy: who may connect, and the rights of each user.
 
-use lnet_nid::NidList;
 use lnet_node::{NodeError, Section, Setting};
 use nlx_helper::accounts::{GroupCaps, GroupId};
 use nlx_helper::{ClientQuotas, Nids, Policy, PortalSet, Rights};
@@ -196,17 +195,8 @@ fn portals(setting: &Setting<'_>) -> Result<PortalSet, NodeError> {
 }
 
 /// Parses `*`, or lists of NIDs in Lustre's form.
-fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
-    let words = setting.words()?;
-    if words == ["*"] {
-        return Ok(Nids::All);
-    }
-    if words.iter().any(|word| word.trim().is_empty()) {
-        return Err(setting.refuse("NIDs must stand here, or \"*\" for all, or an empty list"));
-    }
-    let text = words.join(" ");
-    let list = text.parse::<NidList>().map_err(|error| setting.refuse(error.to_string()))?;
-    Ok(Nids::Listed(list))
+pub(super) fn nids(setting: &Setting<'_>) -> Result<Nids, NodeError> {
+    crate::nids::of_words(&setting.words()?).map_err(|reason| setting.refuse(reason))
 }
 
 #[cfg(test)]

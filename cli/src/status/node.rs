@@ -5,6 +5,7 @@ use lnet_node::STATUS_VERSION;
 use serde::Deserialize;
 
 use super::helper::Helper;
+use super::services::{Lst, Service};
 
 /// The members that are shown; unknown members are ignored.
 #[derive(Debug, Deserialize)]
@@ -30,6 +31,11 @@ pub(super) struct NodeStatus {
     pub(super) memory: Memory,
     /// The state of the helper; only in the status of `nlxd`.
     pub(super) helper: Option<Helper>,
+    /// The services of the program; absent in programs without any.
+    #[serde(default)]
+    pub(super) services: Vec<Service>,
+    /// The state of its test node; only in the status of programs that have one.
+    pub(super) lst: Option<Lst>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,6 +9,7 @@ use comfy_table::Table;
 use super::node::{
     Amount, Connections, Counters, Credits, LastDrop, Memory, Ni, NodeStatus, PeerTcp, Peers, Traffic,
 };
+use super::services;
 use crate::tables::{numbers, printable};
 use crate::units::{counted, grouped, in_bytes, in_words, plural};
 
@@ -75,6 +76,12 @@ impl fmt::Display for NodeStatus {
         }
         if let Some(helper) = &self.helper {
             write!(f, "{helper}")?;
+        }
+        if !self.services.is_empty() {
+            writeln!(f, "{}", services::table(&self.services))?;
+        }
+        if let Some(lst) = &self.lst {
+            write!(f, "{lst}")?;
         }
         let trouble = self.trouble();
         if !trouble.is_empty() {
@@ -257,8 +264,8 @@ fn memory(memory: &Memory) -> String {
     )
 }
 
-/// Formats an uptime; a node may report any number.
-fn uptime(seconds: f64) -> String {
+/// Formats a time; a node may report any number.
+pub(super) fn uptime(seconds: f64) -> String {
     Duration::try_from_secs_f64(seconds).map_or_else(|_| "?".to_string(), in_words)
 }
 

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 pub mod helper;
+pub mod lst;
 pub mod store;
 
 use std::io::{BufRead, BufReader, Read};

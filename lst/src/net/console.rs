@@ -59,14 +59,13 @@ impl ConsoleRunner {
         let pool = Pool::start("lst-console", network.drive.clone(), 1, options)?;
         let calls = Calls { shared: shared.clone(), in_flight: Mutex::default() };
         let caller = Caller::start(&pool, network.lnet.clone(), (MESSAGE_LEN, MESSAGE_LEN), calls)?;
-        let join =
-            Portals::new(network.lnet.clone(), network.partitions.clone(), framework(&[LstService::Join]));
-        let buffers = BufferOptions {
-            request_max: MESSAGE_LEN,
-            reply_max: MESSAGE_LEN,
-            requests_per_buffer: JOINS_PER_BUFFER,
-            ..BufferOptions::default()
-        };
+        let join = Portals::new(
+            network.lnet.clone(),
+            network.partitions.clone(),
+            framework(&[LstService::Join], true),
+        );
+        let BufferOptions { buffers_min, buffers_max, .. } = BufferOptions::default();
+        let buffers = super::buffers(JOINS_PER_BUFFER, buffers_min, buffers_max);
         let clock = caller.clone();
         let joins = Joins { shared: shared.clone(), now_ns: Box::new(move || clock.now_ns()) };
         let join = Service::start(&pool, join, buffers, joins)?;

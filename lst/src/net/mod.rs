@@ -6,16 +6,19 @@
 
 mod console;
 mod node;
+mod options;
 
 use std::sync::Arc;
 
 use lnet_api::{Drive, LNet};
 use lnet_cpt::CptTable;
-use lnet_proto::lst::{FRAMEWORK_PORTAL, REPLY_PORTAL};
+use lnet_proto::lst::{FRAMEWORK_PORTAL, MESSAGE_LEN, REPLY_PORTAL};
 use nlx_service::portals::PortalNames;
+use nlx_service::{BufferOptions, OnPartitions};
 
 pub use console::ConsoleRunner;
 pub use node::{ReadCounters, TestNode};
+pub use options::{BULK_BUFFERS_MAX, DATA_BUFFERS_MAX, TestNodeOptions};
 
 /// The LNet node on which a console or a test node runs.
 #[derive(Clone)]
@@ -28,13 +31,30 @@ pub struct Network {
     pub partitions: Arc<CptTable>,
 }
 
+impl Network {
+    /// Returns the driver of a pool on some CPU partitions of the node.
+    fn on(&self, cpts: Arc<[usize]>) -> OnPartitions {
+        OnPartitions { drive: self.drive.clone(), cpts }
+    }
+}
+
+/// Returns the options of request buffers of a service of lst.
+fn buffers(requests_per_buffer: u32, buffers_min: u32, buffers_max: u32) -> BufferOptions {
+    BufferOptions {
+        request_max: MESSAGE_LEN,
+        reply_max: MESSAGE_LEN,
+        requests_per_buffer,
+        buffers_min,
+        buffers_max,
+    }
+}
+
 /// Returns the names of framework services: one endpoint for each of these.
-fn framework(services: &[lnet_proto::lst::Service]) -> PortalNames {
+fn framework(services: &[lnet_proto::lst::Service], lazy: bool) -> PortalNames {
     PortalNames {
         requests: FRAMEWORK_PORTAL,
         bits: services.iter().map(|service| service.match_bits()).collect(),
         replies: REPLY_PORTAL,
-        // As kernel nodes: a request that finds no buffer waits (lst 2).
-        lazy: true,
+        lazy,
     }
 }

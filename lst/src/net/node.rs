@@ -9,32 +9,36 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lnet_api::Errno;
-use lnet_nid::MatchBits;
+use lnet_nid::{MatchBits, NidList};
 use lnet_proto::lst::{
     BULK_MAX, DATA_PORTAL, LnetCounters, MESSAGE_LEN, REPLY_PORTAL, Service as LstService,
 };
 use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
 use nlx_service::portals::{Peer, PortalNames, Portals};
-use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, Source};
+use nlx_service::{
+    Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source,
+};
 use parking_lot::Mutex;
 
-use super::{Network, framework};
+use super::{Network, TestNodeOptions, framework};
 use crate::Ids;
 use crate::node::{
-    Answer, Client, Config, Counters, DataService, DropReason, Ended, Fetch, Framework, Outcome, Served,
+    Answer, Client, Counters, DataService, DropReason, Ended, Fetch, Framework, NodeReport, Outcome, Served,
     SessionView, Transfer, Unit, Units,
 };
+
+/// The name of the pool for framework requests, and of their service.
+const CONTROL_POOL: &str = "lst-control";
+
+/// The name of the pool for data requests and test clients, and of the data service.
+const DATA_POOL: &str = "lst-data";
 
 /// Framework requests that one buffer takes: a console sends few at a time.
 const FRAMEWORK_PER_BUFFER: u32 = 16;
 
-/// Data requests that one buffer takes.
-const DATA_PER_BUFFER: u32 = 64;
-
-/// Maximum number of request buffers of a data service in one partition: for 8,192 requests, eight
-/// times the most that one client has in flight to one server (concurrency 1,024).
-const DATA_BUFFERS_MAX: u32 = 128;
+/// Maximum number of request buffers of each framework service.
+const FRAMEWORK_BUFFERS_MAX: u32 = 16;
 
 /// The framework services, in the order of their endpoints.
 const FRAMEWORK: [LstService; 6] = [
@@ -63,14 +67,15 @@ pub struct TestNode {
     caller: Arc<Caller<Runs>>,
     /// Dropped last: the services use them. Control and data have separate threads, so that neither
     /// starves the other.
-    _control: Pool,
-    _workers: Pool,
+    control: Pool,
+    workers: Pool,
 }
 
 struct Shared {
     framework: Mutex<Framework>,
     data: DataService,
     ids: Arc<Ids>,
+    options: TestNodeOptions,
     counters: ReadCounters,
     /// The last value of [`DataService::aborts`].
     aborts: AtomicU64,
@@ -81,41 +86,46 @@ impl TestNode {
     /// Starts a test node without a session.
     ///
     /// # Errors
-    /// [`ServiceError`] without descriptors, threads or memory.
+    /// [`ServiceError`] for options outside their range, and without descriptors, threads or memory.
     pub fn start(
         network: &Network,
-        config: Config,
+        options: TestNodeOptions,
         ids: Arc<Ids>,
         counters: ReadCounters,
     ) -> Result<TestNode, ServiceError> {
-        let framework_state = Framework::new(config);
+        let framework_state = Framework::new(options.config);
+        let cpts = options.partitions(&network.partitions)?;
+        let worker_options = options.workers(&network.partitions, cpts[0]);
+        let lazy = options.requests_wait;
         let shared = Arc::new(Shared {
             data: framework_state.data_service(),
             framework: Mutex::new(framework_state),
             ids,
+            options,
             counters,
             aborts: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
-        let partitions = network.partitions.partitions();
-        let options = PoolOptions::of(&network.partitions, 0);
-        let workers = Pool::start("lst-data", network.drive.clone(), partitions, options)?;
+        let workers = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), worker_options)?;
         // One handler at a time: a node handles framework requests one after the other (lst 6).
         let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
-        let control = Pool::start("lst-control", network.drive.clone(), 1, serial)?;
+        let first: Arc<[usize]> = Arc::new([cpts[0]]);
+        let control = Pool::start(CONTROL_POOL, network.on(first.clone()), 1, serial)?;
         let runs = Runs { shared: shared.clone(), next: AtomicUsize::new(0) };
         let caller = Caller::start(&workers, network.lnet.clone(), (MESSAGE_LEN, MESSAGE_LEN), runs)?;
-        let data = start_data(network, &workers, &shared)?;
-        let services = Portals::new(network.lnet.clone(), network.partitions.clone(), framework(&FRAMEWORK));
+        let data = start_data(network, &workers, &shared, cpts)?;
+        let names = framework(&FRAMEWORK, lazy);
+        let services = Portals::new(network.lnet.clone(), network.partitions.clone(), names).on(first);
         let handler = FrameworkHandler { shared: shared.clone(), caller: caller.clone(), data: data.clone() };
-        let service = Service::start(&control, services, buffers(FRAMEWORK_PER_BUFFER, 16), handler)?;
+        let buffers = super::buffers(FRAMEWORK_PER_BUFFER, 2, FRAMEWORK_BUFFERS_MAX);
+        let service = Service::start(&control, services, buffers, handler)?;
         let watched = (shared.clone(), caller.clone(), data.clone());
         control.add(1, |pool| {
             pool.wake_at(0, pool.now_ns());
             let (shared, caller, data) = watched;
             Ok(Arc::new(Expiry { shared, caller, data }))
         })?;
-        Ok(TestNode { shared, framework: service, data, caller, _control: control, _workers: workers })
+        Ok(TestNode { shared, framework: service, data, caller, control, workers })
     }
 
     /// Returns the session that the node holds.
@@ -128,6 +138,27 @@ impl TestNode {
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
         self.shared.framework.lock().clients().collect()
+    }
+
+    /// Returns the consoles that it obeys; `None` for all.
+    #[must_use]
+    pub fn consoles(&self) -> Option<&NidList> {
+        self.shared.options.consoles.as_ref()
+    }
+
+    /// Returns the state of the node.
+    #[must_use]
+    pub fn report(&self) -> NodeReport {
+        self.shared.framework.lock().report(self.caller.now_ns())
+    }
+
+    /// Returns what is counted and measured of its services.
+    #[must_use]
+    pub fn services(&self) -> [ServiceStatistics; 2] {
+        [
+            self.framework.statistics(CONTROL_POOL, &self.control),
+            self.data.statistics(DATA_POOL, &self.workers),
+        ]
     }
 
     /// Returns the node's counters.
@@ -147,32 +178,23 @@ impl Drop for TestNode {
     }
 }
 
-fn buffers(requests_per_buffer: u32, buffers_max: u32) -> BufferOptions {
-    BufferOptions {
-        request_max: MESSAGE_LEN,
-        reply_max: MESSAGE_LEN,
-        requests_per_buffer,
-        buffers_min: 2,
-        buffers_max,
-    }
-}
-
 fn start_data(
     network: &Network,
     workers: &Pool,
     shared: &Arc<Shared>,
+    cpts: Arc<[usize]>,
 ) -> Result<Arc<Service<Portals, DataHandler>>, ServiceError> {
     let names = PortalNames {
         requests: DATA_PORTAL,
         bits: DATA.iter().map(|service| service.match_bits()).collect(),
         replies: REPLY_PORTAL,
-        lazy: true,
+        lazy: shared.options.requests_wait,
     };
-    let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names);
-    let bulk = (0..network.partitions.partitions()).map(|_| Mutex::default()).collect();
-    let lanes = (0..network.partitions.partitions()).map(|lane| shared.data.on_lane(lane)).collect();
+    let bulk = cpts.iter().map(|_| Mutex::default()).collect();
+    let lanes = (0..cpts.len()).map(|lane| shared.data.on_lane(lane)).collect();
+    let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names).on(cpts);
     let handler = DataHandler { shared: shared.clone(), lanes, bulk };
-    Service::start(workers, portals, buffers(DATA_PER_BUFFER, DATA_BUFFERS_MAX), handler)
+    Service::start(workers, portals, shared.options.data_buffers(), handler)
 }
 
 /// Aborts the RPCs and transfers that the framework has stopped by force, and those of ended
@@ -271,7 +293,10 @@ impl Handler<Portals> for FrameworkHandler {
         let service = FRAMEWORK[request.endpoint];
         let now_ns = self.caller.now_ns();
         let mut framework = self.shared.framework.lock();
-        let outcome = framework.handle(service, payload(&request), &*self.shared.counters, now_ns);
+        let outcome = match self.shared.options.obeys(request.from.id.nid) {
+            true => framework.handle(service, payload(&request), &*self.shared.counters, now_ns),
+            false => framework.refuse(service, payload(&request)),
+        };
         drop(framework);
         self.outcome(outcome, request)
     }
@@ -308,11 +333,6 @@ struct Serving {
 /// Maximum number of bulk buffers of 1 MiB that a partition keeps for later requests.
 const SPARE_MAX: usize = 64;
 
-/// Maximum number of bulk buffers of a partition, of 1 MiB each: more than the transfers that keep
-/// any network busy. A BRW request beyond it gets no reply, as on a node without memory. Otherwise
-/// peers that offer data and never send them could take all memory.
-const BULK_BUFFERS_MAX: usize = 512;
-
 /// The bulk buffers of a partition.
 #[derive(Default)]
 struct BulkBuffers {
@@ -328,7 +348,7 @@ impl DataHandler {
         if let Some(buffer) = bulk.free.pop() {
             return Ok(buffer);
         }
-        if bulk.count >= BULK_BUFFERS_MAX {
+        if bulk.count >= self.shared.options.bulk_max {
             return Err(Errno::ENOMEM);
         }
         let buffer = Region::pages(BULK_MAX as usize).map_err(|error| error.errno())?;

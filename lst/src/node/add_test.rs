@@ -30,6 +30,9 @@ impl Framework {
         test: &Test,
         order: ByteOrder,
     ) -> Result<Handled, Refusal> {
+        if service(test).is_none() && order == ByteOrder::Big {
+            self.count(Count::FatalOrder, 1);
+        }
         self.check_test(test)?;
         if test.is_client {
             let length = test.destinations as usize * Destinations::LEN;
@@ -115,8 +118,13 @@ impl Framework {
         let length = length.filter(|length| *length <= BULK_MAX && is_known).ok_or(Errno::EINVAL)?;
         let in_page = brw.offset % page_size;
         let pages = |length: u32| length.div_ceil(page_size);
-        if length == 0 || !length.is_multiple_of(8) || pages(in_page + length) != pages(length) {
-            self.count(Count::Fatal, 1);
+        let fatal = match length {
+            length if length == 0 || !length.is_multiple_of(8) => Some(Count::FatalLength),
+            length if pages(in_page + length) != pages(length) => Some(Count::FatalOffset),
+            _ => None,
+        };
+        if let Some(fatal) = fatal {
+            self.count(fatal, 1);
             return Err(Errno::EINVAL);
         }
         Ok(Work::Brw { direction: brw.direction, check: brw.check, length })

@@ -26,12 +26,27 @@ pub enum Count {
     BulkGot,
     /// Bytes sent as a server: data of READ tests.
     BulkPut,
-    /// Requests refused that would have stopped a kernel node of some release (lst 13); no part of a
-    /// STAT reply.
-    Fatal,
+    /// BRW requests refused for their direction, check, features or length. This and what follows is
+    /// no part of a STAT reply. Requests of [`Count::FATAL`] would have stopped a kernel node of some
+    /// release (lst 13).
+    FatalRequest,
+    /// TESTs refused for a client whose transfers have a length of 0 or no multiple of 8.
+    FatalLength,
+    /// TESTs refused for a client whose offset takes its transfers to one page more.
+    FatalOffset,
+    /// TESTs refused in the other byte order, for a service that cannot be tested.
+    FatalOrder,
+    /// Framework requests refused of nodes that may not use this one.
+    Strangers,
 }
 
-const COUNTS: usize = Count::Fatal as usize + 1;
+impl Count {
+    /// Requests refused that would have stopped a kernel node of some release.
+    pub const FATAL: [Count; 4] =
+        [Count::FatalRequest, Count::FatalLength, Count::FatalOffset, Count::FatalOrder];
+}
+
+const COUNTS: usize = Count::Strangers as usize + 1;
 
 /// The counters of a node.
 #[derive(Debug, Default)]

@@ -132,7 +132,7 @@ impl DataService {
             Ok(transfer) if transfer.is_push => Served::Push(transfer),
             Ok(transfer) => Served::Pull(transfer),
             Err((status, features)) => {
-                self.count(Count::Fatal, 1);
+                self.count(Count::FatalRequest, 1);
                 reply(request.reply_id, features, status as u32, ReplyBody::Brw)
             }
         }

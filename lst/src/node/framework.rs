@@ -127,6 +127,21 @@ impl Framework {
         self.outcome(&request, handled)
     }
 
+    /// Refuses a request of a node that may not use this one: EACCES, in a reply that does not tell of
+    /// the session.
+    #[must_use]
+    pub fn refuse(&mut self, service: Service, payload: &[u8]) -> Outcome {
+        self.count(Count::Received, 1);
+        let request = match Request::parse(service, payload) {
+            Ok((request, _)) => request,
+            Err(error) => return self.dropped(error.into()),
+        };
+        self.count(Count::Strangers, 1);
+        let body = self.error_body(service, Errno::EACCES);
+        let (features, status) = (Features::BULK_LENGTH, Errno::EACCES as u32);
+        Outcome::Reply(Answer::new(request.reply_id, &Reply { features, status, sid: SessionId::NONE, body }))
+    }
+
     /// Continues a TEST request with its list of destinations, or with the error of the GET.
     #[must_use]
     pub fn fetched(&mut self, fetch: &Fetch, list: Result<&[u8], Errno>, now_ns: u64) -> Outcome {

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::instance::SessionErrors;
 use super::shared::Charge;
-use super::{BATCHES_MAX, INSTANCES_MAX, Instance, Units};
+use super::{BATCHES_MAX, BatchReport, INSTANCES_MAX, Instance, Units};
 
 /// A session.
 #[derive(Debug)]
@@ -157,6 +157,18 @@ impl Batch {
 
     pub(super) fn stop(&self, abort: bool) {
         self.clients().for_each(|client| client.progress.stop(abort));
+    }
+
+    pub(super) fn report(&self) -> BatchReport {
+        let clients = self.clients().count();
+        BatchReport {
+            id: self.id,
+            servers: self.tests.len() - clients,
+            clients,
+            running_clients: self.active_clients(),
+            running_units: self.clients().map(|client| client.running()).sum(),
+            errors: self.clients().map(|client| client.results.errors()).sum(),
+        }
     }
 
     /// The answer to QUERY: active clients of the batch, or the running units of one test.

@@ -76,6 +76,11 @@ impl NodeShared {
         }
     }
 
+    /// Bytes that tests use.
+    pub(super) fn memory_used(&self) -> u64 {
+        self.memory_used.load(Ordering::Relaxed)
+    }
+
     /// Comes after what it announces.
     pub(super) fn announce_abort(&self) {
         self.aborts.fetch_add(1, Ordering::Release);

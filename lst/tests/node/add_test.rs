@@ -151,11 +151,23 @@ fn lengths_are_pages_without_the_feature() {
 
 #[test]
 fn requests_that_stop_kernel_nodes_are_counted() {
-    let mut bench = Bench::in_session(ORDERS[0]);
-    bench.add_client(brw_test(Direction::READ, Check::NONE, 0), &[process("10.0.0.2@tcp")]);
-    bench.add_client(brw_test(Direction::READ, Check::NONE, 12), &[process("10.0.0.2@tcp")]);
-    bench.add_client(brw_test(Direction(7), Check::NONE, 8), &[process("10.0.0.2@tcp")]);
-    assert_eq!(bench.framework.data_service().counters().total(Count::Fatal), 2);
+    for order in ORDERS {
+        let mut bench = Bench::in_session(order);
+        let unaligned =
+            BrwParameter { direction: Direction::READ, check: Check::NONE, length: 4096, offset: 8 };
+        for test in [
+            brw_test(Direction::READ, Check::NONE, 0),
+            brw_test(Direction::READ, Check::NONE, 12),
+            brw_test(Direction::READ, Check::NONE, 8).with_brw(&unaligned, ON).unwrap(),
+            brw_test(Direction(7), Check::NONE, 8),
+        ] {
+            bench.add_client(test, &[process("10.0.0.2@tcp")]);
+        }
+        bench.ask(RequestBody::Test(Test { service: 4, ..ping_test() }));
+        let data = bench.framework.data_service();
+        let is_swapped = u64::from(order == ByteOrder::Big);
+        assert_eq!(Count::FATAL.map(|count| data.counters().total(count)), [0, 2, 1, is_swapped]);
+    }
 }
 
 #[test]

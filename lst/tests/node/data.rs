@@ -98,7 +98,7 @@ fn the_rows_of_brw() {
             let reply = reply(Service::Brw, data.brw(&emit(&request, order)));
             assert_eq!((reply.status, reply.features), (status, features), "{request:?}");
         }
-        assert_eq!(data.counters().total(Count::Fatal), refused.len() as u64);
+        assert_eq!(data.counters().total(Count::FatalRequest), refused.len() as u64);
         let other = Request { version: 0, ..brw(ON, 9, 9, 9) };
         assert_eq!(reply(Service::Brw, data.brw(&emit(&other, order))).status, eproto);
         for (check, length) in [(1, 8), (2, most), (3, 4096), (4, 12_288)] {

@@ -3,12 +3,14 @@
 use lnet_proto::ProtoError;
 use lnet_proto::lst::{
     BatchOp, Features, LnetCounters, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody, Service,
-    SessionId,
+    SessionId, Test,
 };
 use nix::errno::Errno;
-use nlx_lst::node::{Config, Count, DropReason, Expired, Outcome};
+use nlx_lst::node::{BatchReport, Config, Count, DropReason, Expired, Outcome};
 
-use crate::kit::{Bench, OFF, ON, ORDERS, SECOND, batch, emit, make_session, name, ping_test, sid, status};
+use crate::kit::{
+    Bench, OFF, ON, ORDERS, SECOND, batch, emit, make_session, name, ping_test, process, sid, status,
+};
 
 const UNKNOWN: Features = Features(2);
 
@@ -50,6 +52,58 @@ fn what_is_no_message_of_the_service_is_dropped_and_counted() {
             assert!(matches!(error, ProtoError::Magic { .. }));
         }
     }
+}
+
+/// A node that may not use this one gets EACCES, learns nothing of the session, and changes nothing.
+// Covers: S-313
+#[test]
+fn a_stranger_is_refused_and_counted() {
+    for order in ORDERS {
+        for body in requests() {
+            let mut bench = Bench::in_session(order);
+            let (before, counters) = (bench.framework.report(0), bench.framework.data_service());
+            let request = bench.request(body);
+            let outcome = bench.framework.refuse(request.service(), &emit(&request, order));
+            let Outcome::Reply(answer) = outcome else { panic!("{outcome:?}") };
+            let reply = bench.read(request.service(), &answer);
+            assert_eq!((reply.status, reply.sid), (Errno::EACCES as u32, SessionId::NONE), "{body:?}");
+            assert_eq!(bench.framework.report(0), before);
+            let malformed = bench.framework.refuse(request.service(), &[0; MESSAGE_LEN]);
+            assert!(matches!(malformed, Outcome::Drop(DropReason::Malformed(_))), "{malformed:?}");
+            let counted = [Count::Received, Count::Strangers, Count::Dropped]
+                .map(|count| counters.counters().total(count));
+            assert_eq!(counted, [3, 1, 1], "one made the session");
+        }
+    }
+}
+
+/// What a node reports of its session follows its batches and their clients.
+// Covers: S-313
+#[test]
+fn a_report_has_the_session_and_its_batches() {
+    let mut bench = Bench::new(ORDERS[0]);
+    let idle = bench.framework.report(0);
+    assert_eq!((idle.session, idle.zombies, idle.memory_used), (None, 0, 0));
+    bench.now_ns = 5 * SECOND;
+    bench.ask(make_session(1, 0, "one"));
+    bench.ask(RequestBody::Test(ping_test()));
+    let destinations = [process("10.0.0.2@tcp"), process("10.0.0.3@tcp")];
+    bench.add_client(Test { concurrency: 3, ..ping_test() }, &destinations);
+    let units = bench.run(2);
+    let report = bench.framework.report(7 * SECOND);
+    let session = report.session.unwrap();
+    assert_eq!((session.view.name, session.age_ns), (name("one"), 2 * SECOND));
+    assert_eq!(session.expires_in_ns, Some(98 * SECOND), "2 s after the last request");
+    let batch =
+        BatchReport { id: 2, servers: 1, clients: 1, running_clients: 1, running_units: 6, errors: 0 };
+    assert_eq!(session.batches, [batch]);
+    assert!(report.memory_used > 0 && report.memory_used < report.memory_max);
+    bench.framework.expire(1000 * SECOND);
+    let zombie = bench.framework.report(1000 * SECOND);
+    assert_eq!((zombie.session, zombie.zombies), (None, 1));
+    drop(units);
+    let gone = bench.framework.report(1000 * SECOND);
+    assert_eq!((gone.zombies, gone.memory_used), (0, 0));
 }
 
 #[test]

@@ -8,8 +8,8 @@ use lnet_cpt::CptTable;
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
 use lnet_proto::lst::LnetCounters;
 use nlx_lst::Ids;
-use nlx_lst::net::{Network, TestNode};
-use nlx_lst::node::{Client, Config};
+use nlx_lst::net::{Network, TestNode, TestNodeOptions};
+use nlx_lst::node::Client;
 use nlx_testkit::addresses::unused;
 use nlx_tests::judge::lst::message::service;
 use nlx_tests::judge::lst::{self, Console, Sender, TestFields};
@@ -49,7 +49,7 @@ impl Place {
         let port = free_port(address);
         let node = start(address, port, partitions);
         let counters = Box::new(LnetCounters::default);
-        let test = TestNode::start(&network(&node), Config::default(), ids(), counters).unwrap();
+        let test = TestNode::start(&network(&node), TestNodeOptions::default(), ids(), counters).unwrap();
         let to = SocketAddr::from((address, port));
         Place { node: Tested::Nlx { test, _node: Box::new(node) }, target: target(to, Nid::new(address, 0)) }
     }
