@@ -11,7 +11,7 @@ use super::steps::{Ended, Next, Round, Step};
 use super::transaction::Outgoing;
 use super::{
     BATCHES_MAX, Console, ConsoleError, DRAIN_MAX_NS, DRAIN_NS, Event, NodeAnswer, Query, QueryReport,
-    Report, SECOND_NS, WAIT_MIN_S, WAIT_S,
+    Report, SECOND_NS, WAIT_MIN_S, WAIT_S, Warning,
 };
 
 impl Console {
@@ -58,6 +58,13 @@ impl Console {
         // EPERM is success: the batch did not run.
         let forgives = Some(Errno::EPERM);
         let round = session.batch_round(batch, BatchOp::STOP, force.into(), clients);
+        let is_too_late = batch.is_stopping && force;
+        if let Some(batch) = session.batch_mut(name) {
+            batch.is_stopping |= !force;
+        }
+        if is_too_late {
+            self.events.push_back(Event::Warning(Warning::ForcedTooLate { batch: name }));
+        }
         Ok(Next::Send(Step::Stop(name), Round { forgives, ..round }))
     }
 
@@ -91,6 +98,9 @@ impl Console {
             }
         }
         if running == 0 || now_ns >= until_ns {
+            if let Some(batch) = self.session.as_mut().and_then(|session| session.batch_mut(batch)) {
+                batch.is_stopping &= running > 0;
+            }
             return Next::Done(Ok(Report::Stop { batch, nodes: stopped, running }));
         }
         self.events.push_back(Event::Progress(Report::Stopping { batch, nodes: running }));
@@ -133,6 +143,7 @@ impl Console {
     fn set_running(&mut self, name: Name, running: bool) {
         if let Some(batch) = self.session.as_mut().and_then(|session| session.batch_mut(name)) {
             batch.running = running;
+            batch.is_stopping &= !running;
         }
     }
 }

@@ -175,6 +175,47 @@ pub enum Warning {
         /// Their number.
         sessions: u32,
     },
+    /// A node has joined a forced session and does not answer any more.
+    #[error(
+        "node {node} was taken by force and does not answer any more: a kernel node with a zombie session \
+         answers no framework RPC until it is restarted"
+    )]
+    SilentForced {
+        /// The node.
+        node: ProcessId,
+    },
+    /// The console ends its session while a batch runs.
+    #[error(
+        "the session ends with batch {batch} running: a kernel node may keep it as a zombie session, and \
+         rmmod lnet_selftest may hang there; stop the batch first"
+    )]
+    EndedRunning {
+        /// A batch that runs.
+        batch: Name,
+    },
+    /// A client has lost the session while its batch ran: to another console, or because it expired.
+    #[error(
+        "node {node} is {state} and has lost the session with batch {batch} running: a kernel node may keep a \
+         zombie session, answer no further framework RPC until it is restarted, and rmmod lnet_selftest may \
+         hang there"
+    )]
+    SessionLost {
+        /// The node.
+        node: ProcessId,
+        /// Its state now: BUSY if another console has it.
+        state: NodeState,
+        /// A batch that ran there.
+        batch: Name,
+    },
+    /// A batch is stopped by force after a STOP without.
+    #[error(
+        "batch {batch} was stopped without force before, and kernel nodes abort nothing then: their RPCs in \
+         flight end by their own timeout, 64 s"
+    )]
+    ForcedTooLate {
+        /// The batch.
+        batch: Name,
+    },
     /// The console's session has ended by its timeout while batches ran.
     #[error(
         "the session has expired after {timeout_s} s without a command, with batch {batch} running: on its \

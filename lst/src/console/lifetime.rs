@@ -34,6 +34,10 @@ impl Console {
         let Some(session) = &self.session else {
             return Next::Done(Ok(Report::End { nodes: Vec::new() }));
         };
+        // Of an expired one the nodes have been told, and the user warned.
+        for batch in session.batches.iter().filter(|batch| batch.running && !session.expired) {
+            self.events.push_back(Event::Warning(Warning::EndedRunning { batch: batch.name }));
+        }
         Next::Send(Step::End, session.removal(session.active_nodes()))
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Batch {
     pub(super) name: Name,
     pub(super) id: u64,
     pub(super) running: bool,
+    /// It was stopped without force, and its clients may still run.
+    pub(super) is_stopping: bool,
     pub(super) tests: Vec<Test>,
     /// Number of tests that were ever begun; the next one's serial.
     pub(super) serials: usize,
@@ -65,7 +67,20 @@ pub(super) struct Instance {
 
 impl Batch {
     pub(super) fn new(name: Name, id: u64) -> Batch {
-        Batch { name, id, running: false, tests: Vec::new(), serials: 0, instances: BTreeMap::new() }
+        Batch {
+            name,
+            id,
+            running: false,
+            is_stopping: false,
+            tests: Vec::new(),
+            serials: 0,
+            instances: BTreeMap::new(),
+        }
+    }
+
+    /// Returns whether a node is a client of one of its tests.
+    pub(super) fn has_client(&self, node: ProcessId) -> bool {
+        self.instances.get(&node).into_iter().flatten().any(|instance| instance.is_client)
     }
 
     /// Notes that a node has added its part of a test.

@@ -1,9 +1,10 @@
 //! Transactions: RPCs that are sent at once and whose answers are waited for together (lst 10.3).
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{Features, Reply, Request, RequestBody, Service};
+use lnet_proto::lst::{Features, Reply, ReplyBody, Request, RequestBody, Service};
 use nix::errno::Errno;
 
+use super::session::Batch;
 use super::steps::Running;
 use super::{
     Console, DOWN_WAIT_S, DestinationList, Event, Failure, NodeAnswer, NodeState, Rpc, SECOND_NS, WAIT_S,
@@ -128,10 +129,20 @@ impl Console {
     fn note_reply(&mut self, node: ProcessId, reply: &Reply, now_ns: u64) -> NodeState {
         let Some(session) = &mut self.session else { return NodeState::Unknown };
         let state = NodeState::of_reply(reply.sid, session.sid);
-        let Some(node) = session.nodes.get_mut(&node) else { return state };
-        node.heard(state, now_ns);
-        node.note_timeout(reply);
-        node.state()
+        let Some(known) = session.nodes.get_mut(&node) else { return state };
+        let before = known.state();
+        known.heard(state, now_ns);
+        known.note_timeout(reply);
+        let state = known.state();
+        let is_lost = before == NodeState::Active && state != NodeState::Active;
+        if is_lost && reply.body != ReplyBody::RemoveSession {
+            let ran = |batch: &&Batch| batch.running && batch.has_client(node);
+            if let Some(batch) = session.batches.iter().find(ran) {
+                let warning = Warning::SessionLost { node, state, batch: batch.name };
+                self.events.push_back(Event::Warning(warning));
+            }
+        }
+        state
     }
 
     /// Returns the reply if it is a success.
@@ -165,12 +176,16 @@ impl Console {
     fn fail(&mut self, node: ProcessId, slot: Option<usize>, errno: Errno, now_ns: u64) {
         let marks_down = self.running.as_ref().is_some_and(Running::marks_down);
         let own = matches!(errno, Errno::ECANCELED | Errno::ESHUTDOWN | Errno::EINTR | Errno::EPROTO);
-        let node = self.session.as_mut().and_then(|session| session.nodes.get_mut(&node));
-        let state = node.map_or(NodeState::Unknown, |node| {
+        let is_forced = self.session.as_ref().is_some_and(|session| session.force);
+        let known = self.session.as_mut().and_then(|session| session.nodes.get_mut(&node));
+        let state = known.map_or(NodeState::Unknown, |known| {
             if slot.is_some() && marks_down && !own {
-                node.set_state(NodeState::Down, now_ns);
+                if is_forced && errno == Errno::ETIMEDOUT && known.state() == NodeState::Active {
+                    self.events.push_back(Event::Warning(Warning::SilentForced { node }));
+                }
+                known.set_state(NodeState::Down, now_ns);
             }
-            node.state()
+            known.state()
         });
         self.fill(slot, state, Err(Failure::Rpc(errno)));
     }

@@ -2,7 +2,7 @@
 
 use lnet_proto::lst::{BatchOp, RequestBody, Service};
 use nix::errno::Errno;
-use nlx_lst::console::{ConsoleError, Failure, NodeState, Operation, Query, Report, Target};
+use nlx_lst::console::{ConsoleError, Failure, NodeState, Operation, Query, Report, Target, Warning};
 
 use crate::world::{Reaction, SECOND_NS, World, name, node, ping_test};
 
@@ -166,6 +166,26 @@ fn only_active_clients_are_stopped() {
     let Report::Stop { nodes, running, .. } = world.run(stop(false)).unwrap() else { panic!() };
     assert_eq!((nodes.len(), running, batches(&world, 2)), (1, 0, vec![]));
     assert_eq!(batches(&world, 1), [(BatchOp::STOP, 0, 0), (BatchOp::QUERY, 0, 0)]);
+}
+
+/// Kernel nodes abort nothing on a STOP with force after one without.
+// Covers: S-313
+#[test]
+fn force_that_comes_too_late_is_warned_of() {
+    let mut world = tested();
+    for (drain, first, is_late) in [(u32::MAX, false, true), (2, false, false), (u32::MAX, true, false)] {
+        world.run(run()).unwrap();
+        world.node(1).drain = drain;
+        world.run(stop(first)).unwrap();
+        world.node(1).drain = 0;
+        world.run(stop(true)).unwrap();
+        let late = Warning::ForcedTooLate { batch: name("batch") };
+        assert_eq!(
+            std::mem::take(&mut world.warnings),
+            Vec::from_iter(is_late.then_some(late)),
+            "{drain} {first}"
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Keep-alive and expiry (lst 10.5).
 
-use lnet_proto::lst::{RequestBody, Service};
+use lnet_proto::lst::{RequestBody, Service, SessionId};
 use nix::errno::Errno;
-use nlx_lst::console::{ConsoleError, NewSession, NodeState, Operation, Report, Target, Warning};
+use nlx_lst::console::{
+    ConsoleError, GroupUpdate, NewSession, NodeState, Operation, Report, Target, Warning,
+};
 
 use crate::world::{Reaction, SECOND_NS, World, name, new_session, node, ping_test};
 
@@ -155,6 +157,70 @@ fn expiry_with_a_running_batch_is_warned_of() {
     world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     world.pass(60 * SECOND_NS);
     assert_eq!(world.warnings, [Warning::ExpiredRunning { timeout_s: 20, batch: name("batch") }]);
+}
+
+/// A session that ends while a batch runs may become a zombie at kernel nodes.
+// Covers: S-313
+#[test]
+fn the_end_with_a_running_batch_is_warned_of() {
+    let mut world = tested(300);
+    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(Operation::EndSession).unwrap();
+    assert_eq!(world.warnings, [Warning::EndedRunning { batch: name("batch") }]);
+    let mut world = tested(300);
+    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(Operation::Stop { batch: name("batch"), force: true }).unwrap();
+    world.run(Operation::EndSession).unwrap();
+    assert_eq!(world.warnings, []);
+}
+
+/// A client that another console takes, or whose session expires, while its batch runs; a server has no
+/// clients that could stay.
+// Covers: S-313
+#[test]
+fn a_session_that_is_lost_with_a_running_batch_is_warned_of() {
+    let other = SessionId::new("10.0.0.8@tcp".parse().unwrap(), 7).unwrap();
+    for (held, state) in [(Some((other, name("other"))), NodeState::Busy), (None, NodeState::Unknown)] {
+        for is_running in [true, false] {
+            let mut world = tested(300);
+            if is_running {
+                world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+            }
+            world.node(1).session = held;
+            world.node(2).session = held;
+            for _ in 0..2 {
+                world.run(Operation::Ping { target: Target::Session, timeout_s: 5 }).unwrap();
+            }
+            assert_eq!((world.state(1), world.state(2)), (state, state));
+            let lost = Warning::SessionLost { node: node(1), state, batch: name("batch") };
+            assert_eq!(world.warnings, Vec::from_iter(is_running.then_some(lost)));
+        }
+    }
+}
+
+/// A node that was taken by force and then answers nothing has a zombie session.
+// Covers: S-313
+#[test]
+fn a_forced_node_that_falls_silent_is_warned_of() {
+    for force in [true, false] {
+        let mut world = World::empty([1, 2, 3]);
+        world.run(Operation::NewSession(NewSession { force, ..new_session("main") })).unwrap();
+        world.script(3, |_| Reaction::Silent);
+        world.add_group("c", &[1, 3]);
+        world.add_group("s", &[2]);
+        // Node 3 has never joined.
+        assert_eq!((world.state(1), world.state(3)), (NodeState::Active, NodeState::Down));
+        world.script(2, |_| Reaction::Silent);
+        world
+            .run(Operation::UpdateGroup {
+                name: name("c"),
+                update: GroupUpdate::Clean(NodeState::Down.into()),
+            })
+            .unwrap();
+        world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+        let silent = [Warning::Forced, Warning::SilentForced { node: node(2) }];
+        assert_eq!(world.warnings, if force { &silent[..] } else { &[] });
+    }
 }
 
 #[test]
