@@ -98,7 +98,9 @@ fn run(args: &NlxdArgs) -> Result<(), Failure> {
     let node = Arc::new(Node::start(&node_config).map_err(|error| Failure::of_node(&error, port))?);
     setup::offer_probes(&node);
     // After the node's start: the limits are then what the node's own memory leaves.
-    let accounts = HostLimits::read().fill(config.host.accounts.clone());
+    let for_tests = config.lst.as_ref().map_or(0, |options| options.memory_max(node.partitions()));
+    let limits = HostLimits::read().without_memory(for_tests);
+    let accounts = limits.fill(config.host.accounts.clone());
     let accounts = AccountsConfig { operator: Some(config::operator()), ..accounts };
     let host = Host::new(node.lnet(), node.drive(), HostConfig { accounts, ..config.host.clone() });
     let socket = listener.share().context("cannot share the listening socket")?;

@@ -77,6 +77,11 @@ impl HostLimits {
         }
     }
 
+    /// Returns the limits without memory that another part of the process may take.
+    pub(super) fn without_memory(self, bytes: u64) -> HostLimits {
+        HostLimits { memory: part(self.memory, |memory| memory.saturating_sub(bytes)), ..self }
+    }
+
     /// Adds capacities for resources that `accounts` does not set.
     pub(super) fn fill(&self, mut accounts: AccountsConfig) -> AccountsConfig {
         let engine = EngineLimits::default();
@@ -187,6 +192,8 @@ mod tests {
             [Resource::HeapBytes, Resource::QueueBytes, Resource::ArenaBytes].map(of),
             [(1 << 30, 1 << 27), (2 << 30, 1 << 28), (4 << 30, 1 << 29),]
         );
+        let less = LIMITS.without_memory(4 << 30).fill(AccountsConfig::default()).capacity;
+        assert_eq!(less.of(Resource::ArenaBytes), 2 << 30);
         assert_eq!(of(Resource::Machines), (65_536 - 4_096, 7_680));
         assert_eq!(of(Resource::Buffers), (UNBOUNDED, 0));
     }
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn what_the_configuration_says_stays_and_nothing_is_a_part_of_no_bound() {
         let accounts = AccountsConfig::default().with_capacity(Resource::Mappings, 7);
-        let unknown = HostLimits { memory: UNBOUNDED, descriptors: 1, ..LIMITS };
+        let unknown = HostLimits { memory: UNBOUNDED, descriptors: 1, ..LIMITS }.without_memory(1 << 30);
         let capacity = unknown.fill(accounts).capacity;
         assert_eq!(capacity.of(Resource::Mappings), 7);
         assert_eq!(capacity.of(Resource::HeapBytes), UNBOUNDED);

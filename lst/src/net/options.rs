@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lnet_cpt::CptTable;
 use lnet_nid::{Nid, NidList};
+use lnet_proto::lst::BULK_MAX;
 use nlx_service::{BufferOptions, PoolOptions, ServiceError};
 
 use crate::node::Config;
@@ -63,6 +64,14 @@ impl Default for TestNodeOptions {
 }
 
 impl TestNodeOptions {
+    /// Returns the most memory, in bytes, that bulk and tests take on a node with these CPU partitions.
+    #[must_use]
+    pub fn memory_max(&self, table: &CptTable) -> u64 {
+        let partitions = if self.cpts.is_empty() { table.partitions() } else { self.cpts.len() } as u64;
+        let bulk = (self.bulk_max as u64).saturating_mul(BULK_MAX.into()).saturating_mul(partitions);
+        self.config.memory_max.saturating_add(bulk)
+    }
+
     /// Returns whether requests of this node are obeyed.
     pub(super) fn obeys(&self, console: Nid) -> bool {
         self.consoles.as_ref().is_none_or(|consoles| consoles.contains(console))
