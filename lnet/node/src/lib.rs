@@ -116,5 +116,5 @@ pub use rdma::{
 pub use sched_thread::GRACE;
 pub use status::{
     Asker, HostNodes, JsonObject, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
-    running_nodes, running_nodes_with, visit_for_another,
+    running_nodes, running_nodes_with, runtime_folder, visit_for_another,
 };

@@ -133,6 +133,13 @@ impl ConsoleRunner {
         }
     }
 
+    /// Wakes the thread in [`ConsoleRunner::run`] or [`ConsoleRunner::idle`], which calls its `is_over`.
+    pub fn wake(&self) {
+        // Under the lock: the thread sleeps, or has not called it yet.
+        let _console = self.shared.console.lock();
+        self.shared.changed.notify_all();
+    }
+
     /// Calls `look` with the console, and returns its result: to read the session, groups and batches.
     pub fn look<R>(&self, look: impl FnOnce(&Console) -> R) -> R {
         look(&self.shared.console.lock())

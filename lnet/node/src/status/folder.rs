@@ -89,6 +89,23 @@ pub(super) fn own() -> Vec<PathBuf> {
     runtime.into_iter().chain([Path::new(SHARED_FOLDER).join(format!("nlx-{user}"))]).collect()
 }
 
+/// Returns this user's folder for sockets, `$XDG_RUNTIME_DIR/nlx` or `/tmp/nlx-UID`, and creates it if
+/// necessary. Only its user can access it: a program may have other sockets there than that of its
+/// node, with names that do not end in `.sock`.
+///
+/// # Errors
+/// EACCES if others can access the folder, otherwise the system's error.
+pub fn runtime_folder() -> io::Result<PathBuf> {
+    let mut refused = Errno::ENOENT;
+    for path in own() {
+        match Folder::make(&path) {
+            Ok(_) => return Ok(path),
+            Err(errno) => refused = errno,
+        }
+    }
+    Err(refused.into())
+}
+
 /// Opens this user's folders. If children visit the host's folders, skips the one in `/tmp`, which
 /// is among those: other users can hold the lock of `/tmp`.
 pub(super) fn open_own(is_host_visited: bool) -> Vec<Folder> {

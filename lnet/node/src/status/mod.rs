@@ -37,6 +37,7 @@ mod visits;
 
 pub use asker::{Asker, visit_for_another};
 pub use find::{HostNodes, RunningNode, running_nodes, running_nodes_with};
+pub use folder::runtime_folder;
 pub use json::{JsonObject, escaped, quoted};
 pub(crate) use server::StatusServer;
 pub(crate) use view::StatusView;
