@@ -141,6 +141,10 @@ pub(crate) const WORDS: [Words; 15] = [
                 "nlx lst --net 'tcp(127.0.0.4)' --accept-port 9988 run --from 127.0.0.2@tcp --to 127.0.0.3@tcp ping",
                 "between two nodes of this host, on a port that needs no privileges",
             ),
+            (
+                "nlx lst new_session",
+                "open a session for this shell, after 'export LST_SESSION=$$'; add_group, add_test, run and the other commands of 'lst' follow, at last end_session",
+            ),
             ("nlx lst --json run --from 10.0.0.1@tcp --to 10.0.0.2@tcp ping", "for a program to read"),
         ],
         success: "The test ran, and none of its RPCs failed.",

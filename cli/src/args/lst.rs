@@ -33,10 +33,16 @@ pub(crate) enum LstCommand {
         /// The script.
         file: std::path::PathBuf,
     },
+    /// Hold the session of the other commands.
+    #[command(name = "session-console", hide = true)]
+    Background {
+        /// The number in LST_SESSION.
+        session: u32,
+    },
     /// Run one test: 'run --from NIDS --to NIDS ping' or 'run --from NIDS --to NIDS brw read
     /// size=1M check=full', with --duration, --interval, --concurrency, --distribute, --force,
-    /// --json and --html FILE.
-    /// If a NID of this node is among them, it takes part itself.
+    /// --json and --html FILE. If a NID of this node is among them, it takes part itself. Or one command
+    /// of a session: 'new_session', 'add_group', …, 'end_session', in a shell with LST_SESSION set.
     #[command(external_subcommand)]
     Words(Vec<String>),
 }

@@ -1,11 +1,13 @@
 //! `nlx lst`: LNet's self-test, its console and its test node.
 
+mod commands;
 mod html;
 mod latency;
 mod node;
 mod outcome;
 mod plan;
 mod script;
+mod session;
 mod status;
 
 use std::sync::Arc;
@@ -29,9 +31,9 @@ pub(crate) fn run(args: &LstArgs) -> Result<(), Failure> {
         LstCommand::Script { file } => script::run(args, file),
         LstCommand::Words(words) => match read(words)? {
             Command::Plan(plan) => plan::run(args, &plan),
-            _ => Err(Failure::new(format!("'{}' needs a session", words.join(" ")))
-                .hint("a session lives as long as its script: see 'nlx lst script', or use 'nlx lst run'")),
+            _ => session::run(args, words),
         },
+        LstCommand::Background { session } => session::run_background(args, *session),
     }
 }
 

@@ -5,13 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lnet_proto::lst::Name;
 use nlx_lst::command::{Command, View, parse, script_lines};
-use nlx_lst::console::{Event, Operation};
+use nlx_lst::console::{Event, Operation, Warning};
 use nlx_lst::net::ConsoleRunner;
-use nlx_lst::print::{self, Printed};
-use serde_json::json;
+use nlx_lst::print::Printed;
 
+use super::commands::{self, Sink};
 use super::{Host, defaults, plan};
 use crate::args::LstArgs;
 use crate::failure::{Context, Failure};
@@ -34,7 +33,8 @@ pub(super) fn run(args: &LstArgs, file: &Path) -> Result<(), Failure> {
     let session = Session { console: host.console()?, signals, json: args.json, args, host: &host };
     let outcome = commands.iter().try_for_each(|(line, command)| session.command(line, command));
     // Nodes keep a session that is not ended for 100 s.
-    let _ = session.console.run(Operation::EndSession, &|| false, |_| {});
+    let shown = |event: &Event| commands::show_event(&session, "end_session", event, &View::All);
+    let _ = session.console.run(Operation::EndSession, &|| false, shown);
     outcome
 }
 
@@ -68,80 +68,28 @@ impl Session<'_> {
             return Err(Failure::new("interrupted").exit(130));
         }
         match command {
-            Command::Operation { operation, view } => self.operation(line, operation, view),
             Command::Sleep { seconds } => {
                 let time = Duration::from_secs(u64::from(*seconds));
-                self.console.idle(time, &is_over, |event| self.event(line, event, &View::All));
+                self.console
+                    .idle(time, &is_over, |event| commands::show_event(self, line, event, &View::All));
                 Ok(())
             }
             Command::Plan(plan) => plan::within(self.args, self.host, &self.console, &self.signals, plan),
-            Command::ShowSession => {
-                let session = self.console.look(|console| console.session());
-                self.print(line, &print::show_session(session.as_ref(), std::process::id()))
-            }
-            Command::ListGroup { groups, states } => self.list_groups(line, groups, *states),
-            Command::ListBatch { batch, test, servers, states } => {
-                let batches = self.console.look(|console| console.batches());
-                let printed = match batch {
-                    None => print::list_batches(&batches),
-                    Some(name) => {
-                        let found = batches.iter().find(|batch| batch.name == *name);
-                        print::list_batch(found, *test, *servers, *states)
-                    }
-                };
-                self.print(line, &printed)
-            }
+            command => commands::run((&self.console, std::process::id()), self, line, command),
         }
     }
+}
 
-    fn list_groups(
-        &self,
-        line: &str,
-        names: &[Name],
-        states: nlx_lst::console::NodeStates,
-    ) -> Result<(), Failure> {
-        let groups = self.console.look(|console| console.groups());
-        if names.is_empty() {
-            return self.print(line, &print::list_groups(&groups));
-        }
-        names.iter().try_for_each(|name| {
-            let found = groups.iter().find(|group| group.name == *name);
-            self.print(line, &print::list_group(found, states))
-        })
+impl Sink for Session<'_> {
+    fn show(&self, line: &str, printed: &Printed) -> Result<(), Failure> {
+        commands::print(line, printed, self.json)
     }
 
-    fn operation(&self, line: &str, operation: &Operation, view: &View) -> Result<(), Failure> {
-        let is_over = || self.signals.stopped();
-        let outcome = self.console.run(operation.clone(), &is_over, |event| self.event(line, event, view));
-        match outcome {
-            Ok(report) => self.print(line, &print::report(&report, view)),
-            Err(error) => self.print(line, &print::error(operation, &error)),
-        }
+    fn warn(&self, warning: &Warning) {
+        output::print_error(format_args!("nlx: {warning}"));
     }
 
-    /// Prints an interim result or a warning.
-    fn event(&self, line: &str, event: &Event, view: &View) {
-        match event {
-            // If standard output is closed, the next result fails with the error.
-            Event::Progress(report) => drop(self.print(line, &print::report(report, view))),
-            Event::Warning(warning) => output::print_error(format_args!("nlx: {warning}")),
-            Event::Done(_) => {}
-        }
-    }
-
-    /// Prints the texts of a result. A code other than 0 is an error, which ends the script.
-    fn print(&self, line: &str, printed: &Printed) -> Result<(), Failure> {
-        let Printed { output: text, errors, code } = printed;
-        if self.json {
-            output::json(&json!({ "command": line, "output": text, "errors": errors, "code": code }))?;
-        } else {
-            if !text.is_empty() {
-                output::line(text.trim_end_matches('\n'))?;
-            }
-            if !errors.is_empty() {
-                output::print_error(errors.trim_end_matches('\n'));
-            }
-        }
-        if *code == 0 { Ok(()) } else { Err(Failure::quiet().exit(*code)) }
+    fn is_over(&self) -> bool {
+        self.signals.stopped()
     }
 }
