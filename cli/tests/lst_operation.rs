@@ -123,7 +123,8 @@ fn services_and_sessions_are_shown() {
     });
     let (client_node, server_node) = (node_of(client.pid()), node_of(server.pid()));
     let session = &client_node["lst"]["session"];
-    assert_eq!((&session["name"], &session["batches"][0]["clients"]), (&"shown".into(), &1.into()));
+    assert_eq!((&session["name"], &session["state"]), (&"shown".into(), &"running".into()));
+    assert_eq!(session["batches"][0]["clients"], 1);
     assert_eq!(server_node["lst"]["session"]["batches"][0]["servers"], 1);
     let data = &server_node["services"][1];
     let cpts: Vec<_> =
@@ -139,7 +140,7 @@ fn services_and_sessions_are_shown() {
         "│ lst-control",
         "│ lst-data ",
         "test node for all consoles",
-        "session      shown, ID ",
+        "session      shown, running, ID ",
         "running, 4 units",
     ] {
         assert!(text.contains(words), "{words} is not in\n{text}");

@@ -58,6 +58,12 @@ impl Shell {
         complaint(&output)
     }
 
+    /// Returns the process with the console of the session.
+    fn console(&self) -> Pid {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        Pid::from_raw(getsockopt(&stream, PeerCredentials).unwrap().pid())
+    }
+
     fn socket(&self) -> PathBuf {
         self.folder.path().join(format!("nlx/lst-{}", self.key))
     }
@@ -180,6 +186,22 @@ fn a_console_ends_with_its_session() {
     );
 }
 
+/// A console that is stopped ends its session, and the next command is told.
+// Covers: S-313
+#[test]
+fn a_console_that_is_stopped_ends_its_session() {
+    let port = free_port(unused());
+    let mut node = Node::start(port);
+    let shell = Shell::new("8", port);
+    shell.run(&["new_session", "stopped"]);
+    shell.run(&["add_group", "c", &node.nid]);
+    assert_eq!(node.line()["session"], "stopped");
+    kill(shell.console(), Signal::SIGTERM).unwrap();
+    assert!(node.line()["session"].is_null());
+    until("the console is gone", || !shell.socket().exists());
+    assert!(shell.refused(&["list_group"]).contains("has no session: its console was stopped by a signal"));
+}
+
 /// A command that is interrupted is cancelled; a console that is killed leaves nothing that hinders the
 /// next one.
 // Covers: S-313
@@ -197,9 +219,7 @@ fn interrupted_commands_and_killed_consoles_hinder_no_other() {
     kill(Pid::from_raw(endless.id() as i32), Signal::SIGINT).unwrap();
     endless.wait().unwrap();
     assert!(shell.run(&["list_group"]).starts_with("1) c\n"));
-    let console = UnixStream::connect(shell.socket()).unwrap();
-    let pid = getsockopt(&console, PeerCredentials).unwrap().pid();
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    kill(shell.console(), Signal::SIGKILL).unwrap();
     until("the console is gone", || UnixStream::connect(shell.socket()).is_err());
     assert!(shell.refused(&["list_group"]).contains("has no session"));
     let refused = shell.try_run(&["new_session", "second"]);

@@ -35,8 +35,10 @@ fn report(test: &TestNode) -> Value {
 fn session_json(session: &SessionReport) -> Value {
     let SessionReport { view, age_ns, expires_in_ns, batches } = session;
     let seconds = |ns: u64| ns as f64 / 1e9;
+    let is_running = batches.iter().any(|batch| batch.running_units > 0);
     json!({
         "name": view.name.to_string(),
+        "state": if is_running { "running" } else { "idle" },
         "console": view.sid.nid().map(|nid| nid.to_string()),
         "stamp": view.sid.stamp,
         "features": view.features.0,

@@ -55,8 +55,18 @@ struct Buffers {
 
 #[derive(Debug, Deserialize)]
 struct Times {
+    count: u64,
     p50_us: f64,
     p99_us: f64,
+}
+
+impl Times {
+    fn in_columns(&self) -> [String; 2] {
+        match self.count {
+            0 => ["–", "–"].map(String::from),
+            _ => [self.p50_us, self.p99_us].map(in_time),
+        }
+    }
 }
 
 /// Formats the services as a table, with a row for each partition.
@@ -85,12 +95,11 @@ pub(super) fn table(services: &[Service]) -> String {
             let name = if index == 0 { printable(&service.name) } else { String::new() };
             let counts = [*cpt, threads.now, requests.arrived, requests.active];
             let waiting = [queue.waiting, queue.waiting_max];
-            let times = [waits.p50_us, waits.p99_us, service_times.p50_us, service_times.p99_us];
+            let times = [waits, service_times].into_iter().flat_map(Times::in_columns);
             let dropped = requests.dropped.saturating_add(requests.failed);
             let (grown, crossed) = (buffers.grown, requests.crossed.saturating_add(queue.crossed));
             let row = std::iter::once(name).chain(counts.into_iter().chain(waiting).map(grouped));
-            let row = row.chain(times.map(in_time));
-            table.add_row(row.chain([dropped, grown, crossed].map(grouped)));
+            table.add_row(row.chain(times).chain([dropped, grown, crossed].map(grouped)));
         }
         left_out = service.partitions_left_out.saturating_add(left_out);
     }
@@ -114,6 +123,7 @@ pub(super) struct Lst {
 #[derive(Debug, Deserialize)]
 struct Session {
     name: String,
+    state: String,
     console: Option<String>,
     stamp: i64,
     age_s: f64,
@@ -187,10 +197,11 @@ impl fmt::Display for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let console = self.console.as_deref().map_or_else(|| "a console without a NID".into(), printable);
         let expiry = self.expires_in_s.map_or_else(|| "never".to_string(), |s| format!("in {}", uptime(s)));
-        let (name, stamp, age) = (printable(&self.name), self.stamp, uptime(self.age_s));
+        let (name, state, stamp) = (printable(&self.name), printable(&self.state), self.stamp);
+        let age = uptime(self.age_s);
         writeln!(
             f,
-            "session      {name}, ID {stamp}@{console}, for {age}; expires {expiry} without a request"
+            "session      {name}, {state}, ID {stamp}@{console}, for {age}; expires {expiry} without a request"
         )?;
         for Batch { id, servers, clients, running_units, errors } in &self.batches {
             let state = match running_units {

@@ -118,7 +118,8 @@ impl Background {
             }
             if self.signals.stopped() {
                 // Nodes keep a session that is not ended for 100 s.
-                let _ = self.console.run(Operation::EndSession, &|| false, |_| {});
+                let _ = self.console.run(Operation::EndSession, &|| false, |event| self.note(event));
+                self.leave_words("its console was stopped by a signal");
                 return None;
             }
             let (session, is_quiet) =
@@ -126,10 +127,9 @@ impl Background {
             match session {
                 Some(session) if session.expired && is_quiet => {
                     let (name, timeout_s) = (session.name, session.timeout_s);
-                    let words = format!("session {name} has expired after {timeout_s} s without a command");
-                    let warnings = self.warnings.take().into_iter();
-                    let words: Vec<_> = std::iter::once(words).chain(warnings).collect();
-                    self.place.leave_last_words(&words.join("; "));
+                    self.leave_words(&format!(
+                        "session {name} has expired after {timeout_s} s without a command"
+                    ));
                     return None;
                 }
                 None if begun.elapsed() > OPEN_TIME => return None,
@@ -145,6 +145,13 @@ impl Background {
             warnings.pop_front();
         }
         warnings.push_back(warning.to_string());
+    }
+
+    /// Leaves words for the next command: why there is no session, and the warnings that were not shown.
+    fn leave_words(&self, why: &str) {
+        let warnings = self.warnings.take().into_iter();
+        let words: Vec<_> = std::iter::once(why.to_string()).chain(warnings).collect();
+        self.place.leave_last_words(&words.join("; "));
     }
 
     fn serve_one(&self, stream: &UnixStream) {
