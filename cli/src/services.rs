@@ -52,7 +52,7 @@ fn partition(partition: &PartitionStatistics) -> Value {
 fn percentiles(times: &Percentiles) -> Value {
     let us = |ns: u64| ns as f64 / 1e3;
     json!({
-        "count": times.count, "p50_us": us(times.p50_ns), "p99_us": us(times.p99_ns),
+        "count": times.count, "p50_us": us(times.p50_ns), "p90_us": us(times.p90_ns), "p99_us": us(times.p99_ns),
         "p999_us": us(times.p999_ns), "max_us": us(times.max_ns),
     })
 }
