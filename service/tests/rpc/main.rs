@@ -45,8 +45,8 @@ const CALM: Plan = Plan {
 };
 
 fn hard() -> impl Strategy<Value = Plan> {
-    let network = (0..400_u64, 0..300_u64, 1..3000_u64);
-    let server = (1..200_u64, 0..200_u64, 0..60_000_u64, 1..12_usize);
+    let network = (0..400_u32, 0..300_u32, 1..3000_u64);
+    let server = (1..200_u64, 0..200_u32, 0..60_000_u64, 1..12_usize);
     let restarts = (0..4_u32, 0..3_u32);
     (network, server, restarts, any::<bool>()).prop_map(|(network, server, restarts, drops_early)| Plan {
         lost_per_mille: network.0,

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::time::Duration;
 
+use lnet_fake::Rng;
 use nlx_service::Class;
 use nlx_service::rpc::{
     Action, CallId, Calls, ClientId, Delivery, Ended, HEADER, Header, Kind, NewCall, RequestCounters,
@@ -24,40 +25,19 @@ pub(crate) struct Plan {
     pub(crate) clients: u32,
     /// Calls of all clients together.
     pub(crate) calls: u32,
-    pub(crate) lost_per_mille: u64,
-    pub(crate) doubled_per_mille: u64,
+    pub(crate) lost_per_mille: u32,
+    pub(crate) doubled_per_mille: u32,
     pub(crate) delay_max_ms: u64,
     /// The time that an ordinary request takes.
     pub(crate) served_max_ms: u64,
     /// Requests that take `slow_ms`.
-    pub(crate) slow_per_mille: u64,
+    pub(crate) slow_per_mille: u32,
     pub(crate) slow_ms: u64,
     pub(crate) client_restarts: u32,
     pub(crate) server_restarts: u32,
     /// Every second early reply of a request is lost, also the first.
     pub(crate) drops_early: bool,
     pub(crate) sessions_max: usize,
-}
-
-/// The steps of splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    fn per_mille(&mut self, share: u64) -> bool {
-        self.below(1000) < share
-    }
 }
 
 enum Event {
@@ -104,7 +84,7 @@ struct Client {
 pub(crate) struct World {
     plan: Plan,
     options: RequestOptions,
-    random: Random,
+    random: Rng,
     pub(crate) now_ns: u64,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
@@ -127,7 +107,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, plan: Plan, options: RequestOptions) -> World {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let server = server(&mut random, &plan);
         let clients = (0..plan.clients).map(|_| Client::new(&mut random, options)).collect();
         let mut world = World {
@@ -236,7 +216,7 @@ impl World {
 
     fn call(&mut self) {
         let node = self.random.below(self.plan.clients.into()) as u32 + 1;
-        let often = self.random.per_mille(300);
+        let often = self.random.chance(10 * 300);
         let client = &mut self.clients[node as usize - 1];
         if client.calls.check_room(&SERVER).is_err() {
             // Later, when another has ended.
@@ -323,11 +303,11 @@ impl World {
             *sent += 1;
             *sent % 2 == 1
         };
-        if is_dropped || self.random.per_mille(self.plan.lost_per_mille) {
+        if is_dropped || self.random.chance(10 * self.plan.lost_per_mille) {
             return;
         }
         self.early += u64::from(is_early);
-        let copies = 1 + u32::from(self.random.per_mille(self.plan.doubled_per_mille));
+        let copies = 1 + u32::from(self.random.chance(10 * self.plan.doubled_per_mille));
         for _ in 0..copies {
             let at_ns = self.now_ns + self.random.below(self.plan.delay_max_ms * MS_NS);
             let bytes = [&header.emit()[..], body].concat();
@@ -340,7 +320,7 @@ impl World {
             Verdict::Run(id, _) => {
                 let number = u64::from_le_bytes(bytes[HEADER..].try_into().unwrap());
                 self.calls[number as usize].ran += 1;
-                let slow = self.random.per_mille(self.plan.slow_per_mille);
+                let slow = self.random.chance(10 * self.plan.slow_per_mille);
                 let served_ms =
                     if slow { self.plan.slow_ms } else { self.random.below(self.plan.served_max_ms) };
                 let served = Event::Served { life: self.life, id, number, to: from };
@@ -382,17 +362,17 @@ fn name(node: u32, header: &Header) -> RequestName {
 }
 
 impl Client {
-    fn new(random: &mut Random, options: RequestOptions) -> Client {
-        let client = ClientId { number: 0, incarnation: random.next().max(1) };
+    fn new(random: &mut Rng, options: RequestOptions) -> Client {
+        let client = ClientId { number: 0, incarnation: random.next_u64().max(1) };
         Client { calls: Calls::new(client, options), open: HashMap::new() }
     }
 }
 
-fn server(random: &mut Random, plan: &Plan) -> Server<u32> {
+fn server(random: &mut Rng, plan: &Plan) -> Server<u32> {
     let options = ResponderOptions {
         sessions_max: plan.sessions_max,
         session_idle: Duration::from_secs(20),
         ..ResponderOptions::default()
     };
-    Server::new(random.next(), &options)
+    Server::new(random.next_u64(), &options)
 }
