@@ -333,9 +333,17 @@ impl Driver for Machines {
     }
 }
 
+impl Registered {
+    /// Returns the memory, to read and to write it while it is not in flight.
+    #[must_use]
+    pub fn memory(&self) -> &IoVec {
+        &self.0.memory
+    }
+}
+
 impl Borrow<IoVec> for Registered {
     fn borrow(&self) -> &IoVec {
-        &self.0.memory
+        self.memory()
     }
 }
 

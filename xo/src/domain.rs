@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use lnet_region::ForkGuard;
-use nlx_core::{Core, Limits, Nid};
+use nlx_core::{
+    BufferHandle, Core, CoreError, CoreTm, IoVec, Limits, Nid, Region, RegionError, StartAddress, TmOptions,
+};
 
 use crate::quotas::{LimitedObject, QuotaUsage};
 use crate::{Error, Quotas};
@@ -217,6 +219,15 @@ impl DomainInner {
         self.fork_guard.in_owner_process()
     }
 
+    /// Returns the transport.
+    ///
+    /// # Errors
+    /// [`RegionError::Forked`] in a forked child.
+    fn owned(&self) -> Result<&dyn Core, CoreError> {
+        let forked = || RegionError::Forked { process: self.fork_guard.process() };
+        if self.in_owner_process() { Ok(self.core()) } else { Err(forked().into()) }
+    }
+
     /// Checks that this process opened the domain.
     ///
     /// # Errors
@@ -228,6 +239,42 @@ impl DomainInner {
         } else {
             Err(Error::Forked { process: self.fork_guard.process() })
         }
+    }
+}
+
+/// For transfer machines that are not the domain's own: they keep its node running, and are refused in
+/// a forked child.
+impl Core for DomainInner {
+    fn limits(&self) -> Limits {
+        self.core().limits()
+    }
+
+    fn nids(&self) -> Vec<Nid> {
+        if self.in_owner_process() { self.core().nids() } else { Vec::new() }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.core().now_ns()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<Region, CoreError> {
+        self.owned()?.allocate(bytes)
+    }
+
+    fn register(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.owned()?.register(memory)
+    }
+
+    fn register_copying(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
+        self.owned()?.register_copying(memory)
+    }
+
+    fn deregister(&self, buffer: BufferHandle) -> Result<(), CoreError> {
+        self.owned()?.deregister(buffer)
+    }
+
+    fn tm_start(&self, address: &StartAddress, options: &TmOptions) -> Result<Box<dyn CoreTm>, CoreError> {
+        self.owned()?.tm_start(address, options)
     }
 }
 

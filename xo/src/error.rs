@@ -15,6 +15,9 @@ pub enum Error {
     /// Memory cannot be allocated, or is lent out.
     #[error(transparent)]
     Memory(#[from] RegionError),
+    /// A part of a service or a client failed.
+    #[error(transparent)]
+    Service(#[from] nlx_service::ServiceError),
     /// The node failed to start.
     #[cfg(feature = "in-process")]
     #[error(transparent)]
@@ -180,6 +183,7 @@ impl Error {
         match self {
             Error::Core(error) => error.errno(),
             Error::Memory(error) => error.errno(),
+            Error::Service(error) => error.errno(),
             #[cfg(feature = "in-process")]
             Error::Node(error) => error.errno(),
             Error::Large { .. } => Errno::EFBIG,

@@ -162,6 +162,7 @@
 //! | `op_id`, `operations` | ids of operations; the table of operations in flight, their events and deadlines |
 //! | `event` | [`Event`], [`Message`]; owners of operations |
 //! | [`request`] | requests and answers with deadlines and retries: [`request::Requester`], [`request::Responder`] |
+//! | [`service`] | services and clients on worker threads, with bulk: [`service::Service`], [`service::Client`] |
 //! | `end_point` | [`EndPoint`] |
 //! | `statistics` | [`QueueStatistics`] |
 //! | `quotas` | [`Quotas`]: limits of a domain's objects |
@@ -186,6 +187,7 @@ mod pool;
 mod provision;
 mod quotas;
 pub mod request;
+pub mod service;
 mod state;
 mod statistics;
 mod thread;
