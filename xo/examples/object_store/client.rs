@@ -1,70 +1,67 @@
-//! The client: sends one request at a time, and the bytes that belong to it.
+//! The client: calls the server, and offers memory for the bytes of objects.
 
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
-use nlx::{Buffer, Domain, EndPoint, Errno, Event, Op, OpId, Queue, TmOptions, TransferMachine};
+use nlx::service::client::{Call, ClientOptions};
+use nlx::service::machines::{Machines, Registered};
+use nlx::service::rpc::{RequestError, RequestOptions};
+use nlx::service::{self, Pool, PoolOptions, Transport};
+use nlx::{Address, Domain, Errno, TmOptions};
 
 use crate::Outcome;
-use crate::protocol::{MESSAGE_MAX, Name, Numbered, Object, PIECE, PORTAL, Reply, Request, decode, encode};
+use crate::protocol::{MESSAGE_MAX, Name, Object, PIECE, PORTAL, Reply, Request};
 
-/// The timeout of a request: a server that takes longer is considered dead.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// The deadline of a call: a server that takes longer is considered dead.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Maximum number of restarts of a get whose object is replaced during the transfer.
 const RESTARTS_MAX: usize = 5;
 
 pub(crate) struct Client {
-    domain: Domain,
-    tm: TransferMachine,
-    server: EndPoint,
-    /// The number of the last request.
-    number: u64,
-    /// Memory for a piece; allocated again if an error has lost it.
-    piece: Option<Buffer>,
-}
-
-/// Returns a receive operation for up to 64 answers.
-fn answers(buffer: Buffer) -> Op {
-    Op::receive(buffer).min_receive_size(MESSAGE_MAX).max_messages(64)
+    calls: Arc<service::Client<Machines>>,
+    server: Address,
+    /// Memory for a piece.
+    piece: Registered,
+    _pool: Pool,
 }
 
 impl Client {
     pub(crate) fn new(domain: &Domain, server: &str) -> Outcome<Client> {
         let nid = domain.nids().first().copied().ok_or("a node without a network")?;
-        let tm = domain.transfer_machine(&format!("{nid}:12345:{PORTAL}:*"), TmOptions::default())?;
-        // Two, so that one receives while the other is posted again.
-        for _ in 0..2 {
-            tm.start(answers(domain.allocate(2 * MESSAGE_MAX)?))?;
-        }
-        let server = tm.end_point(server)?;
-        // An earlier program at this address may still be sent answers: each program starts from a
-        // different number.
-        let number = SystemTime::UNIX_EPOCH.elapsed()?.as_nanos() as u64;
-        Ok(Client { domain: domain.clone(), tm, server, number, piece: None })
+        let machines = domain.machines(&format!("{nid}:12345:{PORTAL}:*"), TmOptions::default())?;
+        let pool = Pool::start("client", machines.clone(), 1, PoolOptions::default())?;
+        let piece = machines.allocate(0, PIECE)?;
+        let request =
+            RequestOptions { message_max: MESSAGE_MAX, deadline: DEADLINE, ..RequestOptions::default() };
+        let options = ClientOptions { request, ..ClientOptions::default() };
+        let calls = service::Client::start(&pool, machines, options)?;
+        Ok(Client { calls, server: server.parse()?, piece, _pool: pool })
     }
 
     /// Stores `length` bytes of `source` as an object.
     pub(crate) fn put(&mut self, name: &Name, length: u64, mut source: impl Read) -> Outcome<()> {
-        let upload = match self.call(Request::Create { name: name.clone(), length }, None)? {
-            (Reply::Upload { upload }, _) => upload,
-            other => return Err(unexpected(name, other)),
+        let Reply::Upload { upload } = self.ask(name, &Request::Create { name: name.clone(), length })?
+        else {
+            return Err(unexpected(name));
         };
         let mut offset = 0;
         while offset < length {
-            let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
-            let mut piece = self.piece()?;
-            source.read_exact(&mut piece.write()?[..bytes])?;
-            match self.call(Request::Write { upload, offset }, Some(Op::passive_send(piece).length(bytes)))? {
-                (Reply::Done, piece) => self.piece = piece,
-                other => return Err(unexpected(name, other)),
+            let bytes = piece_of(length - offset);
+            {
+                let mut piece = self.piece.memory().write(0..bytes)?;
+                source.read_exact(piece.as_mut_slice().unwrap_or_default())?;
             }
+            let request = Request::Write { upload, offset };
+            let written = self.call(&request, |call| call.readable(&self.piece, bytes));
+            written.map_err(|error| failed(name, error))?;
             offset += bytes as u64;
         }
-        self.done(name, Request::Commit { upload })
+        self.ask(name, &Request::Commit { upload }).map(drop)
     }
 
     /// Writes all bytes of an object to the target that `start` returns; `start` is called again
@@ -81,26 +78,20 @@ impl Client {
 
     /// Returns false if the object was replaced during the transfer.
     fn get_version(&mut self, name: &Name, target: &mut impl Write) -> Outcome<bool> {
-        let (length, version) = match self.call(Request::Stat { name: name.clone() }, None)? {
-            (Reply::Stat { length, version }, _) => (length, version),
-            other => return Err(unexpected(name, other)),
+        let Reply::Stat { length, version } = self.ask(name, &Request::Stat { name: name.clone() })? else {
+            return Err(unexpected(name));
         };
         let mut offset = 0;
         while offset < length {
-            let bytes = PIECE.min(usize::try_from(length - offset).unwrap_or(PIECE));
-            let piece = self.piece()?;
+            let bytes = piece_of(length - offset);
             let request = Request::Read { name: name.clone(), version, offset };
-            match self.call(request, Some(Op::passive_receive(piece).length(bytes)))? {
-                (Reply::Done, Some(piece)) => {
-                    target.write_all(&piece.read()?[..bytes])?;
-                    self.piece = Some(piece);
-                }
-                (Reply::Failed { errno, .. }, piece) if errno == Errno::ESTALE as i32 => {
-                    self.piece = piece;
-                    return Ok(false);
-                }
-                other => return Err(unexpected(name, other)),
+            match self.call(&request, |call| call.writable(&self.piece)) {
+                Ok(_) => {}
+                Err(RequestError::Refused { errno: Errno::ESTALE }) => return Ok(false),
+                Err(error) => return Err(failed(name, error)),
             }
+            let piece = self.piece.memory().read(0..bytes)?;
+            target.write_all(piece.as_slice().unwrap_or_default())?;
             offset += bytes as u64;
         }
         Ok(true)
@@ -110,20 +101,18 @@ impl Client {
         let mut all: Vec<Object> = Vec::new();
         loop {
             let after = all.last().map_or(String::new(), |object| object.name.to_string());
-            match self.call(Request::List { after }, None)? {
-                (Reply::Objects { objects, more }, _) => {
-                    all.extend(objects);
-                    if !more {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(unexpected("the list", other)),
+            let Reply::Objects { objects, more } = self.ask("the list", &Request::List { after })? else {
+                return Err(unexpected("the list"));
+            };
+            all.extend(objects);
+            if !more {
+                return Ok(all);
             }
         }
     }
 
     pub(crate) fn delete(&mut self, name: &Name) -> Outcome<()> {
-        self.done(name, Request::Delete { name: name.clone() })
+        self.ask(name, &Request::Delete { name: name.clone() }).map(drop)
     }
 
     pub(crate) fn put_file(&mut self, name: &Name, path: &Path) -> Outcome<()> {
@@ -141,83 +130,40 @@ impl Client {
         kept.inspect_err(|_| drop(fs::remove_file(&partial)))
     }
 
-    fn done(&mut self, name: &Name, request: Request) -> Outcome<()> {
-        match self.call(request, None)? {
-            (Reply::Done, _) => Ok(()),
-            other => Err(unexpected(name, other)),
-        }
+    /// Makes a call without bulk, about this object.
+    fn ask(&self, object: impl Display, request: &Request) -> Outcome<Reply> {
+        self.call(request, |call| call).map_err(|error| failed(object, error))
     }
 
-    /// Takes the memory for a piece.
-    fn piece(&mut self) -> Outcome<Buffer> {
-        Ok(self.piece.take().map_or_else(|| self.domain.allocate(PIECE), Ok)?)
-    }
-
-    /// Sends a request with the offer of a passive operation, and waits for the answer and for the
-    /// buffer.
-    fn call(&mut self, request: Request, bulk: Option<Op>) -> Outcome<(Reply, Option<Buffer>)> {
-        let staged = bulk.map(|op| self.tm.start(op.timeout(TIMEOUT))).transpose()?;
-        self.number += 1;
-        let request = Numbered { number: self.number, body: request };
-        let bytes = encode(&request, staged.as_ref().map(|staged| &staged.offer))?;
-        self.tm.start(Op::send(self.domain.buffer_of(&bytes)?, &self.server).timeout(TIMEOUT))?;
-        self.answer(staged.map(|staged| staged.op))
-    }
-
-    /// Waits for the answer to the last request, and for the end of the passive operation `moving`
-    /// that carries its bytes.
-    fn answer(&mut self, mut moving: Option<OpId>) -> Outcome<(Reply, Option<Buffer>)> {
-        let deadline = Instant::now() + TIMEOUT;
-        let (mut reply, mut moved) = (None, Ok(()));
-        let mut piece = None;
-        while reply.is_none() || moving.is_some() {
-            let rest = deadline.saturating_duration_since(Instant::now());
-            let Some(mut event) = self.tm.wait(Some(rest))? else {
-                return Err(format!("{} has not answered within {TIMEOUT:?}", self.server).into());
-            };
-            if Some(event.op) == moving {
-                (moving, moved, piece) = (None, event.status, event.buffer);
-                continue;
-            }
-            match event.queue {
-                Queue::MessageReceive => {
-                    let answer = self.read(&mut event)?;
-                    // A server that refuses a request does not use the buffer.
-                    if let (Some(Reply::Failed { .. }), Some(op)) = (&answer, moving) {
-                        self.tm.cancel(op);
-                    }
-                    reply = answer.or(reply);
-                }
-                _ => event.status.map_err(|errno| format!("{}: {}", self.server, errno.desc()))?,
-            }
-        }
-        match reply {
-            Some(reply @ Reply::Failed { .. }) => Ok((reply, piece)),
-            Some(reply) => {
-                moved.map(|()| (reply, piece)).map_err(|errno| format!("the bytes: {}", errno.desc()).into())
-            }
-            None => Err("no answer".into()),
-        }
-    }
-
-    /// Returns the answer in a message, unless it belongs to an earlier request.
-    fn read(&self, event: &mut Event) -> Outcome<Option<Reply>> {
-        let answer = event.message.take().map(|message| decode::<Reply>(&message)).transpose()?;
-        if let Some(buffer) = event.buffer.take() {
-            self.tm.start(answers(buffer))?;
-        }
-        let (answer, _) = answer.unzip();
-        Ok(answer.filter(|answer| answer.number == self.number).map(|answer| answer.body))
+    /// Makes a call, with the memory that `offer` adds to it.
+    fn call(
+        &self,
+        request: &Request,
+        offer: impl for<'a> FnOnce(Call<'a, Machines>) -> Call<'a, Machines>,
+    ) -> Result<Reply, RequestError> {
+        let no_json = |error: serde_json::Error| RequestError::System {
+            errno: Errno::EBADMSG,
+            text: format!("a message: {error}"),
+        };
+        let request = serde_json::to_vec(request).map_err(no_json)?;
+        let answer = offer(self.calls.call(self.server, &request)).wait()?;
+        serde_json::from_slice(&answer.bytes).map_err(no_json)
     }
 }
 
-/// Returns the error for a refused request or an unexpected answer.
-fn unexpected(
-    object: impl Display,
-    (reply, _): (Reply, Option<Buffer>),
-) -> Box<dyn std::error::Error + Send + Sync> {
-    match reply {
-        Reply::Failed { message, .. } => format!("{object}: {message}").into(),
-        other => format!("{object}: unexpected answer: {other:?}").into(),
+/// Returns the length of the next piece.
+fn piece_of(left: u64) -> usize {
+    PIECE.min(usize::try_from(left).unwrap_or(PIECE))
+}
+
+/// Returns the error for a call without an answer.
+fn failed(object: impl Display, error: RequestError) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        RequestError::Refused { errno } => format!("{object}: {}", errno.desc()).into(),
+        error => format!("{object}: {error}").into(),
     }
+}
+
+fn unexpected(object: impl Display) -> Box<dyn std::error::Error + Send + Sync> {
+    format!("{object}: an unexpected answer").into()
 }

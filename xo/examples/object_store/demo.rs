@@ -19,15 +19,10 @@ const LENGTHS: [u64; 6] = [0, 1, 100_000, 1 << 20, (16 << 20) + 1, 40_000_000];
 /// Stores objects, fetches and compares them, lists and deletes them.
 pub(crate) fn run(domain: &Domain) -> Outcome<()> {
     let directory = std::env::temp_dir().join(format!("nlx-object-store-{}", std::process::id()));
-    let server = Server::start(domain, SERVER, Disk::open(&directory)?)?;
+    let server = Server::start(domain, SERVER, Disk::open(&directory)?, 2)?;
     println!("serving {} at {SERVER}", directory.display());
-    let outcome = std::thread::scope(|scope| {
-        let serving = scope.spawn(|| server.run(2));
-        let outcome = clients(domain);
-        server.stop()?;
-        serving.join().map_err(|_| "the server has panicked")??;
-        outcome
-    });
+    let outcome = clients(domain);
+    drop(server);
     std::fs::remove_dir_all(&directory)?;
     outcome
 }

@@ -108,13 +108,17 @@ impl Disk {
         identity(&File::open(self.path(name)).map_err(errno)?)
     }
 
-    /// Reads bytes of an object; ESTALE if its version differs.
-    pub(crate) fn read(&self, name: &Name, version: u64, offset: u64, bytes: &mut [u8]) -> Result<()> {
+    /// Reads bytes of an object, as many as there are or fit, and returns their number; ESTALE if its
+    /// version differs.
+    pub(crate) fn read(&self, name: &Name, version: u64, offset: u64, bytes: &mut [u8]) -> Result<usize> {
         let file = File::open(self.path(name)).map_err(errno)?;
-        if identity(&file)?.1 != version {
+        let (length, present) = identity(&file)?;
+        if present != version {
             return Err(Errno::ESTALE);
         }
-        file.read_exact_at(bytes, offset).map_err(errno)
+        let length = length.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        file.read_exact_at(&mut bytes[..length], offset).map_err(errno)?;
+        Ok(length)
     }
 
     /// Returns the next objects after this name, and whether there are more.

@@ -20,19 +20,20 @@
 //! object_store --helper put /etc/services services
 //! ```
 //!
-//! Requests and answers are messages. The bytes of objects are transferred in bulk, in pieces of 16
-//! MiB, directly between the server's memory and the client's: a request carries the offer of the
-//! client's buffer, and the server reads from it or writes to it. So the server decides when each
-//! transfer starts and how long it is, and its memory does not grow with the number of clients.
+//! The server is a service, the client makes calls (`nlx::service`). The bytes of objects are
+//! transferred in bulk, in pieces of 1 MiB, directly between the server's memory and the client's: a
+//! call offers memory of the client, and the server reads it or fills it before it answers. So the
+//! server decides when each transfer starts and how long it is. A request that is lost is repeated,
+//! and runs once all the same.
 //!
 //! ```text
 //!   client                                     server
 //!     │ create "name", 40 MiB                    │ opens a temporary file
 //!     │ ───────────────────────────────────────▶ │
 //!     │ ◀─────────────────────────── upload 7 ── │
-//!     │ write upload 7 at 0, offer of 16 MiB     │
+//!     │ write upload 7 at 0, offer of 1 MiB      │
 //!     │ ───────────────────────────────────────▶ │
-//!     │ ◀══ reads the offer, 16 parts of 1 MiB ══│ then writes them to the file
+//!     │ ◀═════════════════════ reads the offer ══│ then writes the bytes to the file
 //!     │ ◀──────────────────────────────── done ──│
 //!     │ … the same for each piece …              │
 //!     │ commit upload 7                          │ file to disk, renamed to "name"
@@ -87,7 +88,7 @@ enum Command {
         directory: PathBuf,
         /// Number of threads that handle requests, and write and read files.
         #[arg(long, default_value_t = 4)]
-        workers: usize,
+        workers: u32,
     },
     /// Store a file as an object.
     Put { file: PathBuf, name: Name },
@@ -134,9 +135,10 @@ fn main() -> Outcome<()> {
         Command::Demo => demo::run(&arguments.domain("lo")?)?,
         Command::Serve { directory, workers } => {
             let domain = arguments.domain("tcp(127.0.0.1)")?;
-            let server = Server::start(&domain, &arguments.server(&domain)?, Disk::open(directory)?)?;
-            println!("serving {} at {}", directory.display(), server.address());
-            server.run(*workers)?;
+            let server = arguments.server(&domain)?;
+            let server = Server::start(&domain, &server, Disk::open(directory)?, *workers)?;
+            println!("serving {} at {}", directory.display(), server.address);
+            server.wait();
         }
         Command::Put { file, name } => client()?.put_file(name, file)?,
         Command::Get { name, file } => client()?.get_file(name, file)?,

@@ -1,14 +1,9 @@
-//! The messages of clients and server: JSON, followed by the offer of a buffer if bytes are
-//! transferred.
+//! The requests of clients and the answers of the server, in JSON.
 
 use std::fmt;
 use std::str::FromStr;
 
-use nlx::{Errno, Offer};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-use crate::Outcome;
 
 /// The store's portal: not one of those that Lustre uses, and open to any client of a helper.
 pub(crate) const PORTAL: u32 = 41;
@@ -16,18 +11,11 @@ pub(crate) const PORTAL: u32 = 41;
 /// The longest message in bytes: a page of the list, with names of the greatest length.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 
-/// Maximum number of bytes of one transfer.
-pub(crate) const PIECE: usize = 16 << 20;
+/// Maximum number of bytes of one transfer: one bulk operation.
+pub(crate) const PIECE: usize = 1 << 20;
 
 /// The objects in a page of the list: this number of the longest names fits into a message.
 pub(crate) const PAGE: usize = 128;
-
-/// A request, or the answer with the same number.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Numbered<T> {
-    pub(crate) number: u64,
-    pub(crate) body: T,
-}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
@@ -36,7 +24,7 @@ pub(crate) enum Request {
         name: Name,
         length: u64,
     },
-    /// Read the next bytes from the offer.
+    /// Read the next bytes out of the memory that the call offers.
     Write {
         upload: u64,
         offset: u64,
@@ -49,7 +37,7 @@ pub(crate) enum Request {
     Stat {
         name: Name,
     },
-    /// Write bytes of this version into the offer, up to its length.
+    /// Write bytes of this version into the memory that the call offers, as many as fit.
     Read {
         name: Name,
         version: u64,
@@ -70,7 +58,6 @@ pub(crate) enum Reply {
     Upload { upload: u64 },
     Stat { length: u64, version: u64 },
     Objects { objects: Vec<Object>, more: bool },
-    Failed { errno: i32, message: String },
 }
 
 /// An entry of the list.
@@ -121,31 +108,4 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
-}
-
-impl Reply {
-    pub(crate) fn failed(errno: Errno, message: impl ToString) -> Reply {
-        Reply::Failed { errno: errno as i32, message: message.to_string() }
-    }
-}
-
-/// Encodes a message: the length of the JSON in 4 bytes, the JSON, the offer.
-pub(crate) fn encode<T: Serialize>(message: &Numbered<T>, offer: Option<&Offer>) -> Outcome<Vec<u8>> {
-    let json = serde_json::to_vec(message)?;
-    let mut bytes = u32::try_from(json.len())?.to_le_bytes().to_vec();
-    bytes.extend(json);
-    bytes.extend(offer.map_or(&[][..], Offer::as_bytes));
-    if bytes.len() > MESSAGE_MAX {
-        return Err(format!("a message of {} bytes: at most {MESSAGE_MAX}", bytes.len()).into());
-    }
-    Ok(bytes)
-}
-
-/// Decodes a message; accepts any bytes.
-pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Outcome<(Numbered<T>, Option<Offer>)> {
-    let (length, rest) = bytes.split_first_chunk().ok_or("a message without a length")?;
-    let length = u32::from_le_bytes(*length) as usize;
-    let (json, offer) = rest.split_at_checked(length).ok_or("a message shorter than it says")?;
-    let offer = if offer.is_empty() { None } else { Some(Offer::from_bytes(offer)?) };
-    Ok((serde_json::from_slice(json)?, offer))
 }
