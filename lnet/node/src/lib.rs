@@ -82,6 +82,7 @@ mod read;
 mod sched_thread;
 mod statistics;
 mod status;
+mod virtual_node;
 
 pub use conf::{ConfigWarning, Section, Setting, SourceLine, Tunable};
 pub use config::{DEFAULT_ACCEPT_PORT, MAX_INTERFACES, NodeConfig};
@@ -118,3 +119,4 @@ pub use status::{
     Asker, HostNodes, JsonObject, RunningNode, STATUS_PEERS, STATUS_VERSION, UnreadFolder, escaped, quoted,
     running_nodes, running_nodes_with, runtime_folder, visit_for_another,
 };
+pub use virtual_node::VirtualNode;

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lnet::{Counters, Engine, FaultId, FaultRule, FaultStatistics};
 use lnet_api::{Clock, Drive, EqHandle, LNet, LNetError, Lnd, LndError, Polled};
 use lnet_cpt::CptTable;
-use lnet_nid::{Nid, ProcessId};
+use lnet_nid::{NetType, Nid, ProcessId};
 use lnet_o2iblnd::O2ibLnd;
 use lnet_region::ForkGuard;
 use lnet_socklnd::{Hardware, SockLnd};
@@ -19,7 +19,7 @@ use crate::o2ib::Verbs;
 use crate::ping::{PingAnswer, PingFailure};
 use crate::sched_thread::{GRACE, SchedThreads};
 use crate::status::{StatusServer, StatusView};
-use crate::{NetSpec, NodeConfig, NodeError};
+use crate::{NetSpec, NodeConfig, NodeError, VirtualNode};
 
 /// A running LNet node of this process.
 ///
@@ -135,10 +135,7 @@ impl Node {
                 added.push(ni.nid);
                 Ok(())
             })
-            .and_then(|()| {
-                self.drive.take_shards();
-                sched_threads.grow(&|source| self.config.refuse_partitions(source))
-            });
+            .and_then(|()| self.drive_new_shards(sched_threads));
         match outcome {
             Ok(()) => self.nids.write().extend(added),
             // This cannot fail: the NI was just added, and only the holder of the lock removes NIs.
@@ -148,6 +145,12 @@ impl Node {
             }),
         }
         outcome
+    }
+
+    /// Drives the shards that LNDs have created, with a scheduler thread for each.
+    fn drive_new_shards(&self, sched_threads: &mut SchedThreads) -> Result<(), NodeError> {
+        self.drive.take_shards();
+        sched_threads.grow(&|source| self.config.refuse_partitions(source))
     }
 
     fn start_ni(&self, ni: &PlannedNi) -> Result<(), NodeError> {
@@ -190,6 +193,30 @@ impl Node {
         self.verbs.release(nid);
         self.nids.write().retain(|other| *other != nid);
         Ok(())
+    }
+
+    /// Starts a further LNet node in this process, on this node's TCP LND, threads and clock. `nid` is
+    /// an address of this host. The virtual node has this node's configuration and port.
+    ///
+    /// # Errors
+    /// The address is not of this host, or in use; the NID is not of TCP; there are no descriptors;
+    /// the node has ended.
+    pub fn virtual_node(&self, nid: Nid) -> Result<VirtualNode, NodeError> {
+        self.check_here()?;
+        if nid.net().net_type() != NetType::TCP {
+            return Err(NodeError::NoDriver { net: nid.net().to_string() });
+        }
+        let mut sched_threads = self.sched_threads.lock();
+        let sched_threads = sched_threads.as_mut().ok_or(NodeError::Ended)?;
+        let engine = Engine::new(self.config.engine(self.table.clone(), wall_clock_ns()));
+        engine.advance(self.drive.now_ns());
+        let id = ProcessId { nid, pid: self.config.pid() };
+        // All have one device: each further one could bring a shard, and a thread.
+        self.sock.set_hardware(nid, Hardware::named("virtual"));
+        engine.add_ni(id, self.sock.clone()).map_err(|source| NodeError::Start { nid, source })?;
+        let node = VirtualNode::new(engine, nid, self.drive.clone());
+        self.drive_new_shards(sched_threads)?;
+        Ok(node)
     }
 
     /// Returns the LNet API.

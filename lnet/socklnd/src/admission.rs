@@ -7,17 +7,16 @@ use lnet_lnd::admission::AdmissionLimits;
 /// prevent those.
 const SHARE: (usize, usize) = (3, 4);
 
-/// Returns the bounds for a process with this many descriptors. Each shard counts as one listener:
+/// Returns the bounds for a process with this many descriptors, and at most `of_address` connections
+/// from one address. Each shard counts as one listener:
 /// to make room for a handshake, a shard can only drop others of the same shard.
-pub(crate) const fn bounds(descriptors: usize) -> AdmissionLimits {
+pub(crate) const fn bounds(descriptors: usize, of_address: usize) -> AdmissionLimits {
     AdmissionLimits {
         all: descriptors / SHARE.1 * SHARE.0,
         // An opening connection costs a descriptor and half a kilobyte for up to `accept_timeout`.
         opening: 256,
         opening_of_address: 64,
-        // A peer has three connections, or nine with four per type; many user-space nodes on one
-        // host share its address.
-        of_address: 1024,
+        of_address,
         // The connections of one peer, plus those of another process on the same host.
         modest: 16,
     }

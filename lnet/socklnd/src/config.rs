@@ -86,6 +86,9 @@ pub struct SockConfig {
     pub credits: u32,
     /// The maximum number of messages in flight to one peer.
     pub peer_credits: u32,
+    /// The maximum number of connections accepted from one address. A peer has three, or nine with
+    /// four per type; many user-space nodes on one host share its address.
+    pub conns_of_address: usize,
     /// True if TCP delays small segments to combine them (Nagle's algorithm).
     pub nagle: bool,
     /// The socket's send buffer in bytes; 0 keeps the system's default.
@@ -131,6 +134,7 @@ impl Default for SockConfig {
             nconnds_max: 64,
             credits: 256,
             peer_credits: 8,
+            conns_of_address: 1024,
             nagle: false,
             tx_buffer_size: 0,
             rx_buffer_size: 0,

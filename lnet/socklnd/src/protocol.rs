@@ -49,7 +49,10 @@ impl Protocol for Sock {
             policy: config.accept_policy(),
             options: Options::of(&config, &NiConfig::from(&config)),
             identity: Arc::default(),
-            admission: Arc::new(Admission::new(admission::bounds(net.descriptors_max()))),
+            admission: Arc::new(Admission::new(admission::bounds(
+                net.descriptors_max(),
+                config.conns_of_address,
+            ))),
             attempts: Arc::new(Attempts::new(config.nconnds_max as usize)),
             net,
         };

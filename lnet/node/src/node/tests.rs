@@ -15,6 +15,7 @@ use nlx_testkit::{TIME_LIMIT, until};
 use crate::{DiscoverOptions, Node, NodeConfig, NodeError, PingStep};
 
 mod traffic;
+mod virtual_nodes;
 
 const PORT: u16 = 21_944;
 

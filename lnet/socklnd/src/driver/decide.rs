@@ -170,7 +170,10 @@ fn may_be_peer(turn: Turn<'_>, ni: &Ni, nid: Nid) -> bool {
         IpAddr::V4(ip) => !(ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast()),
         IpAddr::V6(ip) => !(ip.is_unspecified() || ip.is_multicast()),
     };
-    nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && turn.shared.nis.get(nid).is_none()
+    // Another NI of this LND may belong to another node of this process.
+    let is_own = |other: Arc<Ni>| std::ptr::addr_eq(Arc::as_ptr(&other.upcalls), Arc::as_ptr(&ni.upcalls));
+    let is_free = !turn.shared.nis.get(nid).is_some_and(is_own);
+    nid.net() == ni.id.nid.net() && nid.ip().is_some_and(one_host) && is_free
 }
 
 /// Returns the peer's identity derived from its source port, where the policy requires that
