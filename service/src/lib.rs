@@ -59,7 +59,7 @@
 //! | [`ServiceStatistics`] | all of it for one service, by CPU partition, as `nlx status` shows it |
 //!
 //! The feature `lnet`, which is on by default, has the parts over LNet. Without it a program links
-//! no LNet. `docs/service.md` explains the layer as a whole, and lists what is not built yet.
+//! no LNet. `docs/service.md` explains the layer as a whole.
 
 #![forbid(unsafe_code)]
 

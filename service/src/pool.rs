@@ -728,12 +728,14 @@ impl Inner {
         }
     }
 
-    /// Asks one driver of another partition that waits to take an item of this one.
+    /// Asks one driver of another partition that waits, and may run a handler, to take an item of this
+    /// one.
     fn ask_others(&self, partition: usize) {
         let count = self.parts.len();
         for step in 1..count {
             let other = &self.parts[(partition + step) % count];
-            if other.waiting.load(Ordering::Relaxed) == 0 && other.driver.load(Ordering::Relaxed) != NONE {
+            let is_idle = other.waiting.load(Ordering::Relaxed) == 0 && !other.full.load(Ordering::Relaxed);
+            if is_idle && other.driver.load(Ordering::Relaxed) != NONE {
                 other.starved.fetch_or(1 << partition, Ordering::AcqRel);
                 if self.wake_driver(other) {
                     return;

@@ -739,3 +739,6 @@ impl<M: Clone> Messages<M> {
         Some((index, self.memory.get(index as usize)?.clone()))
     }
 }
+
+#[cfg(test)]
+mod simulated;

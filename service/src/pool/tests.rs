@@ -9,8 +9,10 @@ use nlx_testkit::until;
 use super::*;
 use crate::THREADS_MAX;
 
+mod schedules;
+
 /// Sleeps in place of driving a network.
-struct Still(Instant);
+pub(crate) struct Still(pub(crate) Instant);
 
 impl Driver for Still {
     fn now_ns(&self) -> u64 {
