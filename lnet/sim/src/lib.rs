@@ -19,6 +19,9 @@
 //! TCP LND, over a simulated TCP network; [`ib`] does so with the real verbs LND over simulated
 //! RDMA devices.
 //!
+//! [`lst`] plays whole sessions of LNet's self-test: consoles and test nodes of `nlx-lst` on engines
+//! over the first kind of network.
+//!
 //! The simulator does not measure speed, and with one thread it finds no data races: loom and tests
 //! with real threads do.
 //!
@@ -99,6 +102,7 @@
 //! NLX_SIM_SEED=204 NLX_SIM_SEEDS=1 NLX_SIM_STEPS=480 cargo test -p lnet-sim --test seeds
 //! cargo run --release -p lnet-sim -- tcp --seeds 10000                # worlds of whole TCP nodes
 //! cargo run --release -p lnet-sim -- tcp --seeds 1 --seed 92 --steps 31
+//! cargo run --release -p lnet-sim -- lst --seeds 20000                # sessions of lst
 //! cargo run --release -p lnet-sim -- peers                            # bytes for each peer and each MD
 //! ```
 //!
@@ -123,6 +127,7 @@
 //! | `world` | nodes and programs; the checks after each step |
 //! | `scenario`, `run` | from a seed to a world, from a world to its result |
 //! | `kit` | worlds of whole nodes, for every kind of network |
+//! | [`lst`] | consoles and test nodes of lst |
 //! | [`tcp`], [`ib`] | the TCP and the RDMA network, and the parts specific to their nodes |
 
 #![deny(unsafe_code)]
@@ -131,6 +136,7 @@ mod counts;
 mod drive;
 pub mod ib;
 mod kit;
+pub mod lst;
 mod model;
 mod net;
 mod run;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lnet_sim::ib::IbScenario;
+use lnet_sim::lst::LstScenario;
 use lnet_sim::tcp::TcpScenario;
 use lnet_sim::{Counts, Scenario, Worlds};
 
@@ -34,6 +35,8 @@ enum Command {
     Tcp(Seeds),
     /// Runs worlds of whole RDMA nodes: engines and verbs LNDs over a simulated RDMA network.
     Ib(Seeds),
+    /// Plays sessions of LNet's self-test between consoles and test nodes.
+    Lst(Seeds),
     /// Prints the bytes that each peer and each posted MD costs.
     Peers {
         /// Number of peers.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         None => args.seeds.run::<Scenario>(),
         Some(Command::Tcp(seeds)) => seeds.run::<TcpScenario>(),
         Some(Command::Ib(seeds)) => seeds.run::<IbScenario>(),
+        Some(Command::Lst(seeds)) => seeds.run::<LstScenario>(),
         Some(Command::Peers { peers, mds }) => match peers::measure(peers, mds) {
             Ok(cost) => {
                 println!("{cost}");

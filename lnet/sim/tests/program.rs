@@ -20,7 +20,7 @@ fn commands(text: &str) -> Vec<Vec<&str>> {
 
 #[test]
 fn seeds_of_the_clock_are_other_ones_each_time_and_run_again_by_what_is_printed() {
-    for kind in [&[][..], &["tcp"], &["ib"]] {
+    for kind in [&[][..], &["tcp"], &["ib"], &["lst"]] {
         let arguments = [kind, &["--seeds", "1", "--fresh", "2", "--steps", "20"]].concat();
         let texts = [(); 2].map(|()| lnet_sim(&arguments));
         let [one, other] = texts.each_ref().map(|text| commands(text));
