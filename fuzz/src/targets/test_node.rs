@@ -42,7 +42,7 @@ pub(super) fn node(bytes: &[u8]) -> Outcome {
     }
     let session = world.framework.session().map(|session| session.features.0);
     let counters =
-        [Count::Dropped, Count::Sent, Count::Expired, Count::BulkGot, Count::BulkPut, Count::Fatal];
+        [Count::Dropped, Count::Sent, Count::Expired, Count::BulkGot, Count::BulkPut, Count::FatalRequest];
     let counted = counters.map(|count| world.data.counters().total(count) > 0);
     let clients = world.framework.clients().count().min(3);
     world.framework.shut_down();
