@@ -109,6 +109,13 @@ pub struct Line<S> {
     deadline_ns: AtomicU64,
 }
 
+/// The descriptors of a call that were posted.
+#[derive(Default)]
+struct Posted {
+    reply: Option<MdHandle>,
+    bulk: Option<MdHandle>,
+}
+
 #[derive(Default)]
 struct LineState {
     /// Descriptors whose last event has not come.
@@ -287,18 +294,16 @@ impl<O: Owner> Caller<O> {
             if state.open > 0 || state.is_beginning || state.is_queued {
                 return Err(Errno::EBUSY);
             }
-            *state = LineState { is_beginning: true, ..LineState::default() };
+            *state = LineState::beginning(call.bulk.is_some());
         }
         if let Some(deadline_ns) = call.deadline_ns {
             line.deadline_ns.store(deadline_ns, Ordering::Release);
             self.pool.wake_at(line.partition, deadline_ns.min(self.now_ns() + LOOK_NS));
         }
-        let begun = self.post(line, call).and_then(|()| self.send(line, length, call));
+        let mut posted = Posted::default();
+        let begun = self.post(line, call, &mut posted).and_then(|()| self.send(line, length, call));
         let mut state = line.state.lock();
-        state.is_beginning = false;
-        if let Err(errno) = begun {
-            state.failure.get_or_insert(errno);
-        }
+        state.has_begun(posted, begun);
         let is_due = state.needs_a_step();
         state.is_queued |= is_due;
         drop(state);
@@ -338,33 +343,25 @@ impl<O: Owner> Caller<O> {
         })
     }
 
-    /// Posts the reply buffer and the bulk buffer.
-    fn post(&self, line: &Arc<Line<O::State>>, call: &Call) -> Result<(), Errno> {
-        let attach = |bits, md, kind: Kind| {
+    /// Posts the reply buffer and the bulk buffer. Their events may come before the call returns.
+    fn post(&self, line: &Line<O::State>, call: &Call, posted: &mut Posted) -> Result<(), Errno> {
+        let attach = |bits, md| {
             let me = MeSpec { match_id: call.to, ..MeSpec::new(call.reply_portal, bits) };
-            // The event may come before the call returns.
-            line.state.lock().opened(kind);
             let me = self.lnet.me_attach(&me);
-            match me.and_then(|me| self.lnet.md_attach(me, md, Unlink::Auto)) {
-                Ok(md) => {
-                    line.state.lock().attached(kind, md);
-                    Ok(())
-                }
-                Err(error) => {
-                    line.state.lock().closed(kind);
-                    Err(error.errno())
-                }
-            }
+            me.and_then(|me| self.lnet.md_attach(me, md, Unlink::Auto)).map_err(|error| error.errno())
         };
         // A reply that is too long arrives cut off, and is refused by its length.
         let options = MdOptions::OP_PUT | MdOptions::TRUNCATE;
-        attach(call.reply_bits, self.md(line, Kind::Reply, line.reply.clone(), options)?, Kind::Reply)?;
+        let md = self.md(line, Kind::Reply, line.reply.clone(), options)?;
+        posted.reply = Some(attach(call.reply_bits, md)?);
         let Some(bulk) = &call.bulk else { return Ok(()) };
         let options = if bulk.is_source { MdOptions::OP_GET } else { MdOptions::OP_PUT };
-        attach(bulk.bits, self.md(line, Kind::Bulk, bulk.memory.clone(), options)?, Kind::Bulk)
+        let md = self.md(line, Kind::Bulk, bulk.memory.clone(), options)?;
+        posted.bulk = Some(attach(bulk.bits, md)?);
+        Ok(())
     }
 
-    fn send(&self, line: &Arc<Line<O::State>>, length: usize, call: &Call) -> Result<(), Errno> {
+    fn send(&self, line: &Line<O::State>, length: usize, call: &Call) -> Result<(), Errno> {
         let memory = line.request.trimmed(length).map_err(|error| error.errno())?;
         let put = Put {
             source: call.from,
@@ -376,15 +373,7 @@ impl<O: Owner> Caller<O> {
             offset: 0,
             hdr_data: 0,
         };
-        line.state.lock().opened(Kind::Request);
-        self.lnet.bind_put(put).map(drop).map_err(|error| {
-            line.state.lock().closed(Kind::Request);
-            error.errno()
-        })
-    }
-
-    fn line_of(&self, partition: usize, number: u32) -> Option<Arc<Line<O::State>>> {
-        self.partitions[partition].all.read().get(number as usize).cloned()
+        self.lnet.bind_put(put).map(drop).map_err(|error| error.errno())
     }
 
     fn event(&self, partition: usize, event: &Event) {
@@ -393,7 +382,10 @@ impl<O: Owner> Caller<O> {
             1 => Kind::Bulk,
             _ => Kind::Request,
         };
-        let Some(line) = self.line_of(partition, (event.user_ptr >> 2) as u32) else { return };
+        // The guard does not wait for a thread that waits to add a line: events may come inside calls
+        // of the network.
+        let lines = self.partitions[partition].all.read_recursive();
+        let Some(line) = lines.get((event.user_ptr >> 2) as usize) else { return };
         let mut state = line.state.lock();
         state.take(kind, event);
         if state.needs_a_step() && !state.is_queued && !state.is_beginning {
@@ -438,22 +430,35 @@ impl<O: Owner> Caller<O> {
 }
 
 impl LineState {
-    fn opened(&mut self, kind: Kind) {
-        self.open += 1;
-        self.bulk_open |= kind == Kind::Bulk;
+    /// Returns the state of a call whose descriptors are being made. All count as open, because
+    /// their events may come before the next one is made.
+    fn beginning(has_bulk: bool) -> LineState {
+        LineState {
+            open: 2 + u32::from(has_bulk),
+            bulk_open: has_bulk,
+            is_beginning: true,
+            ..LineState::default()
+        }
+    }
+
+    /// Stores the descriptors that were posted. Without an error the request is being sent, too.
+    fn has_begun(&mut self, posted: Posted, begun: Result<(), Errno>) {
+        self.is_beginning = false;
+        (self.reply_md, self.bulk_md) = (posted.reply, posted.bulk);
+        let Err(errno) = begun else { return };
+        self.failure.get_or_insert(errno);
+        self.closed(Kind::Request);
+        if posted.reply.is_none() {
+            self.closed(Kind::Reply);
+        }
+        if self.bulk_open && posted.bulk.is_none() {
+            self.closed(Kind::Bulk);
+        }
     }
 
     fn closed(&mut self, kind: Kind) {
         self.open -= 1;
         self.bulk_open &= kind != Kind::Bulk;
-    }
-
-    fn attached(&mut self, kind: Kind, md: MdHandle) {
-        match kind {
-            Kind::Reply => self.reply_md = Some(md),
-            Kind::Bulk => self.bulk_md = Some(md),
-            Kind::Request => {}
-        }
     }
 
     fn take(&mut self, kind: Kind, event: &Event) {
@@ -481,8 +486,9 @@ impl LineState {
 }
 
 impl<O: Owner> Source for Caller<O> {
-    fn run(&self, partition: usize, number: u32) {
-        self.line_of(partition, number).into_iter().for_each(|line| self.step(&line));
+    fn run(&self, partition: usize, number: u32, _: u64) {
+        let line = self.partitions[partition].all.read().get(number as usize).cloned();
+        line.into_iter().for_each(|line| self.step(&line));
     }
 
     fn tick(&self, partition: usize, now_ns: u64) -> Option<u64> {

@@ -783,7 +783,7 @@ impl Wake for ThreadWaker {
 }
 
 impl<T: Transport> Source for Client<T> {
-    fn run(&self, _: usize, item: u32) {
+    fn run(&self, _: usize, item: u32, _: u64) {
         match item.checked_sub(1) {
             None => self.read_inbox(),
             Some(index) => self.complete(index),

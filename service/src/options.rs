@@ -80,8 +80,8 @@ impl BufferOptions {
     /// than this share, in percent, of all.
     pub const LOW_WATER: u64 = 25;
 
-    /// High-water mark: a buffer beyond the minimum is freed if the others have room for at least this
-    /// share, in percent, of the requests that they take.
+    /// High-water mark: a buffer beyond the minimum is freed if the others have had room for at least
+    /// this share, in percent, of the requests that they take, for ten seconds.
     pub const HIGH_WATER: u64 = 75;
 
     pub(crate) fn check(&self) -> Result<(), ServiceError> {

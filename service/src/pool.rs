@@ -71,7 +71,8 @@ pub enum Class {
 /// Where items come from: a service, or a caller.
 pub trait Source: Send + Sync {
     /// Runs an item, on a worker thread of the partition, or of another one if this one is starved.
-    fn run(&self, partition: usize, token: u32);
+    /// The worker took it at `now_ns`.
+    fn run(&self, partition: usize, token: u32, now_ns: u64);
 
     /// Does what is due at this time, and returns the time of the next call; `None` for none until
     /// [`PoolHandle::wake_at`].
@@ -192,11 +193,14 @@ struct Part {
     seats: Box<[Seat]>,
 }
 
+/// The sources of a pool by their numbers; `None` for one that is being made.
+type Sources = Vec<Option<Arc<dyn Source>>>;
+
 struct Inner {
     driver: Box<dyn Driver>,
     options: PoolOptions,
     parts: Box<[Part]>,
-    sources: RwLock<Vec<Option<Arc<dyn Source>>>>,
+    sources: RwLock<Sources>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Wakes the watch when a partition has no driver any more.
     watch: Sleeper,
@@ -409,10 +413,9 @@ impl Part {
     }
 
     /// Returns whether the driver has a reason to look at the queue.
-    fn has_news(&self, now_ns: impl FnOnce() -> u64) -> bool {
+    fn has_news(&self) -> bool {
         let can_run = self.waiting.load(Ordering::Acquire) > 0 && !self.full.load(Ordering::Relaxed);
-        let tick_ns = self.tick_ns.load(Ordering::Acquire);
-        can_run || self.starved.load(Ordering::Acquire) != 0 || tick_ns != NEVER && now_ns() >= tick_ns
+        can_run || self.starved.load(Ordering::Acquire) != 0
     }
 
     /// Takes the next work of this partition, if there is some and a handler may run.
@@ -513,26 +516,53 @@ impl Inner {
 
     fn work(self: &Arc<Inner>, partition: usize, number: u32) {
         self.driver.bind(partition);
+        // Copied once, so that an item takes no lock and counts no reference for its source.
+        let mut sources = Vec::new();
         while let Some(work) = self.next(partition, number) {
             if self.is_long(partition, &work) {
-                self.perform(partition, work);
+                self.perform(partition, work, false, &mut sources);
                 continue;
             }
-            let mut first = Some(work);
+            let mut next = Some(work);
             self.driver.batch(&mut || {
-                for _ in 0..BATCH_MAX {
-                    let Some(work) = first.take().or_else(|| self.next_short(partition)) else { break };
-                    self.perform(partition, work);
+                for count in 1..=BATCH_MAX {
+                    let Some(work) = next.take() else { break };
+                    next = self.perform(partition, work, count < BATCH_MAX, &mut sources);
                 }
             });
         }
     }
 
-    fn perform(&self, partition: usize, work: Work) {
-        match work {
+    /// Does this work. If `goes_on`, takes the next item of a batch, if one waits and none is
+    /// expected to take long.
+    fn perform(
+        self: &Arc<Inner>,
+        partition: usize,
+        work: Work,
+        goes_on: bool,
+        sources: &mut Sources,
+    ) -> Option<Work> {
+        let is_item = matches!(work, Work::Run { .. });
+        let now_ns = match work {
             Work::Tick => self.tick(partition),
-            Work::Run { item, home, began_ns } => self.run(partition, item, home, began_ns),
+            Work::Run { item, home, began_ns } => self.run(partition, (item, home), began_ns, sources),
+        };
+        let part = &self.parts[partition];
+        let is_short = |estimate_ns: &AtomicU64| estimate_ns.load(Ordering::Relaxed) <= HAND_OVER_NS;
+        let goes_on = goes_on && part.estimates_ns.iter().all(is_short);
+        let mut queue = part.queue.lock();
+        if is_item {
+            queue.counters.handling -= 1;
+            part.full.store(false, Ordering::Relaxed);
         }
+        if !goes_on || queue.len() == 0 || queue.over {
+            return None;
+        }
+        let work = part.take(&mut queue, partition, &self.options, now_ns)?;
+        let help = self.help_for(part, &mut queue, &work);
+        drop(queue);
+        self.call(partition, help);
+        Some(work)
     }
 
     /// Returns whether this work is expected to take so long that messages of earlier work must not
@@ -544,45 +574,38 @@ impl Inner {
         }
     }
 
-    /// Takes the next item of a batch, if one waits and none is expected to take long.
-    fn next_short(self: &Arc<Inner>, partition: usize) -> Option<Work> {
+    /// Runs an item, and returns the time afterwards.
+    fn run(
+        &self,
+        partition: usize,
+        (item, home): (Item, usize),
+        began_ns: u64,
+        sources: &mut Sources,
+    ) -> u64 {
+        let index = item.source as usize;
+        if sources.get(index).is_none_or(Option::is_none) {
+            sources.clone_from(&self.sources.read());
+        }
         let part = &self.parts[partition];
-        let is_short = |estimate_ns: &AtomicU64| estimate_ns.load(Ordering::Relaxed) <= HAND_OVER_NS;
-        if part.waiting.load(Ordering::Acquire) == 0 || !part.estimates_ns.iter().all(is_short) {
-            return None;
+        if let Some(Some(source)) = sources.get(index)
+            && catch_unwind(AssertUnwindSafe(|| source.run(home, item.token, began_ns))).is_err()
+        {
+            part.queue.lock().counters.panics += 1;
         }
         let now_ns = self.driver.now_ns();
-        let mut queue = part.queue.lock();
-        if queue.over {
-            return None;
-        }
-        let work = part.take(&mut queue, partition, &self.options, now_ns)?;
-        let help = self.help_for(part, &mut queue, &work);
-        drop(queue);
-        self.call(partition, help);
-        Some(work)
+        part.learn(item.source, now_ns.saturating_sub(began_ns));
+        now_ns
     }
 
-    fn run(&self, partition: usize, item: Item, home: usize, began_ns: u64) {
-        let source = self.sources.read().get(item.source as usize).cloned().flatten();
-        let panicked = source
-            .is_some_and(|source| catch_unwind(AssertUnwindSafe(|| source.run(home, item.token))).is_err());
-        let took_ns = self.driver.now_ns().saturating_sub(began_ns);
-        let part = &self.parts[partition];
-        part.learn(item.source, took_ns);
-        let mut queue = part.queue.lock();
-        queue.counters.handling -= 1;
-        queue.counters.panics += u64::from(panicked);
-        part.full.store(false, Ordering::Relaxed);
-    }
-
-    fn tick(&self, partition: usize) {
+    /// Runs what is due in all sources, and returns the time before.
+    fn tick(&self, partition: usize) -> u64 {
         let sources = self.sources.read().clone();
         let now_ns = self.driver.now_ns();
         let next_ns = sources.iter().flatten().filter_map(|source| source.tick(partition, now_ns)).min();
         if let Some(next_ns) = next_ns {
             self.parts[partition].tick_ns.fetch_min(next_ns, Ordering::AcqRel);
         }
+        now_ns
     }
 
     /// Returns a worker's next work; `None` if the worker ends.
@@ -626,7 +649,7 @@ impl Inner {
         let tick_ns = part.tick_ns.load(Ordering::Acquire);
         let mut found = None;
         let mut ready = || {
-            if part.has_news(|| self.driver.now_ns()) {
+            if part.has_news() {
                 found = self.take_news(partition);
             }
             found.is_some() || seat.called.load(Ordering::Acquire)

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use lnet_region::IoVec;
 use nix::errno::Errno;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 
 use crate::buffers::Supply;
 use crate::statistics::{
@@ -34,7 +34,7 @@ const CONTEXT_BITS: u32 = 12;
 /// Bits of a token that number a buffer of a partition.
 const BUFFER_BITS: u32 = 16;
 
-/// Interval at which a partition without requests frees a buffer that it does not need.
+/// Interval at which a partition frees the buffers that it has not needed since the last time.
 const SHRINK_NS: u64 = 10_000_000_000;
 
 /// The kind of an item in the pool's queue, in the upper bits of its token.
@@ -76,6 +76,8 @@ fn parts(token: u32) -> (u32, u32, u32) {
 struct Context<T: Transport, S> {
     arrival: Option<Arrival<T::Peer>>,
     arrived_ns: u64,
+    /// The posted buffers had room for few further requests when this one arrived.
+    room_is_low: bool,
     state: S,
     reply: T::Memory,
     /// The bulk operation in progress.
@@ -95,12 +97,15 @@ struct RequestBuffer<T: Transport, S> {
     operation: Mutex<Option<T::Operation>>,
     /// Requests that have arrived.
     taken: AtomicU32,
-    /// Requests that have not ended, and one more until the network has released the memory.
+    /// Requests that have not ended, those that have not arrived included, and one more until the
+    /// network has released the memory.
     open: AtomicU32,
+    /// It is freed when its requests have ended.
+    is_spare: AtomicBool,
 }
 
 /// A request buffer, if there is one at this place.
-type Slot<T, S> = RwLock<Option<Arc<RequestBuffer<T, S>>>>;
+type Slot<T, S> = RwLock<Option<RequestBuffer<T, S>>>;
 
 struct Partition<T: Transport, S> {
     buffers: Box<[Slot<T, S>]>,
@@ -109,8 +114,6 @@ struct Partition<T: Transport, S> {
     tally: Tally,
     waits: Durations,
     served: Durations,
-    /// The number of requests at the last tick.
-    seen: AtomicU64,
     /// The time from which buffers that are not needed are freed again.
     shrink_ns: AtomicU64,
     messages: Mutex<Messages<T::Memory>>,
@@ -214,8 +217,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
     pub fn abort(&self, which: impl Fn(&H::State) -> bool) {
         for partition in &self.partitions {
             for slot in &partition.buffers {
-                let Some(buffer) = slot.read().clone() else { continue };
-                for context in &buffer.contexts {
+                let slot = slot.read_recursive();
+                for context in slot.iter().flat_map(|buffer| &buffer.contexts) {
                     let operation = {
                         let mut context = context.lock();
                         if !context.is_moving || !which(&context.state) {
@@ -252,8 +255,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         self.abort(|_| true);
         for partition in &self.partitions {
             for slot in &partition.buffers {
-                let operation = slot.read().as_ref().and_then(|buffer| buffer.operation.lock().take());
-                operation.into_iter().for_each(|operation| self.transport.cancel(operation));
+                let slot = slot.read_recursive();
+                slot.iter().for_each(|buffer| self.take_back(buffer));
             }
         }
         self.transport.close();
@@ -263,8 +266,16 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    fn buffer(&self, at: Place, number: u32) -> Option<Arc<RequestBuffer<T, H::State>>> {
-        self.partitions[at.partition].buffers.get(number as usize)?.read().clone()
+    /// Returns a request buffer, which is not freed before the guard is dropped. The guard does not
+    /// wait for a thread that waits to free a buffer, because a thread may have several guards: an
+    /// event may come inside a call of the transport.
+    fn buffer(
+        &self,
+        partition: usize,
+        number: u32,
+    ) -> Option<MappedRwLockReadGuard<'_, RequestBuffer<T, H::State>>> {
+        let slot = self.partitions[partition].buffers.get(number as usize)?.read_recursive();
+        RwLockReadGuard::try_map(slot, Option::as_ref).ok()
     }
 
     /// Returns the endpoint of a buffer: each has a range of numbers.
@@ -276,70 +287,66 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
     fn add_buffer(&self, partition: usize, endpoint: usize) -> Result<(), ServiceError> {
         let whole = &self.partitions[partition];
         let first = endpoint * self.options.buffers_max as usize;
-        let places = first..first + self.options.buffers_max as usize;
-        let made = Arc::new(RequestBuffer::new(&self.transport, partition, &self.options)?);
-        for number in places {
-            let mut slot = whole.buffers[number].write();
-            if slot.is_some() {
+        let mut made = Some(RequestBuffer::new(&self.transport, partition, &self.options)?);
+        for number in first..first + self.options.buffers_max as usize {
+            // A buffer that is in use is locked, and is no free place.
+            let Some(mut slot) = whole.buffers[number].try_write().filter(|slot| slot.is_none()) else {
                 continue;
-            }
-            *slot = Some(made.clone());
+            };
+            *slot = made.take();
             drop(slot);
             whole.supplies[endpoint].lock().buffers += 1;
-            let posted = self.post(partition, number as u32, &made);
+            let posted = self.post(partition, number as u32);
             return posted.map_err(|errno| ServiceError::system("post a request buffer", errno));
         }
         Ok(())
     }
 
-    fn post(&self, partition: usize, number: u32, buffer: &RequestBuffer<T, H::State>) -> Result<(), Errno> {
+    /// Posts a buffer, or frees it if the network has no room.
+    fn post(&self, partition: usize, number: u32) -> Result<(), Errno> {
+        let Some(buffer) = self.buffer(partition, number) else { return Ok(()) };
         let endpoint = self.endpoint_of(number);
         let requests = self.options.requests_per_buffer;
         buffer.taken.store(0, Ordering::Relaxed);
-        buffer.open.store(1, Ordering::Release);
+        buffer.open.store(requests + 1, Ordering::Release);
         let whole = &self.partitions[partition];
         whole.supplies[endpoint].lock().room += u64::from(requests);
         let at = Place { partition, token: token(Step::Returned, number, 0) };
         let memory = &buffer.memory;
         let posting = Posting { at, endpoint, memory, requests, request_max: self.options.request_max };
-        match self.transport.post(posting) {
-            Ok(operation) => {
-                *buffer.operation.lock() = Some(operation);
-                Ok(())
-            }
-            Err(errno) => {
-                let mut supply = whole.supplies[endpoint].lock();
-                supply.room -= u64::from(requests);
-                supply.buffers -= 1;
-                drop(supply);
-                *whole.buffers[number as usize].write() = None;
-                add(&whole.tally.not_posted, 1);
-                Err(errno)
-            }
-        }
+        let posted = self.transport.post(posting).map(|operation| *buffer.operation.lock() = Some(operation));
+        drop(buffer);
+        posted.inspect_err(|_| {
+            whole.supplies[endpoint].lock().take(u64::from(requests));
+            self.free(partition, number);
+            add(&whole.tally.not_posted, 1);
+        })
+    }
+
+    fn free(&self, partition: usize, number: u32) {
+        let whole = &self.partitions[partition];
+        // Dropped without the lock.
+        let freed = whole.buffers[number as usize].write().take();
+        drop(freed);
+        whole.supplies[self.endpoint_of(number)].lock().buffers -= 1;
     }
 
     /// Posts a buffer again whose requests have all ended, or frees it.
     fn returned(&self, partition: usize, number: u32) {
-        let at = Place { partition, token: 0 };
-        let Some(buffer) = self.buffer(at, number) else { return };
-        let whole = &self.partitions[partition];
-        let endpoint = self.endpoint_of(number);
-        let is_spare = self.is_ending() || whole.supplies[endpoint].lock().has_too_many(&self.options);
-        if is_spare {
-            *whole.buffers[number as usize].write() = None;
-            whole.supplies[endpoint].lock().buffers -= 1;
-            add(&whole.tally.shrunk, 1);
-            return;
-        }
-        if let Err(errno) = self.post(partition, number, &buffer) {
+        let is_spare = |buffer: &RequestBuffer<T, H::State>| buffer.is_spare.load(Ordering::Relaxed);
+        let Some(is_spare) = self.buffer(partition, number).map(|buffer| is_spare(&buffer)) else { return };
+        if is_spare || self.is_ending() {
+            self.free(partition, number);
+            add(&self.partitions[partition].tally.shrunk, 1);
+        } else if let Err(errno) = self.post(partition, number) {
             tracing::warn!(partition, %errno, "a request buffer of a service is not posted again");
         }
     }
 
-    /// Adds a buffer if the posted ones are nearly full.
+    /// Adds a buffer to the posted ones, which are nearly full.
     fn grow(&self, partition: usize, endpoint: usize) {
         let whole = &self.partitions[partition];
+        // Another request may have done so.
         if !whole.supplies[endpoint].lock().needs_more(&self.options) || self.is_ending() {
             return;
         }
@@ -351,21 +358,27 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         }
     }
 
+    /// Takes a buffer back from the network. Those of its requests that have arrived are served.
+    fn take_back(&self, buffer: &RequestBuffer<T, H::State>) {
+        let operation = buffer.operation.lock().take();
+        operation.into_iter().for_each(|operation| self.transport.cancel(operation));
+    }
+
     /// Runs a step of the handler, and carries out its decision.
-    fn step(&self, partition: usize, step: Step, number: u32, index: u32) {
+    fn step(&self, partition: usize, step: Step, (number, index): (u32, u32), now_ns: u64) {
         let at = Place { partition, token: token(Step::Moved, number, index) };
-        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(buffer) = self.buffer(partition, number) else { return };
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
         let endpoint = self.endpoint_of(number);
-        let (arrival, arrived_ns, mut state, reply, outcome) = {
+        let (arrival, arrived_ns, mut state, reply, outcome, room_is_low) = {
             let mut context = slot.lock();
             let Some(arrival) = context.arrival.clone() else { return };
             context.is_moving = false;
             context.operation = None;
             let state = std::mem::take(&mut context.state);
-            (arrival, context.arrived_ns, state, context.reply.clone(), context.outcome)
+            let room_is_low = step == Step::Arrived && context.room_is_low;
+            (arrival, context.arrived_ns, state, context.reply.clone(), context.outcome, room_is_low)
         };
-        let now_ns = self.pool.now_ns();
         if step == Step::Arrived {
             self.partitions[partition].waits.record(now_ns.saturating_sub(arrived_ns));
         }
@@ -403,7 +416,8 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             }
         };
         self.go_on(at, &buffer, slot, (&arrival.from, state, reply), next);
-        if step == Step::Arrived {
+        drop(buffer);
+        if room_is_low {
             self.grow(partition, endpoint);
         }
     }
@@ -475,13 +489,12 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
             Err(Errno::ECANCELED) => add(&partition.tally.dropped, 1),
             Err(_) => add(&partition.tally.failed, 1),
         }
-        partition.tally.active.fetch_sub(1, Ordering::Relaxed);
-        self.release(at, buffer);
+        self.release(at, buffer, 1);
     }
 
-    /// Releases one use of a buffer; the last one returns it.
-    fn release(&self, at: Place, buffer: &RequestBuffer<T, H::State>) {
-        if buffer.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+    /// Releases uses of a buffer; the last one returns it.
+    fn release(&self, at: Place, buffer: &RequestBuffer<T, H::State>, uses: u32) {
+        if buffer.open.fetch_sub(uses, Ordering::AcqRel) == uses {
             let (_, number, _) = parts(at.token);
             self.pool.push(at.partition, token(Step::Returned, number, 0), Class::Urgent);
         }
@@ -490,7 +503,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
     /// Stores the result of a pull until it has ended.
     fn fetched(&self, at: Place, outcome: Result<usize, Errno>) {
         let (_, number, index) = parts(at.token);
-        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(buffer) = self.buffer(at.partition, number) else { return };
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
         slot.lock().fetched = Some(outcome);
     }
@@ -501,7 +514,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         if step == Step::Message as u32 {
             return self.partitions[at.partition].messages.lock().free.push(index);
         }
-        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(buffer) = self.buffer(at.partition, number) else { return };
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
         let tally = &self.partitions[at.partition].tally;
         let mut context = slot.lock();
@@ -528,19 +541,25 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
 
     fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
         let (_, number, _) = parts(at.token);
-        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(buffer) = self.buffer(at.partition, number) else { return };
         let index = buffer.taken.fetch_add(1, Ordering::Relaxed);
         let Some(slot) = buffer.contexts.get(index as usize) else { return };
-        buffer.open.fetch_add(1, Ordering::Relaxed);
         let partition = &self.partitions[at.partition];
         let endpoint = self.endpoint_of(number);
-        partition.supplies[endpoint].lock().room -= 1;
+        let room_is_low = {
+            let mut supply = partition.supplies[endpoint].lock();
+            supply.take(1);
+            supply.needs_more(&self.options)
+        };
         partition.tally.began();
-        add(&partition.tally.crossed, u64::from(arrival.crossed));
+        if arrival.crossed {
+            add(&partition.tally.crossed, 1);
+        }
         let mut class = if arrival.urgent { Class::Urgent } else { Class::Normal };
         {
             let mut context = slot.lock();
             context.arrived_ns = self.pool.now_ns();
+            context.room_is_low = room_is_low;
             if H::HANDLES_ARRIVALS {
                 class = self.admit(at.partition, endpoint, &buffer.memory, &arrival, &mut context);
             }
@@ -586,42 +605,39 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
 
     fn released(&self, at: Place) {
         let (_, number, _) = parts(at.token);
-        let Some(buffer) = self.buffer(at, number) else { return };
+        let Some(buffer) = self.buffer(at.partition, number) else { return };
         let endpoint = self.endpoint_of(number);
         let taken = buffer.taken.load(Ordering::Relaxed).min(self.options.requests_per_buffer);
-        let unused = u64::from(self.options.requests_per_buffer - taken);
-        self.partitions[at.partition].supplies[endpoint].lock().room -= unused;
-        self.release(at, &buffer);
+        let unused = self.options.requests_per_buffer - taken;
+        self.partitions[at.partition].supplies[endpoint].lock().take(u64::from(unused));
+        self.release(at, &buffer, unused + 1);
     }
 
-    /// Takes a buffer back that a partition without requests does not need.
+    /// Takes those buffers of a partition back that were not needed since the last call.
     fn shrink(&self, partition: &Partition<T, H::State>) {
-        let requests = partition.tally.requests.load(Ordering::Relaxed);
-        if partition.seen.swap(requests, Ordering::Relaxed) != requests {
-            return;
-        }
         for (endpoint, supply) in partition.supplies.iter().enumerate() {
-            if !supply.lock().has_too_many(&self.options) {
-                continue;
-            }
+            let unneeded = supply.lock().unneeded(&self.options);
             let first = endpoint * self.options.buffers_max as usize;
             let places = &partition.buffers[first..first + self.options.buffers_max as usize];
-            let taken_back = |slot: &Slot<T, H::State>| {
-                slot.read().as_ref().and_then(|buffer| buffer.operation.lock().take())
-            };
-            if let Some(operation) = places.iter().rev().find_map(taken_back) {
-                self.transport.cancel(operation);
+            let slots = places.iter().rev().map(|slot| slot.read_recursive());
+            for slot in slots.filter(|slot| slot.is_some()).take(unneeded as usize) {
+                slot.iter().for_each(|buffer| {
+                    buffer.is_spare.store(true, Ordering::Relaxed);
+                    self.take_back(buffer);
+                });
             }
         }
     }
 }
 
 impl<T: Transport, H: Handler<T>> Source for Service<T, H> {
-    fn run(&self, partition: usize, item: u32) {
+    fn run(&self, partition: usize, item: u32, now_ns: u64) {
         let (step, number, index) = parts(item);
         match step {
-            step if step == Step::Arrived as u32 => self.step(partition, Step::Arrived, number, index),
-            step if step == Step::Moved as u32 => self.step(partition, Step::Moved, number, index),
+            step if step == Step::Arrived as u32 => {
+                self.step(partition, Step::Arrived, (number, index), now_ns)
+            }
+            step if step == Step::Moved as u32 => self.step(partition, Step::Moved, (number, index), now_ns),
             _ => self.returned(partition, number),
         }
         self.set_timer(partition);
@@ -645,7 +661,9 @@ struct Upcalls<T: Transport, H: Handler<T>> {
 
 impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
     fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
-        self.service.upgrade().into_iter().for_each(|service| service.arrived(at, arrival.clone()));
+        if let Some(service) = self.service.upgrade() {
+            service.arrived(at, arrival);
+        }
     }
 
     fn released(&self, at: Place) {
@@ -683,6 +701,7 @@ impl<T: Transport, S: Default> RequestBuffer<T, S> {
             Ok(Mutex::new(Context {
                 arrival: None,
                 arrived_ns: 0,
+                room_is_low: false,
                 state: S::default(),
                 reply: allocate(options.reply_max)?,
                 operation: None,
@@ -698,6 +717,7 @@ impl<T: Transport, S: Default> RequestBuffer<T, S> {
             operation: Mutex::new(None),
             taken: AtomicU32::new(0),
             open: AtomicU32::new(0),
+            is_spare: AtomicBool::new(false),
         })
     }
 }
@@ -710,7 +730,6 @@ impl<T: Transport, S> Partition<T, S> {
             tally: Tally::default(),
             waits: Durations::new(),
             served: Durations::new(),
-            seen: AtomicU64::new(0),
             shrink_ns: AtomicU64::new(0),
             messages: Mutex::new(Messages { memory: Vec::new(), free: Vec::new() }),
         }

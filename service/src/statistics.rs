@@ -134,7 +134,6 @@ pub(crate) fn percentiles<'a>(all: impl Iterator<Item = &'a Durations>) -> Perce
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) requests: AtomicU64,
-    pub(crate) active: AtomicU64,
     pub(crate) active_max: AtomicU64,
     pub(crate) replies: AtomicU64,
     pub(crate) dropped: AtomicU64,
@@ -155,15 +154,24 @@ pub(crate) fn add(counter: &AtomicU64, count: u64) {
 impl Tally {
     pub(crate) fn began(&self) {
         add(&self.requests, 1);
-        let active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
-        self.active_max.fetch_max(active, Ordering::Relaxed);
+        let active = self.active();
+        if active > self.active_max.load(Ordering::Relaxed) {
+            self.active_max.fetch_max(active, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of requests that have not ended.
+    fn active(&self) -> u64 {
+        let ended =
+            [&self.replies, &self.dropped, &self.failed].map(|counter| counter.load(Ordering::Relaxed));
+        self.requests.load(Ordering::Relaxed).saturating_sub(ended.iter().sum())
     }
 
     pub(crate) fn read(&self, buffers: u64, room: u64) -> ServiceCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ServiceCounters {
             requests: read(&self.requests),
-            active: read(&self.active),
+            active: self.active(),
             active_max: read(&self.active_max),
             replies: read(&self.replies),
             dropped: read(&self.dropped),

@@ -235,7 +235,7 @@ struct Expiry {
 const EXPIRY_NS: u64 = 1_000_000_000;
 
 impl Source for Expiry {
-    fn run(&self, _: usize, _: u32) {}
+    fn run(&self, _: usize, _: u32, _: u64) {}
 
     fn tick(&self, _: usize, now_ns: u64) -> Option<u64> {
         let expired = self.shared.framework.lock().expire(now_ns);

@@ -64,7 +64,7 @@ impl Recorder {
 }
 
 impl Source for Recorder {
-    fn run(&self, partition: usize, token: u32) {
+    fn run(&self, partition: usize, token: u32, _: u64) {
         self.inside.fetch_add(1, Ordering::AcqRel);
         if token >= 1000 {
             let held = self.held.lock().unwrap();

@@ -40,7 +40,7 @@ impl Held {
 }
 
 impl Source for Held {
-    fn run(&self, home: usize, token: u32) {
+    fn run(&self, home: usize, token: u32, _: u64) {
         let thread = std::thread::current();
         let on = thread.name().and_then(|name| name.strip_prefix("test-")?.parse().ok()).unwrap();
         self.inside.lock().unwrap().insert(token, (home, on));
