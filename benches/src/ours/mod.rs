@@ -10,6 +10,7 @@
 //! | `o2ib` | the same over RDMA, in the guest (with the feature `verbs`) |
 //! | `xo` | the storage client's interface |
 //! | `service` | the service layer over TCP |
+//! | `lst` | test nodes of lst over TCP |
 //! | `helper` | the costs of the helper process |
 //! | `nodes` | the two nodes of a measurement |
 //! | `spin` | waiting for memory to change, and computing |
@@ -19,6 +20,7 @@ pub(crate) mod engine;
 pub(crate) mod helper;
 pub(crate) mod kcore;
 pub(crate) mod lnet;
+pub(crate) mod lst;
 mod nodes;
 #[cfg(feature = "verbs")]
 pub(crate) mod o2ib;
@@ -44,6 +46,7 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (lnet::rate::NAME, lnet::rate::serve),
     (lnet::cost::CONNECTED, lnet::cost::serve_connected),
     (lnet::cost::PEERS, lnet::cost::serve_peers),
+    (lnet::exchange::NAME, lnet::exchange::serve),
     (lnet::rate::ANSWERING, lnet::rate::serve_answers),
     (helper::process::NAME, helper::process::serve),
     (helper::clients::CROWD, helper::clients::serve_crowd),
@@ -53,6 +56,7 @@ pub(crate) const SERVERS: &[(&str, Serve)] = &[
     (helper::stall::HOLES, helper::stall::serve_holes),
     (helper::submit::TAKER, helper::submit::take),
     (helper::submit::ECHO, helper::submit::echo),
+    (lst::NODE, lst::serve),
     (service::ECHO, service::serve),
     (xo::pingpong::NAME, xo::pingpong::serve),
     (xo::rate::NAME, xo::rate::serve),

@@ -7,6 +7,7 @@
 //! | `pingpong` | PUTs of 64 bytes or 4 KiB answered by PUTs |
 //! | `cost` | memory of a connection, and allocations of a message |
 //! | `bulk` | GETs and acknowledged PUTs of 1 MiB |
+//! | `exchange` | requests with 1 MiB of bulk, and their replies |
 //! | `rate` | small PUTs, acknowledged or answered, 64 in flight |
 //! | `beside` | messages beside threads that compute |
 //! | `handlers` | threads that wait on one node while handlers block |
@@ -14,6 +15,7 @@
 pub(crate) mod beside;
 pub(crate) mod bulk;
 pub(crate) mod cost;
+pub(crate) mod exchange;
 pub(crate) mod handlers;
 pub(crate) mod pingpong;
 pub(crate) mod rate;

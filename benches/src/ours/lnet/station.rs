@@ -184,7 +184,12 @@ impl<N> Station<N> {
 
     /// Waits until `count` operations have ended on a buffer.
     pub(crate) fn wait_for(&self, slot: usize, count: u64, wait: Wait) -> Result<()> {
-        let ready = || self.ended(slot) >= count || self.ended.has_failed();
+        self.wait_until(|| self.ended(slot) >= count, wait)
+    }
+
+    /// Waits until `ready` returns true.
+    pub(crate) fn wait_until(&self, ready: impl Fn() -> bool, wait: Wait) -> Result<()> {
+        let ready = || ready() || self.ended.has_failed();
         let in_time = match wait {
             Wait::Poll(cores) => self.poll_until(cores, ready),
             Wait::Sleep | Wait::Default => {
