@@ -89,6 +89,7 @@ impl TestNodeArgs {
             buffers_max: self.lst_buffers_max.unwrap_or(own.buffers_max),
             bulk_max: self.lst_bulk_max.unwrap_or(own.bulk_max),
             requests_wait: own.requests_wait,
+            requests_per_buffer: own.requests_per_buffer,
         }
     }
 }

@@ -17,7 +17,7 @@ use nlx_service::portals::PortalNames;
 use nlx_service::{BufferOptions, OnPartitions};
 
 pub use console::ConsoleRunner;
-pub use node::{ReadCounters, TestNode};
+pub use node::{ReadCounters, TestNode, Workers};
 pub use options::{BULK_BUFFERS_MAX, DATA_BUFFERS_MAX, TestNodeOptions};
 
 /// The LNet node on which a console or a test node runs.

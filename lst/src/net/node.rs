@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | framework requests, one at a time; expiry of the session | `lst-control`: one handler |
 //! | PING and BRW requests; the RPCs of units | `lst-data`: all partitions |
+//!
+//! Several test nodes of one process can share these pools ([`Workers`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, NidList};
 use lnet_proto::lst::{
-    BULK_MAX, DATA_PORTAL, LnetCounters, MESSAGE_LEN, REPLY_PORTAL, Service as LstService,
+    BULK_MAX, DATA_PORTAL, Features, LnetCounters, MESSAGE_LEN, Name, REPLY_PORTAL, Request as LstRequest,
+    RequestBody, Service as LstService, SessionId,
 };
 use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
@@ -65,10 +68,38 @@ pub struct TestNode {
     framework: Arc<Service<Portals, FrameworkHandler>>,
     data: Arc<Service<Portals, DataHandler>>,
     caller: Arc<Caller<Runs>>,
-    /// Dropped last: the services use them. Control and data have separate threads, so that neither
-    /// starves the other.
+    /// Dropped last: the services use them.
+    workers: Arc<Workers>,
+}
+
+/// The threads of test nodes, and their memory for bulk. Control and data have separate threads, so
+/// that neither starves the other.
+pub struct Workers {
     control: Pool,
-    workers: Pool,
+    data: Pool,
+    /// The CPU partitions.
+    cpts: Arc<[usize]>,
+    /// The bulk buffers of each of them.
+    bulk: Arc<[Mutex<BulkBuffers>]>,
+}
+
+impl Workers {
+    /// Starts workers for test nodes with these options, whose LNet nodes have the drive and the
+    /// partitions of `network`. A test node that has ended keeps its tables in the pools until the
+    /// workers end.
+    ///
+    /// # Errors
+    /// As for [`TestNode::start`].
+    pub fn start(network: &Network, options: &TestNodeOptions) -> Result<Arc<Workers>, ServiceError> {
+        let cpts = options.partitions(&network.partitions)?;
+        let data_options = options.workers(&network.partitions, cpts[0]);
+        let data = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), data_options)?;
+        // One handler at a time: a node handles framework requests one after the other (lst 6).
+        let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
+        let control = Pool::start(CONTROL_POOL, network.on(Arc::new([cpts[0]])), 1, serial)?;
+        let bulk = cpts.iter().map(|_| Mutex::default()).collect();
+        Ok(Arc::new(Workers { control, data, cpts, bulk }))
+    }
 }
 
 struct Shared {
@@ -93,9 +124,23 @@ impl TestNode {
         ids: Arc<Ids>,
         counters: ReadCounters,
     ) -> Result<TestNode, ServiceError> {
+        let workers = Workers::start(network, &options)?;
+        TestNode::on(&workers, network, options, ids, counters)
+    }
+
+    /// Starts a test node like [`TestNode::start`], on threads that it shares with others.
+    ///
+    /// # Errors
+    /// As for [`TestNode::start`].
+    pub fn on(
+        workers: &Arc<Workers>,
+        network: &Network,
+        options: TestNodeOptions,
+        ids: Arc<Ids>,
+        counters: ReadCounters,
+    ) -> Result<TestNode, ServiceError> {
         let framework_state = Framework::new(options.config);
-        let cpts = options.partitions(&network.partitions)?;
-        let worker_options = options.workers(&network.partitions, cpts[0]);
+        let framework_per_buffer = FRAMEWORK_PER_BUFFER.min(options.requests_per_buffer);
         let lazy = options.requests_wait;
         let shared = Arc::new(Shared {
             data: framework_state.data_service(),
@@ -106,26 +151,22 @@ impl TestNode {
             aborts: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
-        let workers = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), worker_options)?;
-        // One handler at a time: a node handles framework requests one after the other (lst 6).
-        let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
-        let first: Arc<[usize]> = Arc::new([cpts[0]]);
-        let control = Pool::start(CONTROL_POOL, network.on(first.clone()), 1, serial)?;
+        let first: Arc<[usize]> = Arc::new([workers.cpts[0]]);
         let runs = Runs { shared: shared.clone(), next: AtomicUsize::new(0) };
-        let caller = Caller::start(&workers, network.lnet.clone(), (MESSAGE_LEN, MESSAGE_LEN), runs)?;
-        let data = start_data(network, &workers, &shared, cpts)?;
+        let caller = Caller::start(&workers.data, network.lnet.clone(), (MESSAGE_LEN, MESSAGE_LEN), runs)?;
+        let data = start_data(network, workers, &shared)?;
         let names = framework(&FRAMEWORK, lazy);
         let services = Portals::new(network.lnet.clone(), network.partitions.clone(), names).on(first);
         let handler = FrameworkHandler { shared: shared.clone(), caller: caller.clone(), data: data.clone() };
-        let buffers = super::buffers(FRAMEWORK_PER_BUFFER, 2, FRAMEWORK_BUFFERS_MAX);
-        let service = Service::start(&control, services, buffers, handler)?;
+        let buffers = super::buffers(framework_per_buffer, 2, FRAMEWORK_BUFFERS_MAX);
+        let service = Service::start(&workers.control, services, buffers, handler)?;
         let watched = (shared.clone(), caller.clone(), data.clone());
-        control.add(1, |pool| {
+        workers.control.add(1, |pool| {
             pool.wake_at(0, pool.now_ns());
             let (shared, caller, data) = watched;
             Ok(Arc::new(Expiry { shared, caller, data }))
         })?;
-        Ok(TestNode { shared, framework: service, data, caller, control, workers })
+        Ok(TestNode { shared, framework: service, data, caller, workers: workers.clone() })
     }
 
     /// Returns the session that the node holds.
@@ -138,6 +179,17 @@ impl TestNode {
     #[must_use]
     pub fn clients(&self) -> Vec<Client> {
         self.shared.framework.lock().clients().collect()
+    }
+
+    /// Puts the node into a session of another console, which has this id and never ends it. Other
+    /// consoles find the node busy, unless they use force.
+    pub fn occupy(&self, sid: SessionId, name: Name) {
+        let body = RequestBody::MakeSession { sid, force: 0, name };
+        let request = LstRequest::new(Features::BULK_LENGTH, 0, body).emit();
+        let now_ns = self.caller.now_ns();
+        let mut framework = self.shared.framework.lock();
+        // The answer is the other console's.
+        let _ = framework.handle(LstService::MakeSession, &request, LnetCounters::default, now_ns);
     }
 
     /// Returns the consoles that it obeys; `None` for all.
@@ -156,8 +208,8 @@ impl TestNode {
     #[must_use]
     pub fn services(&self) -> [ServiceStatistics; 2] {
         [
-            self.framework.statistics(CONTROL_POOL, &self.control),
-            self.data.statistics(DATA_POOL, &self.workers),
+            self.framework.statistics(CONTROL_POOL, &self.workers.control),
+            self.data.statistics(DATA_POOL, &self.workers.data),
         ]
     }
 
@@ -180,9 +232,8 @@ impl Drop for TestNode {
 
 fn start_data(
     network: &Network,
-    workers: &Pool,
+    workers: &Workers,
     shared: &Arc<Shared>,
-    cpts: Arc<[usize]>,
 ) -> Result<Arc<Service<Portals, DataHandler>>, ServiceError> {
     let names = PortalNames {
         requests: DATA_PORTAL,
@@ -190,11 +241,11 @@ fn start_data(
         replies: REPLY_PORTAL,
         lazy: shared.options.requests_wait,
     };
-    let bulk = cpts.iter().map(|_| Mutex::default()).collect();
+    let cpts = workers.cpts.clone();
     let lanes = (0..cpts.len()).map(|lane| shared.data.on_lane(lane)).collect();
     let portals = Portals::new(network.lnet.clone(), network.partitions.clone(), names).on(cpts);
-    let handler = DataHandler { shared: shared.clone(), lanes, bulk };
-    Service::start(workers, portals, shared.options.data_buffers(), handler)
+    let handler = DataHandler { shared: shared.clone(), lanes, bulk: workers.bulk.clone() };
+    Service::start(&workers.data, portals, shared.options.data_buffers(), handler)
 }
 
 /// Aborts the RPCs and transfers that the framework has stopped by force, and those of ended
@@ -318,8 +369,8 @@ struct DataHandler {
     shared: Arc<Shared>,
     /// The data services, for the threads of each partition.
     lanes: Box<[DataService]>,
-    /// The bulk buffers of each partition.
-    bulk: Box<[Mutex<BulkBuffers>]>,
+    /// The bulk buffers of each partition, which are those of the workers.
+    bulk: Arc<[Mutex<BulkBuffers>]>,
 }
 
 /// A BRW request whose data are being moved.

@@ -38,8 +38,11 @@ pub struct TestNodeOptions {
     pub threads_min: Option<u32>,
     /// Most handlers that run there at a time; `None` for two for each core ([`PoolOptions::of`]).
     pub threads_max: Option<u32>,
-    /// Most request buffers of PING, and of BRW, in each partition; each takes 64 requests.
+    /// Most request buffers of PING, and of BRW, in each partition.
     pub buffers_max: u32,
+    /// Data requests that one of these takes: 64. Fewer, if a process has many test nodes, most of
+    /// which are idle.
+    pub requests_per_buffer: u32,
     /// Most bulk buffers of 1 MiB in each partition. A BRW request beyond them gets no reply, as on a
     /// node without memory: peers that offer data and never send them could take all of it.
     pub bulk_max: usize,
@@ -57,6 +60,7 @@ impl Default for TestNodeOptions {
             threads_min: None,
             threads_max: None,
             buffers_max: DATA_BUFFERS_MAX,
+            requests_per_buffer: DATA_PER_BUFFER,
             bulk_max: BULK_BUFFERS_MAX,
             requests_wait: true,
         }
@@ -98,6 +102,6 @@ impl TestNodeOptions {
     /// Returns the options of the request buffers of the data services.
     pub(super) fn data_buffers(&self) -> BufferOptions {
         let buffers_min = if self.requests_wait { 2 } else { READY_BUFFERS.min(self.buffers_max) };
-        super::buffers(DATA_PER_BUFFER, buffers_min, self.buffers_max)
+        super::buffers(self.requests_per_buffer, buffers_min, self.buffers_max)
     }
 }
