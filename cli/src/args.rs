@@ -15,7 +15,7 @@ use lnet_node::{CptConfig, MAX_PARTITIONS, NodeConfig, PROBE_BYTES_MAX, Pattern}
 use nlx::AcceptPolicy;
 
 pub(crate) use calc::{COUNT_MAX, CalcArgs};
-pub(crate) use lst::{LstArgs, LstCommand};
+pub(crate) use lst::{LstArgs, LstCommand, SimulateArgs};
 pub(crate) use selftest::{DeliveryArg, Helped, HelperArgs, SelftestArgs, SelftestPeerArgs};
 pub(crate) use test_node::{BULK_MAX, MEMORY, TestNodeArgs};
 

@@ -19,7 +19,7 @@ pub(crate) struct Words {
 pub(crate) const USAGE: &str = "The arguments are invalid.";
 
 /// All commands.
-pub(crate) const WORDS: [Words; 15] = [
+pub(crate) const WORDS: [Words; 16] = [
     Words {
         command: &[],
         examples: &[
@@ -155,6 +155,18 @@ pub(crate) const WORDS: [Words; 15] = [
         examples: &[
             ("nlx lst node --net 'tcp(eth0)'", "a test node for any console (as root)"),
             ("nlx lst node --net 'tcp(127.0.0.2)' --accept-port 9988", "without privileges"),
+        ],
+        success: "It was stopped by SIGINT or SIGTERM.",
+        failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",
+    },
+    Words {
+        command: &["lst", "simulate"],
+        examples: &[
+            ("nlx lst simulate '127.1.[0-3].[1-250]@tcp' --accept-port 9988", "a thousand nodes"),
+            (
+                "nlx lst simulate '127.1.0.[1-100]@tcp' --accept-port 9988 --dead 2 --busy 5 --seed 7",
+                "with nodes that do not exist, and nodes in another console's session",
+            ),
         ],
         success: "It was stopped by SIGINT or SIGTERM.",
         failure: "It could not be started. A second signal ends it at once, with 128 and the signal's number.",

@@ -22,6 +22,7 @@ mod output;
 mod ping;
 mod ports;
 mod progress;
+mod random;
 mod selftest;
 mod serve;
 mod services;

@@ -4,10 +4,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
 
 use nlx_testkit::addresses::unused;
+use serde_json::Value;
 use support::lst::{Node, on};
 use support::{complaint, free_port, json_lines, nlx};
 
@@ -135,4 +137,108 @@ fn nodes_of_a_killed_console_are_taken_by_force() {
     let forced = run(port, &client, &server, &["--force", "ping"]);
     assert!(forced.status.success(), "{}{}", complaint(&forced), String::from_utf8_lossy(&forced.stdout));
     assert!(json_lines(&forced.stdout).last().unwrap()["result"]["ok"].as_bool().unwrap());
+}
+
+/// Starts a console that runs a script.
+fn script(port: u16, text: &str, output: Stdio) -> Child {
+    let args = on(unused(), port);
+    let args: Vec<&str> = args.iter().map(String::as_str).chain(["script", "-"]).collect();
+    let mut console = nlx(&args).stdin(Stdio::piped()).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+    // A script is read to its end before anything is sent.
+    console.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    console
+}
+
+/// Runs a script; returns its exit status, and what its commands have printed.
+fn run_script(port: u16, text: &str) -> (Option<i32>, Vec<Value>) {
+    let output = script(port, text, Stdio::piped()).wait_with_output().unwrap();
+    (output.status.code(), json_lines(&output.stdout))
+}
+
+/// Descriptors of a process with a thousand nodes: a listening socket of each, the connections of a
+/// console, and those between five hundred pairs of nodes.
+const DESCRIPTORS: u64 = 8_000;
+
+/// A whole script over a thousand nodes: the nodes of each command have all answered, and the RPCs of
+/// all clients have been done.
+// Covers: S-313
+#[test]
+fn a_script_drives_a_thousand_simulated_nodes() {
+    let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    if hard < DESCRIPTORS {
+        return nlx_skip::skipped("a thousand simulated nodes", "the limit of descriptors is too low");
+    }
+    const ALL: &str = "127.77.[0-3].[1-250]@tcp";
+    const LOOPS: u64 = 10;
+    let port = free_port(unused());
+    let (nodes, simulation) = Node::simulate(port, &[ALL]);
+    assert_eq!(simulation["nodes"], 1000, "{simulation}");
+    let text = format!(
+        "new_session thousand
+         add_group clients 127.77.[0-1].[1-250]@tcp
+         add_group servers 127.77.[2-3].[1-250]@tcp
+         add_test --from clients --to servers --distribute 1:1 --loop {LOOPS} ping
+         list_group --all clients
+         run
+         stat clients servers --delay 1 --count 1
+         stop
+         show_error clients servers
+         ping --group servers
+         end_session"
+    );
+    let (status, lines) = run_script(port, &text);
+    let failed: Vec<_> = lines.iter().filter(|line| line["code"] != 0).collect();
+    assert_eq!((status, failed), (Some(0), vec![]));
+    let output = |command: &str| {
+        let of_command = |line: &&Value| line["command"].as_str().unwrap().trim().starts_with(command);
+        let texts = lines.iter().filter(of_command).map(|line| line["output"].as_str().unwrap());
+        texts.collect::<String>()
+    };
+    assert_eq!(output("list_group").matches(": Active").count(), 500);
+    assert_eq!(output("ping").matches(": Active [session: thousand id:").count(), 500);
+    assert!(output("show_error").contains("Total 0 error nodes in servers"), "{}", output("show_error"));
+    let counters = nodes.stop();
+    let [sent, dropped, expired] = ["rpcs_sent", "rpcs_dropped", "rpcs_expired"].map(|name| &counters[name]);
+    assert_eq!((sent.as_u64(), dropped.as_u64(), expired.as_u64()), (Some(500 * LOOPS), Some(0), Some(0)));
+}
+
+/// The nodes that misbehave, and no others, are those that the simulation names: a console reports
+/// each of them as what it is.
+#[test]
+fn simulated_nodes_misbehave_as_they_say() {
+    let port = free_port(unused());
+    let words = ["127.78.0.[1-40]@tcp", "--dead", "10", "--busy", "5", "--slow", "20%", "--dying", "10"];
+    let more = ["--delay", "0.02", "--seed", "3"];
+    let (_nodes, simulation) = Node::simulate(port, &[&words[..], &more].concat());
+    let kind = |name: &str| -> BTreeSet<String> {
+        let nids = simulation["misbehave"][name].as_array().unwrap();
+        nids.iter().map(|nid| nid.as_str().unwrap().to_string()).collect()
+    };
+    let [dead, busy, slow, dying] = ["dead", "busy", "slow", "dying"].map(kind);
+    assert_eq!([&dead, &busy, &slow, &dying].map(BTreeSet::len), [4, 2, 8, 4]);
+    // The NIDs in lines with this text.
+    let named = |line: &Value, text: &str| -> BTreeSet<String> {
+        let lines = line["errors"].as_str().unwrap().lines().filter(|line| line.contains(text));
+        let nids = lines.filter_map(|line| line.split("12345-").nth(1)?.split("@tcp").next());
+        nids.map(|address| format!("{address}@tcp")).collect()
+    };
+    let (status, lines) = run_script(port, "new_session one\nadd_group all 127.78.0.[1-40]@tcp\n");
+    let refused = lines.last().unwrap();
+    assert_eq!(status, Some(refused["code"].as_i64().unwrap() as i32));
+    assert_eq!(named(refused, "Device or resource busy"), busy);
+    assert_eq!(named(refused, "Connection refused"), dead);
+    assert_eq!(named(refused, ""), &busy | &dead);
+    // Those that are left answer for some time, also the slow ones; then some are gone.
+    let left: Vec<String> = (1..=40).map(|host| format!("127.78.0.{host}@tcp")).collect();
+    let left: Vec<&str> =
+        left.iter().filter(|nid| !busy.contains(*nid) && !dead.contains(*nid)).map(String::as_str).collect();
+    let pings = "ping --group all\n".repeat(30);
+    let (status, lines) =
+        run_script(port, &format!("new_session two\nadd_group all {}\n{pings}", left.join(" ")));
+    let last = lines.last().unwrap();
+    assert_eq!((status, &last["code"]), (Some(254), &254.into()), "{last}");
+    let gone = last["output"].as_str().unwrap().lines().filter(|line| !line.contains("[session: two id:"));
+    let gone: Vec<_> = gone.filter(|line| line.contains("12345-")).collect();
+    assert!(!gone.is_empty(), "{last}");
+    assert!(gone.iter().all(|line| dying.iter().any(|nid| line.contains(&**nid))), "{gone:?} {dying:?}");
 }

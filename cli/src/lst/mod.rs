@@ -8,12 +8,13 @@ mod outcome;
 mod plan;
 mod script;
 mod session;
+mod simulate;
 mod status;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lnet_node::{Node, NodeConfig};
+use lnet_node::{Counters, Node, NodeConfig};
 use lnet_proto::lst::{Features, LnetCounters, Name};
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse_words};
@@ -28,6 +29,7 @@ use crate::setup::Ports;
 pub(crate) fn run(args: &LstArgs) -> Result<(), Failure> {
     match &args.command {
         LstCommand::Node(options) => node::run(args, options),
+        LstCommand::Simulate(simulate) => simulate::run(args, simulate),
         LstCommand::Script { file } => script::run(args, file),
         LstCommand::Words(words) => match read(words)? {
             Command::Plan(plan) => plan::run(args, &plan),
@@ -102,7 +104,7 @@ pub(crate) fn test_node(node: &Arc<Node>, options: TestNodeOptions) -> Result<Ar
 
 fn start(node: &Arc<Node>, options: TestNodeOptions, ids: Arc<Ids>) -> Result<Arc<TestNode>, Failure> {
     let own = node.clone();
-    let counters = Box::new(move || counters(&own));
+    let counters = Box::new(move || counters(&own.counters()));
     let test = Arc::new(TestNode::start(&network(node), options, ids, counters).map_err(of_service)?);
     status::add(node, &test);
     Ok(test)
@@ -121,8 +123,7 @@ fn of_service(error: ServiceError) -> Failure {
 }
 
 /// Returns the counters of a node in the form of a STAT reply, whose numbers wrap around.
-fn counters(node: &Node) -> LnetCounters {
-    let counters = node.counters();
+fn counters(counters: &Counters) -> LnetCounters {
     LnetCounters {
         messages: counters.msgs_alloc as u32,
         messages_max: counters.msgs_max as u32,

@@ -84,7 +84,7 @@ fn print_latencies(clients: &[ClientLatency], json: bool) -> Result<(), Failure>
     if latencies.is_empty() { Ok(()) } else { output::json(&json!({ "latencies": latencies })) }
 }
 
-fn print_counters(counters: &Counters, json: bool) -> Result<(), Failure> {
+pub(super) fn print_counters(counters: &Counters, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(&json!({ "counters": status::counters(counters) }));
     }

@@ -32,15 +32,27 @@ impl Node {
     /// Starts a test node with further options.
     pub fn with(port: u16, more: &[&str]) -> Node {
         let address = unused();
-        let args = on(address, port);
-        let args: Vec<&str> =
-            args.iter().map(String::as_str).chain(["node"]).chain(more.iter().copied()).collect();
-        let mut child = nlx(&args).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut node = Node { child, output, nid: format!("{address}@tcp") };
-        let greeting = node.line();
+        let (mut node, greeting) = Node::spawn(address, port, &[&["node"], more].concat());
+        node.nid = format!("{address}@tcp");
         assert_eq!(greeting["lst_node"]["nids"][0], node.nid.as_str(), "{greeting}");
         node
+    }
+
+    /// Starts simulated nodes; returns them with the object that says which misbehave.
+    pub fn simulate(port: u16, words: &[&str]) -> (Node, Value) {
+        let (node, greeting) = Node::spawn(unused(), port, &[&["simulate"], words].concat());
+        (node, greeting["lst_simulation"].clone())
+    }
+
+    /// Starts a program; returns it with the first object that it prints.
+    fn spawn(address: Ipv4Addr, port: u16, words: &[&str]) -> (Node, Value) {
+        let args = on(address, port);
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        let mut child = nlx(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut node = Node { child, output, nid: String::new() };
+        let greeting = node.line();
+        (node, greeting)
     }
 
     pub fn pid(&self) -> u32 {

@@ -58,6 +58,15 @@ impl Counters {
         self.0[lane % LANES][count as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
+    /// Adds the values of another node's counters.
+    pub fn add_node(&self, other: &Counters) {
+        for lane in &other.0 {
+            for (sum, part) in self.0[0].iter().zip(lane.iter()) {
+                sum.fetch_add(part.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Returns the value of a counter.
     #[must_use]
     pub fn total(&self, count: Count) -> u64 {
