@@ -91,13 +91,18 @@ pub(super) fn within(
         output::print_error(format_args!("the report is in {}", path.display()));
     }
     outcome?;
-    let errors = run.outcome.failed();
-    match run.outcome.code {
+    verdict(&run.outcome, is_over())
+}
+
+/// Returns the result of a run that went to its end or was interrupted.
+fn verdict(outcome: &Outcome, is_over: bool) -> Result<(), Failure> {
+    let errors = outcome.failed();
+    match outcome.code {
         0 if errors > 0 => {
             let text = format!("{errors} RPCs of the test failed");
             Err(Failure::at("lst", Errno::EIO, text).hint("the column 'errors' names the nodes"))
         }
-        0 if is_over() => Err(Failure::new("interrupted").exit(130)),
+        0 if is_over => Err(Failure::new("interrupted").exit(130)),
         0 => Ok(()),
         code => Err(Failure::quiet().exit(code)),
     }

@@ -74,6 +74,11 @@ fn ops() -> impl Strategy<Value = (usize, u32, Vec<Op>)> {
     })
 }
 
+/// Returns the number of items that run on the workers of a partition.
+fn running_on(inside: &BTreeMap<u32, (usize, usize)>, partition: usize) -> usize {
+    inside.values().filter(|(_, on)| *on == partition).count()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
@@ -92,9 +97,6 @@ proptest! {
         let _released = ReleasesAll(held.clone());
         let max = max as usize;
         let mut left = BTreeSet::new();
-        let running_on = |inside: &BTreeMap<u32, (usize, usize)>, partition: usize| {
-            inside.values().filter(|(_, on)| *on == partition).count()
-        };
         // All that can run runs, and each partition has a driver, which other partitions can ask.
         let settle = |left: &BTreeSet<u32>| until("the pool has settled", || {
             let (counters, inside) = (pool.counters(), held.inside());
