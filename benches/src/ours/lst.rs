@@ -8,8 +8,7 @@ use lnet_node::Node;
 use lnet_proto::lst::LnetCounters;
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode};
-use nlx_lst::node::Config;
+use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
 
 use super::lnet::exchange::{BULK, IN_FLIGHT};
 use super::lnet::rate::WINDOW;
@@ -54,15 +53,16 @@ struct Tested {
 
 impl Tested {
     fn start(node: Node, ids: u64) -> Result<Tested> {
-        let (config, counters) = (Config::default(), Box::new(LnetCounters::default));
-        let test = TestNode::start(&network(&node), config, Arc::new(Ids::new(ids)), counters);
+        let (options, counters) = (TestNodeOptions::default(), Box::new(LnetCounters::default));
+        let test = TestNode::start(&network(&node), options, Arc::new(Ids::new(ids)), counters);
         Ok(Tested { test: test.map_err(BenchError::nlx("start a test node"))?, node })
     }
 
     /// Returns the numbers of RPCs that have succeeded and failed.
     fn count(&self) -> (u64, u64) {
         let clients = self.test.clients();
-        let counts = clients.iter().map(|client| (client.instance.latency().len(), client.instance.errors()));
+        let results = clients.iter().map(|client| client.instance.results());
+        let counts = results.map(|results| (results.latency().len(), results.errors()));
         counts.fold((0, 0), |(done, failed), (more, errors)| (done + more, failed + errors))
     }
 }
