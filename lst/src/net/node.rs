@@ -20,7 +20,7 @@ use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
 use nlx_service::portals::{Peer, PortalNames, Portals};
 use nlx_service::{
-    Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source,
+    Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source, Undriven,
 };
 use parking_lot::Mutex;
 
@@ -96,7 +96,8 @@ impl Workers {
         let data = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), data_options)?;
         // One handler at a time: a node handles framework requests one after the other (lst 6).
         let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
-        let control = Pool::start(CONTROL_POOL, network.on(Arc::new([cpts[0]])), 1, serial)?;
+        let driver = Undriven(network.on(Arc::new([cpts[0]])));
+        let control = Pool::start(CONTROL_POOL, driver, 1, serial)?;
         let bulk = cpts.iter().map(|_| Mutex::default()).collect();
         Ok(Arc::new(Workers { control, data, cpts, bulk }))
     }
