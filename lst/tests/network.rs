@@ -14,8 +14,8 @@ use lnet_proto::lst::LnetCounters;
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse};
-use nlx_lst::console::{Event, Failure, Operation, Report, Warning};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
+use nlx_lst::console::{ConsoleOperation, Event, NodeFailure, Report, Warning};
+use nlx_lst::net::{ConsoleRunner, NodeHandles, TestNode, TestNodeOptions};
 use nlx_lst::node::Count;
 use nlx_service::{ServiceError, ServiceStatistics};
 use nlx_testkit::addresses::unused;
@@ -26,8 +26,8 @@ fn node(partitions: usize) -> Node {
     Node::start(&config.partitions(Arc::new(CptTable::virtual_parts(partitions).unwrap()))).unwrap()
 }
 
-fn network(node: &Node) -> Network {
-    Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+fn network(node: &Node) -> NodeHandles {
+    NodeHandles { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
 }
 
 /// Each program of a real site has ids of its own; so do these.
@@ -73,7 +73,7 @@ impl Bed {
         Bed { console, node, nodes }
     }
 
-    fn run(&self, operation: Operation) -> Report {
+    fn run(&self, operation: ConsoleOperation) -> Report {
         let text = format!("{operation:?}");
         // The only warning: a forced session may leave zombies at kernel nodes.
         let seen = |event: &Event| {
@@ -170,7 +170,7 @@ fn a_node_works_for_whom_and_where_its_options_say() {
     bed.command("new_session main");
     let Report::Group { nodes, .. } = bed.command("add_group all {0} {1} {2}") else { panic!() };
     let answers: Vec<_> = nodes.iter().map(|node| node.answer).collect();
-    assert_eq!(answers, [Ok(()), Ok(()), Err(Failure::Refused(Errno::EACCES))]);
+    assert_eq!(answers, [Ok(()), Ok(()), Err(NodeFailure::Refused(Errno::EACCES))]);
     assert_eq!((bed.count(2, Count::Strangers), bed.nodes[2].test.session()), (1, None));
     bed.command("add_group c {0}");
     bed.command("add_group s {1}");

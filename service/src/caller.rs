@@ -14,7 +14,7 @@
 //! | a call ends with | when |
 //! | --- | --- |
 //! | the length of the reply | all of it is done, or [`Owner::waits_for_bulk`] gave the bulk up |
-//! | ETIMEDOUT | [`Call::deadline_ns`] has passed |
+//! | ETIMEDOUT | [`CallSpec::deadline_ns`] has passed |
 //! | the errno of [`Caller::abort`] | the program ended it |
 //! | the errno of the network | the request or the bulk failed |
 //!
@@ -41,8 +41,8 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// What a call sends, and where its reply and bulk go.
 #[derive(Debug, Clone)]
-pub struct Call {
-    /// The server.
+pub struct CallSpec {
+    /// The process that the request is sent to, and the only one whose reply counts.
     pub to: ProcessId,
     /// The local NID to send from; `None` lets LNet choose.
     pub from: Option<Nid>,
@@ -74,7 +74,7 @@ pub struct Bulk {
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
+pub struct CallEnd {
     /// The length of the reply, or why there is none.
     pub reply: Result<usize, Errno>,
     /// The number of bytes that the server moved; `None` if it moved none.
@@ -88,7 +88,7 @@ pub trait Owner: Sized + Send + Sync + 'static {
     type State: Default + Send + 'static;
 
     /// Continues after a call. The line is free, and may be used again inside.
-    fn ended(&self, caller: &Caller<Self>, line: &Arc<Line<Self::State>>, ended: Ended);
+    fn ended(&self, caller: &Caller<Self>, line: &Arc<Line<Self::State>>, ended: CallEnd);
 
     /// Returns whether a call that has its reply, but not its bulk, waits for the bulk. If not, the
     /// bulk buffer is unlinked. A server that refuses a request moves none.
@@ -288,7 +288,7 @@ impl<O: Owner> Caller<O> {
     ///
     /// # Errors
     /// EBUSY if the line has a call in progress; then nothing happens.
-    pub fn begin(&self, line: &Arc<Line<O::State>>, length: usize, call: &Call) -> Result<(), Errno> {
+    pub fn begin(&self, line: &Arc<Line<O::State>>, length: usize, call: &CallSpec) -> Result<(), Errno> {
         {
             let mut state = line.state.lock();
             if state.open > 0 || state.is_beginning || state.is_queued {
@@ -344,7 +344,7 @@ impl<O: Owner> Caller<O> {
     }
 
     /// Posts the reply buffer and the bulk buffer. Their events may come before the call returns.
-    fn post(&self, line: &Line<O::State>, call: &Call, posted: &mut Posted) -> Result<(), Errno> {
+    fn post(&self, line: &Line<O::State>, call: &CallSpec, posted: &mut Posted) -> Result<(), Errno> {
         let attach = |bits, md| {
             let me = MeSpec { match_id: call.to, ..MeSpec::new(call.reply_portal, bits) };
             let me = self.lnet.me_attach(&me);
@@ -361,7 +361,7 @@ impl<O: Owner> Caller<O> {
         Ok(())
     }
 
-    fn send(&self, line: &Line<O::State>, length: usize, call: &Call) -> Result<(), Errno> {
+    fn send(&self, line: &Line<O::State>, length: usize, call: &CallSpec) -> Result<(), Errno> {
         let memory = line.request.trimmed(length).map_err(|error| error.errno())?;
         let put = Put {
             source: call.from,
@@ -403,7 +403,7 @@ impl<O: Owner> Caller<O> {
         if state.open == 0 {
             line.deadline_ns.store(NEVER, Ordering::Release);
             let failure = state.failure.unwrap_or(Errno::EIO);
-            let ended = Ended { reply: state.reply.ok_or(failure), moved: state.moved };
+            let ended = CallEnd { reply: state.reply.ok_or(failure), moved: state.moved };
             drop(state);
             return self.owner.ended(self, line, ended);
         }

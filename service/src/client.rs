@@ -62,10 +62,10 @@ use parking_lot::Mutex;
 
 use crate::offers::{self, OFFERS_MAX};
 use crate::rpc::{
-    Action, CallId, Calls, ClientId, Delivery, Ended, HEADER, Header, NewCall, RequestCounters, RequestError,
-    RequestOptions,
+    Action, CallId, Calls, ClientId, Delivery, EndedCall, HEADER, Header, NewCall, RequestCounters,
+    RequestError, RequestOptions,
 };
-use crate::transport::{Access, Arrival, Events, Place, Posting};
+use crate::transport::{Access, ArrivedMessage, Events, Place, Posting};
 use crate::{Class, Pool, PoolHandle, ServiceError, Source, Transport};
 
 /// Maximum number of calls of a client that have not ended, to all servers together: a token names
@@ -190,7 +190,7 @@ struct Inbox<P> {
 }
 
 enum News<P> {
-    Arrived(u32, Arrival<P>),
+    Arrived(u32, ArrivedMessage<P>),
     Released(u32),
     Ended(u32, Result<usize, Errno>),
 }
@@ -496,7 +496,7 @@ impl<T: Transport> Client<T> {
         }
     }
 
-    fn has_arrived(&self, buffer: u32, arrival: &Arrival<T::Peer>) {
+    fn has_arrived(&self, buffer: u32, arrival: &ArrivedMessage<T::Peer>) {
         let range = arrival.offset..arrival.offset + arrival.length;
         let Ok(message) = iovec(&self.receive[buffer as usize]).read(range) else { return };
         let message = message.as_slice().unwrap_or_default();
@@ -631,7 +631,7 @@ impl<T: Transport> Client<T> {
 
 impl<T: Transport> ClientState<T> {
     /// Stores the result of a call that the protocol has ended. Returns the index of the call.
-    fn ended(&mut self, ended: Ended<u32>, body: &[u8]) -> Option<u32> {
+    fn ended(&mut self, ended: EndedCall<u32>, body: &[u8]) -> Option<u32> {
         let index = self.by_id.remove(&ended.id)?;
         let call = self.calls.at_mut(index)?;
         call.result.get_or_insert_with(|| ended.result.map(|()| body.to_vec()));
@@ -817,7 +817,7 @@ impl<T: Transport> Upcalls<T> {
 }
 
 impl<T: Transport> Events<T::Peer> for Upcalls<T> {
-    fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
+    fn arrived(&self, at: Place, arrival: ArrivedMessage<T::Peer>) {
         self.report(News::Arrived(parts(at.token).1, arrival));
     }
 

@@ -57,7 +57,7 @@ use nlx_core::{
 use nlx_sync::{Sleeper, SlotKey, Slots};
 use parking_lot::Mutex;
 
-use crate::transport::{Access, Arrival, Events, Place, Posting, Transport};
+use crate::transport::{Access, ArrivedMessage, Events, Place, Posting, Transport};
 use crate::{Driver, ServiceError};
 
 /// Events that are taken from the machine in one call, before the waiting thread looks for work.
@@ -193,7 +193,7 @@ impl Machines {
             (Ok(length), Some(from)) => {
                 let offset = event.offset as usize;
                 let (sent_length, urgent, crossed) = (length, false, false);
-                events.arrived(at, Arrival { from, offset, length, sent_length, urgent, crossed });
+                events.arrived(at, ArrivedMessage { from, offset, length, sent_length, urgent, crossed });
             }
             (Ok(_), None) => tracing::debug!("a request has no sender to whom a reply could go"),
             (Err(_), _) => {}

@@ -12,7 +12,7 @@
 //!
 //! Each partition has an event queue, so an event names the partition in which the memory lies.
 //! The thread that received a request may belong to another partition, if that one had no memory
-//! ([`Arrival::crossed`]).
+//! ([`ArrivedMessage::crossed`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use lnet_cpt::{CptTable, with_partition};
 use lnet_nid::{MatchBits, Nid, Portal, ProcessId};
 use lnet_region::{IoVec, Region};
 
-use crate::transport::{Access, Arrival, Events, Place, Posting, Transport};
+use crate::transport::{Access, ArrivedMessage, Events, Place, Posting, Transport};
 
 /// Set in the header data of an urgent request.
 pub const URGENT: u64 = 1;
@@ -258,8 +258,8 @@ struct Queue {
 }
 
 impl Queue {
-    fn arrival(&self, event: &Event) -> Arrival<Peer> {
-        Arrival {
+    fn arrival(&self, event: &Event) -> ArrivedMessage<Peer> {
+        ArrivedMessage {
             from: Peer { id: event.source, local: event.target.nid },
             offset: event.offset as usize,
             length: event.mlength as usize,

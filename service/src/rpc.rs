@@ -15,10 +15,10 @@ mod wire;
 
 use std::time::Duration;
 
-pub use calls::{Action, Calls, Ended};
+pub use calls::{Action, Calls, EndedCall};
 pub use estimate::{BIN_NS, BINS};
 pub use handler::{BULK_MIN_NS, Decision, Rpc, RpcHandler, RpcRequest, RpcState};
-pub use server::{EARLY_ASK_NS, EARLY_MARGIN_NS, EARLY_MAX, RUNNING_MAX, RequestId, Server, Verdict};
+pub use server::{EARLY_ASK_NS, EARLY_MARGIN_NS, EARLY_MAX, MessageDecision, RUNNING_MAX, RequestId, Server};
 pub use terms::{
     CallId, Delivery, NewCall, RequestCounters, RequestError, RequestOptions, ResponderCounters,
     ResponderOptions, SendFailure,

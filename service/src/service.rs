@@ -23,7 +23,7 @@ use crate::buffers::Supply;
 use crate::statistics::{
     Durations, PartitionStatistics, Percentiles, ServiceCounters, ServiceStatistics, Tally, add, percentiles,
 };
-use crate::transport::{Arrival, Events, Place, Posting};
+use crate::transport::{ArrivedMessage, Events, Place, Posting};
 use crate::{
     BufferOptions, Class, Handler, Next, Pool, PoolHandle, Request, ServiceError, Source, Transport,
 };
@@ -74,7 +74,7 @@ fn parts(token: u32) -> (u32, u32, u32) {
 
 /// The state of a request in its buffer.
 struct Context<T: Transport, S> {
-    arrival: Option<Arrival<T::Peer>>,
+    arrival: Option<ArrivedMessage<T::Peer>>,
     arrived_ns: u64,
     /// The posted buffers had room for few further requests when this one arrived.
     room_is_low: bool,
@@ -539,7 +539,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         self.finish(at, &buffer, slot, state, replied);
     }
 
-    fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
+    fn arrived(&self, at: Place, arrival: ArrivedMessage<T::Peer>) {
         let (_, number, _) = parts(at.token);
         let Some(buffer) = self.buffer(at.partition, number) else { return };
         let index = buffer.taken.fetch_add(1, Ordering::Relaxed);
@@ -574,7 +574,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         partition: usize,
         endpoint: usize,
         memory: &T::Memory,
-        arrival: &Arrival<T::Peer>,
+        arrival: &ArrivedMessage<T::Peer>,
         context: &mut Context<T, H::State>,
     ) -> Class {
         let Context { arrived_ns, reply, state, .. } = context;
@@ -660,7 +660,7 @@ struct Upcalls<T: Transport, H: Handler<T>> {
 }
 
 impl<T: Transport, H: Handler<T>> Events<T::Peer> for Upcalls<T, H> {
-    fn arrived(&self, at: Place, arrival: Arrival<T::Peer>) {
+    fn arrived(&self, at: Place, arrival: ArrivedMessage<T::Peer>) {
         if let Some(service) = self.service.upgrade() {
             service.arrived(at, arrival);
         }

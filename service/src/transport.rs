@@ -158,8 +158,8 @@ pub struct Posting<'a, M> {
 
 /// A request that has arrived in posted memory.
 #[derive(Debug, Clone)]
-pub struct Arrival<P> {
-    /// The sender.
+pub struct ArrivedMessage<P> {
+    /// The sender, as the transport names it.
     pub from: P,
     /// The offset of the request in the memory.
     pub offset: usize,
@@ -179,7 +179,7 @@ pub struct Arrival<P> {
 /// call the transport; [`Events::wake`] may.
 pub trait Events<P>: Send + Sync {
     /// A request has arrived in the posted memory with this token.
-    fn arrived(&self, at: Place, arrival: Arrival<P>);
+    fn arrived(&self, at: Place, arrival: ArrivedMessage<P>);
 
     /// No further request will arrive in this memory.
     fn released(&self, at: Place);

@@ -8,7 +8,7 @@ use lnet_node::Node;
 use lnet_proto::lst::LnetCounters;
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
+use nlx_lst::net::{ConsoleRunner, NodeHandles, TestNode, TestNodeOptions};
 
 use super::lnet::exchange::{BULK, IN_FLIGHT};
 use super::lnet::rate::WINDOW;
@@ -67,8 +67,8 @@ impl Tested {
     }
 }
 
-fn network(node: &Node) -> Network {
-    Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+fn network(node: &Node) -> NodeHandles {
+    NodeHandles { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
 }
 
 /// Measures a test that runs without an end.

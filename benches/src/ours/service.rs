@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lnet_nid::{MatchBits, Portal};
 use lnet_node::Node;
-use nlx_service::caller::{Call, Caller, Ended, Line, Owner};
+use nlx_service::caller::{CallEnd, CallSpec, Caller, Line, Owner};
 use nlx_service::portals::{PortalNames, Portals};
 use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service};
 
@@ -69,7 +69,7 @@ fn pool(node: &Node) -> Result<Pool> {
 
 /// Sends the next request of a line as soon as the last one is answered.
 struct Repeater {
-    call: Call,
+    call: CallSpec,
     answered: AtomicU64,
     failed: AtomicU64,
 }
@@ -77,7 +77,7 @@ struct Repeater {
 impl Owner for Repeater {
     type State = ();
 
-    fn ended(&self, caller: &Caller<Repeater>, line: &Arc<Line<()>>, ended: Ended) {
+    fn ended(&self, caller: &Caller<Repeater>, line: &Arc<Line<()>>, ended: CallEnd) {
         let counter = if ended.reply == Ok(LENGTH) { &self.answered } else { &self.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         self.begin(caller, line);
@@ -87,7 +87,7 @@ impl Owner for Repeater {
 impl Repeater {
     fn begin(&self, caller: &Caller<Repeater>, line: &Arc<Line<()>>) {
         let reply_bits = MatchBits(u64::from(line.number()));
-        if caller.begin(line, LENGTH, &Call { reply_bits, ..self.call.clone() }).is_err() {
+        if caller.begin(line, LENGTH, &CallSpec { reply_bits, ..self.call.clone() }).is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -103,7 +103,7 @@ impl Client {
     /// Keeps `in_flight` calls in flight.
     fn start(node: &Node, server: Ipv4Addr, in_flight: u64) -> Result<Client> {
         let (pool, names) = (pool(node)?, names()?);
-        let call = Call {
+        let call = CallSpec {
             to: nodes::process(server),
             from: None,
             portal: names.requests,

@@ -2,7 +2,7 @@
 
 use lnet_proto::lst::Name;
 use nlx_lst::command::{Command, View};
-use nlx_lst::console::{Event, NodeStates, Operation, Warning};
+use nlx_lst::console::{ConsoleOperation, Event, NodeStates, Warning};
 use nlx_lst::net::ConsoleRunner;
 use nlx_lst::print::{self, Printed};
 use serde_json::json;
@@ -78,7 +78,7 @@ fn run_operation(
     console: &ConsoleRunner,
     to: &dyn Sink,
     line: &str,
-    operation: &Operation,
+    operation: &ConsoleOperation,
     view: &View,
 ) -> Result<(), Failure> {
     let is_over = || to.is_over();

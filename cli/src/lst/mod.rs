@@ -18,7 +18,7 @@ use lnet_node::{Counters, Node, NodeConfig};
 use lnet_proto::lst::{Features, LnetCounters, Name};
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, Defaults, parse_words};
-use nlx_lst::net::{ConsoleRunner, Network, TestNode, TestNodeOptions};
+use nlx_lst::net::{ConsoleRunner, NodeHandles, TestNode, TestNodeOptions};
 use nlx_service::ServiceError;
 
 use crate::args::{LstArgs, LstCommand};
@@ -110,8 +110,8 @@ fn start(node: &Arc<Node>, options: TestNodeOptions, ids: Arc<Ids>) -> Result<Ar
     Ok(test)
 }
 
-fn network(node: &Node) -> Network {
-    Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+fn network(node: &Node) -> NodeHandles {
+    NodeHandles { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
 }
 
 fn new_ids() -> Arc<Ids> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use lnet_api::Errno;
 use nlx_lst::command::{Plan, View};
-use nlx_lst::console::{Event, Operation, Rates, Report, TargetReport};
+use nlx_lst::console::{ConsoleOperation, Event, Rates, Report, TargetReport};
 use nlx_lst::net::{ConsoleRunner, TestNodeOptions};
 use nlx_lst::print;
 use serde_json::json;
@@ -47,9 +47,9 @@ pub(super) fn within(
     let is_over = || signals.stopped();
     let mut outcome = Ok(());
     for operation in plan.operations() {
-        let is_end = matches!(operation, Operation::EndSession);
+        let is_end = matches!(operation, ConsoleOperation::EndSession);
         // After a failure or an interruption the test is still stopped, and its session ended.
-        let is_cleanup = is_end || matches!(operation, Operation::Stop { .. });
+        let is_cleanup = is_end || matches!(operation, ConsoleOperation::Stop { .. });
         if (outcome.is_err() || is_over()) && !is_cleanup {
             continue;
         }
@@ -57,7 +57,7 @@ pub(super) fn within(
             let clients = test.as_ref().map(|test| test.clients()).unwrap_or_default();
             run.outcome.latencies = clients.into_iter().map(ClientLatency::from).collect();
         }
-        let measuring = matches!(operation, Operation::Stat(_)).then(Instant::now);
+        let measuring = matches!(operation, ConsoleOperation::Stat(_)).then(Instant::now);
         let looks = || {
             measuring.inspect(|began| progress.advance(began.elapsed()));
             !is_cleanup && is_over()

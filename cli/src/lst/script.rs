@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nlx_lst::command::{Command, View, parse, script_lines};
-use nlx_lst::console::{Event, Operation, Warning};
+use nlx_lst::console::{ConsoleOperation, Event, Warning};
 use nlx_lst::net::ConsoleRunner;
 use nlx_lst::print::Printed;
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &LstArgs, file: &Path) -> Result<(), Failure> {
     let outcome = commands.iter().try_for_each(|(line, command)| session.command(line, command));
     // Nodes keep a session that is not ended for 100 s.
     let shown = |event: &Event| commands::show_event(&session, "end_session", event, &View::All);
-    let _ = session.console.run(Operation::EndSession, &|| false, shown);
+    let _ = session.console.run(ConsoleOperation::EndSession, &|| false, shown);
     outcome
 }
 

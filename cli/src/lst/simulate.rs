@@ -6,7 +6,7 @@ use std::time::Duration;
 use lnet_nid::{Nid, NidList};
 use lnet_node::{CptTable, FaultAction, FaultRule, Node, NodeConfig, VirtualNode};
 use lnet_proto::lst::{Name, SessionId};
-use nlx_lst::net::{Network, TestNode, TestNodeOptions, Workers};
+use nlx_lst::net::{NodeHandles, TestNode, TestNodeOptions, Workers};
 use nlx_lst::node::{Config, Counters, MEMORY_MAX};
 use serde_json::json;
 
@@ -81,7 +81,7 @@ pub(super) fn run(args: &LstArgs, simulate: &SimulateArgs) -> Result<(), Failure
         let mut made = Simulated { nid: *nid, behaviour, test: None, lnet: None };
         if behaviour != Behaviour::Dead {
             let lnet = node.virtual_node(*nid).map_err(|error| Failure::of_node(&error, ports.tcp))?;
-            let network = Network { lnet: lnet.lnet(), ..network.clone() };
+            let network = NodeHandles { lnet: lnet.lnet(), ..network.clone() };
             let mut options = options.clone();
             if behaviour == Behaviour::Busy {
                 options.config.session_timeout_ns = 0;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{MESSAGE_LEN, Request, Service};
+use lnet_proto::lst::{LstService, MESSAGE_LEN, Request};
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::command::{Command, CommandError, Defaults, NodeList, View, parse, script_lines};
-use nlx_lst::console::{Console, Event, Rpc};
+use nlx_lst::console::{Console, ConsoleRpc, Event};
 use nlx_lst::print;
 
 use super::{Outcome, same};
@@ -38,7 +38,7 @@ const COMMANDS: [&str; 16] = [
 /// A console and the RPCs that it has in flight.
 struct World {
     console: Console,
-    flight: Vec<Rpc>,
+    flight: Vec<ConsoleRpc>,
     ids: BTreeSet<u64>,
     begun: u32,
     ended: u32,
@@ -95,7 +95,7 @@ impl World {
                 let length = arguments.len().min(MESSAGE_LEN);
                 let from: ProcessId = "12345-10.0.0.4@tcp".parse().expect("the text is a process id");
                 let reply = self.console.join(from, &arguments[..length], self.now_ns);
-                let request = Request::parse(Service::Join, &arguments[..length]).ok();
+                let request = Request::parse(LstService::Join, &arguments[..length]).ok();
                 same(reply.map(|reply| reply.0), request.map(|(request, _)| request.reply_id), "JOIN");
                 return &arguments[length..];
             }
@@ -140,7 +140,7 @@ impl World {
         let mut reply = rpc.request;
         reply[8..12].copy_from_slice(&rpc.service.reply_type().to_le_bytes());
         let sid: [u8; 16] = match (session % 4, rpc.service) {
-            (0 | 1, Service::Test) => rpc.request[40..56].try_into().expect("it has 16 bytes"),
+            (0 | 1, LstService::Test) => rpc.request[40..56].try_into().expect("it has 16 bytes"),
             (0 | 1, _) => rpc.request[32..48].try_into().expect("it has 16 bytes"),
             (2, _) => [0xff; 16],
             _ => [7; 16],

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nlx_service::Class;
 use nlx_service::rpc::{
-    Action, CallId, Calls, ClientId, Delivery, HEADER, Header, Kind, NewCall, RequestOptions,
-    ResponderOptions, Server, Verdict,
+    Action, CallId, Calls, ClientId, Delivery, HEADER, Header, Kind, MessageDecision, NewCall,
+    RequestOptions, ResponderOptions, Server,
 };
 
 use super::{Outcome, same};
@@ -56,14 +56,14 @@ pub(super) fn server(bytes: &[u8]) -> Outcome {
             }
             1 if !running.is_empty() => server.dropped(running.remove(usize::from(from) % running.len())),
             _ => match server.receive(&message, &from, now_ns) {
-                Verdict::Run(id, header) => {
+                MessageDecision::Run(id, header) => {
                     let name = (from, header.client, header.session, header.slot, header.sequence);
                     assert!(header.kind == Kind::Often || ran.insert(name), "{name:?} has run twice");
                     running.push(id);
                     kinds |= 1;
                 }
-                Verdict::Answer(header, _) => kinds |= 1 << header.kind as u8,
-                Verdict::Drop => {}
+                MessageDecision::Answer(header, _) => kinds |= 1 << header.kind as u8,
+                MessageDecision::Drop => {}
             },
         }
         while let Some((header, _)) = server.early(now_ns) {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use lnet_proto::lst::{
-    BatchOp, Brw, Check, Direction, Features, LnetCounters, MESSAGE_LEN, Name, Reply, Request, RequestBody,
-    Service, SessionId, Test,
+    BatchOp, Brw, Check, Direction, Features, LnetCounters, LstService, MESSAGE_LEN, Name, Reply, Request,
+    RequestBody, SessionId, Test,
 };
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::node::{
-    Answer, Config, Count, DataService, Ended, Framework, Outcome as NodeOutcome, Served, Unit,
+    Config, Count, DataService, Framework, Outcome as NodeOutcome, ReplyMessage, RpcEnd, Served, Unit,
 };
 
 use super::{Outcome, same};
@@ -55,7 +55,7 @@ impl World {
     fn step<'a>(&mut self, step: u8, arguments: &'a [u8]) -> &'a [u8] {
         match step {
             0..160 => {
-                let service = Service::ALL[usize::from(step) % Service::ALL.len()];
+                let service = LstService::ALL[usize::from(step) % LstService::ALL.len()];
                 let request = Request::new(Features(u32::from(step >= 150) ^ 1), 7, body(service, step));
                 let (bytes, rest) = changed(request.emit(), arguments);
                 self.request(service, &bytes, rest.first().copied().unwrap_or_default());
@@ -63,7 +63,7 @@ impl World {
             }
             160..200 => {
                 let length = arguments.len().min(usize::from(step));
-                let service = Service::ALL[usize::from(step) % Service::ALL.len()];
+                let service = LstService::ALL[usize::from(step) % LstService::ALL.len()];
                 self.request(service, &arguments[..length], step);
                 &arguments[length..]
             }
@@ -83,10 +83,11 @@ impl World {
         }
     }
 
-    fn request(&mut self, service: Service, bytes: &[u8], choice: u8) {
+    fn request(&mut self, service: LstService, bytes: &[u8], choice: u8) {
         self.received += 1;
         if service.is_data() {
-            let served = if service == Service::Ping { self.data.ping(bytes) } else { self.data.brw(bytes) };
+            let served =
+                if service == LstService::Ping { self.data.ping(bytes) } else { self.data.brw(bytes) };
             return self.serve(service, served, choice);
         }
         let mut outcome = self.framework.handle(service, bytes, LnetCounters::default, self.now_ns);
@@ -107,7 +108,7 @@ impl World {
         }
     }
 
-    fn serve(&mut self, service: Service, served: Served, choice: u8) {
+    fn serve(&mut self, service: LstService, served: Served, choice: u8) {
         match served {
             Served::Reply(answer) => {
                 Reply::parse(service, &answer.bytes).expect("the node's replies are replies");
@@ -125,7 +126,7 @@ impl World {
     }
 
     /// Every reply has the session that the node holds, and the id that the request named.
-    fn answer(&mut self, service: Service, request: &[u8], answer: &Answer) {
+    fn answer(&mut self, service: LstService, request: &[u8], answer: &ReplyMessage) {
         let reply = Reply::parse(service, &answer.bytes).expect("the node's replies are replies");
         let held = self.framework.session().map_or(SessionId::NONE, |session| session.sid);
         same(reply.sid, held, "session of a reply");
@@ -141,10 +142,10 @@ impl World {
         let Some(rpc) = unit.begin(&self.ids, &mut buffer, self.now_ns) else { return };
         Request::parse(rpc.service, &rpc.request).expect("units send requests");
         let end = match step % 4 {
-            0 => Ended::Expired,
-            1 => Ended::Failed(Errno::EHOSTUNREACH),
-            2 => Ended::Aborted,
-            _ => Ended::Reply(&rpc.request),
+            0 => RpcEnd::Expired,
+            1 => RpcEnd::Failed(Errno::EHOSTUNREACH),
+            2 => RpcEnd::Aborted,
+            _ => RpcEnd::Reply(&rpc.request),
         };
         unit.ended(end, &buffer, self.now_ns);
         self.units.push(unit);
@@ -162,18 +163,18 @@ impl World {
 }
 
 /// A request of session 1 that a console could send.
-fn body(service: Service, choice: u8) -> RequestBody {
+fn body(service: LstService, choice: u8) -> RequestBody {
     let sid = SessionId { nid4: 0x0002_0000_0a00_0009, stamp: 1 };
     let flag = u32::from(choice & 1);
     match service {
-        Service::Debug => RequestBody::Debug { sid, flags: 0 },
-        Service::MakeSession => RequestBody::MakeSession { sid, force: flag, name: Name::EMPTY },
-        Service::RemoveSession => RequestBody::RemoveSession { sid },
-        Service::Batch => {
+        LstService::Debug => RequestBody::Debug { sid, flags: 0 },
+        LstService::MakeSession => RequestBody::MakeSession { sid, force: flag, name: Name::EMPTY },
+        LstService::RemoveSession => RequestBody::RemoveSession { sid },
+        LstService::Batch => {
             let op = BatchOp(1 + u32::from(choice / 9 % 3));
             RequestBody::Batch { sid, batch: 2, op, test: flag, argument: flag }
         }
-        Service::Test => RequestBody::Test(Test {
+        LstService::Test => RequestBody::Test(Test {
             bulk_id: 3,
             sid,
             batch: 2,
@@ -185,15 +186,15 @@ fn body(service: Service, choice: u8) -> RequestBody {
             destinations: 1,
             parameter: [1, 0, 2, 0, 0, 16, 0, 0, 0, 0, 0, 0],
         }),
-        Service::Stat => RequestBody::Stat { sid, kind: 0 },
-        Service::Join => RequestBody::Join { sid, group: Name::EMPTY },
-        Service::Brw => RequestBody::Brw(Brw {
+        LstService::Stat => RequestBody::Stat { sid, kind: 0 },
+        LstService::Join => RequestBody::Join { sid, group: Name::EMPTY },
+        LstService::Brw => RequestBody::Brw(Brw {
             bulk_id: 4,
             direction: Direction(1 + flag),
             length: 4096,
             check: Check::SIMPLE,
         }),
-        Service::Ping => RequestBody::Ping { sequence: 1, seconds: 0, nanoseconds: 0 },
+        LstService::Ping => RequestBody::Ping { sequence: 1, seconds: 0, nanoseconds: 0 },
     }
 }
 
@@ -209,24 +210,29 @@ fn changed(mut message: [u8; MESSAGE_LEN], arguments: &[u8]) -> ([u8; MESSAGE_LE
 
 /// Sessions that run, stop and end; `0` behind a request leaves it as it is.
 pub(super) fn seeds() -> Vec<Vec<u8>> {
-    // The places of MKSN, TEST, BATCH … in `Service::ALL`.
-    let of = |service: Service, round: u8| {
-        round * 9 + Service::ALL.iter().position(|of| *of == service).unwrap_or(0) as u8
+    // The places of MKSN, TEST, BATCH … in `LstService::ALL`.
+    let of = |service: LstService, round: u8| {
+        round * 9 + LstService::ALL.iter().position(|of| *of == service).unwrap_or(0) as u8
     };
-    let session = [of(Service::MakeSession, 0), 0];
-    let server = [of(Service::Test, 0), 0];
-    let client = [of(Service::Test, 1), 0];
-    let run = [of(Service::Batch, 0), 0];
-    let stop = [of(Service::Batch, 1), 0];
-    let query = [of(Service::Batch, 2), 0];
-    let others =
-        [Service::Debug, Service::Stat, Service::Brw, Service::Ping].map(|service| [of(service, 0), 0]);
-    let remove = [of(Service::RemoveSession, 0), 0];
+    let session = [of(LstService::MakeSession, 0), 0];
+    let server = [of(LstService::Test, 0), 0];
+    let client = [of(LstService::Test, 1), 0];
+    let run = [of(LstService::Batch, 0), 0];
+    let stop = [of(LstService::Batch, 1), 0];
+    let query = [of(LstService::Batch, 2), 0];
+    let others = [LstService::Debug, LstService::Stat, LstService::Brw, LstService::Ping]
+        .map(|service| [of(service, 0), 0]);
+    let remove = [of(LstService::RemoveSession, 0), 0];
     let parts = |parts: &[&[u8]]| parts.concat();
     vec![
         parts(&[&session, &server, &others.concat(), &remove]),
         parts(&[&session, &client, &run, &[231, 235, 230], &query, &stop, &[239], &remove]),
         parts(&[&session, &client, &run, &[215], &session, &[221]]),
-        parts(&[&session, &server, &[of(Service::Brw, 0), 1, 44, 8], &[of(Service::Test, 1), 1, 64, 12]]),
+        parts(&[
+            &session,
+            &server,
+            &[of(LstService::Brw, 0), 1, 44, 8],
+            &[of(LstService::Test, 1), 1, 64, 12],
+        ]),
     ]
 }

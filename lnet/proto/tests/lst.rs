@@ -11,8 +11,8 @@ use common::{Item, all_streams, flip};
 use lnet_nid::{MatchBits, Pid, Portal};
 use lnet_proto::lst::{
     BULK_MAX, BatchOp, Brw, BrwParameter, Check, DATA_PORTAL, Destinations, Direction, FRAMEWORK_PORTAL,
-    Features, LnetCounters, MESSAGE_LEN, Name, REPLY_PORTAL, Reply, ReplyBody, Request, RequestBody, Service,
-    SessionId, Statistics, Test, VERSION,
+    Features, LnetCounters, LstService, MESSAGE_LEN, Name, REPLY_PORTAL, Reply, ReplyBody, Request,
+    RequestBody, SessionId, Statistics, Test, VERSION,
 };
 use lnet_proto::{Body, ByteOrder, Header, ProtoError};
 use proptest::prelude::*;
@@ -53,12 +53,12 @@ fn recorded() -> Vec<Recorded> {
 #[test]
 fn recorded_messages_are_read_and_written_back() {
     let mut seen = BTreeSet::new();
-    let mut asked: BTreeMap<(String, u64), Service> = BTreeMap::new();
+    let mut asked: BTreeMap<(String, u64), LstService> = BTreeMap::new();
     let all = recorded();
     for Recorded { connection, portal, bits, payload } in
         all.iter().filter(|found| found.portal != REPLY_PORTAL)
     {
-        let service = Service::of(*bits).unwrap();
+        let service = LstService::of(*bits).unwrap();
         assert_eq!(service.portal(), *portal);
         let (request, order) = Request::parse(service, payload).unwrap();
         assert_eq!((request.service(), order, request.version), (service, ByteOrder::Little, VERSION));
@@ -75,7 +75,7 @@ fn recorded_messages_are_read_and_written_back() {
         assert_eq!(reply.emit()[..length], payload[..length], "{service} of {connection}");
         seen.insert((service, "reply"));
     }
-    let expected = Service::ALL.into_iter().filter(|service| *service != Service::Join);
+    let expected = LstService::ALL.into_iter().filter(|service| *service != LstService::Join);
     assert_eq!(seen, expected.flat_map(|service| [(service, "request"), (service, "reply")]).collect());
 }
 
@@ -86,18 +86,18 @@ fn a_recorded_ping_test_is_understood() {
     let ping = recorded().into_iter().filter(|found| found.connection.contains("tcp-lst-ping"));
     let (replies, requests): (Vec<_>, Vec<_>) = ping.partition(|found| found.portal == REPLY_PORTAL);
     let requests =
-        requests.iter().map(|found| Request::parse(Service::of(found.bits).unwrap(), &found.payload));
+        requests.iter().map(|found| Request::parse(LstService::of(found.bits).unwrap(), &found.payload));
     let requests: Vec<Request> = requests.map(|parsed| parsed.unwrap().0).collect();
-    let services: Vec<Service> = requests.iter().map(Request::service).collect();
+    let services: Vec<LstService> = requests.iter().map(Request::service).collect();
     assert_eq!(
         services,
         [
-            Service::MakeSession,
-            Service::Test,
-            Service::Ping,
-            Service::Ping,
-            Service::Stat,
-            Service::RemoveSession
+            LstService::MakeSession,
+            LstService::Test,
+            LstService::Ping,
+            LstService::Ping,
+            LstService::Stat,
+            LstService::RemoveSession
         ]
     );
     assert!(requests.iter().all(|request| request.features == Features::BULK_LENGTH));
@@ -126,12 +126,12 @@ fn a_recorded_ping_test_is_understood() {
 
 #[test]
 fn the_parameters_of_recorded_bulk_tests_are_understood() {
-    let bulk = recorded().into_iter().filter(|found| found.bits == Service::Brw.match_bits());
+    let bulk = recorded().into_iter().filter(|found| found.bits == LstService::Brw.match_bits());
     let files = ["tcp-lst-read.json", "tcp-lst-write.json"];
     let bulk = bulk.filter(|found| found.portal == DATA_PORTAL && files.contains(&&found.connection[..]));
     let mut directions = BTreeMap::new();
     for found in bulk {
-        let (request, _) = Request::parse(Service::Brw, &found.payload).unwrap();
+        let (request, _) = Request::parse(LstService::Brw, &found.payload).unwrap();
         let RequestBody::Brw(brw) = request.body else { panic!("{request:?}") };
         assert_eq!((brw.length, brw.check), (BULK_MAX, Check::SIMPLE));
         assert_eq!(brw.bulk_id, request.reply_id + 1, "the reply id is taken first");
@@ -158,16 +158,16 @@ fn test() -> Test {
 }
 
 /// The lengths of the fields behind the 24 bytes of the head; single bytes and texts are below 0.
-fn fields(service: Service) -> &'static [isize] {
+fn fields(service: LstService) -> &'static [isize] {
     match service {
-        Service::Debug | Service::Stat => &[8, 8, 8, 4],
-        Service::MakeSession => &[8, 8, 8, 4, -32],
-        Service::RemoveSession => &[8, 8, 8],
-        Service::Batch => &[8, 8, 8, 8, 4, 4, 4],
-        Service::Test => &[8, 8, 8, 8, 8, 4, 4, 4, -1, -1, 4, 2, 2, 4, 4],
-        Service::Join => &[8, 8, 8, -32],
-        Service::Brw => &[8, 8, 4, 4, 4],
-        Service::Ping => &[8, 4, 4, 8, 8],
+        LstService::Debug | LstService::Stat => &[8, 8, 8, 4],
+        LstService::MakeSession => &[8, 8, 8, 4, -32],
+        LstService::RemoveSession => &[8, 8, 8],
+        LstService::Batch => &[8, 8, 8, 8, 4, 4, 4],
+        LstService::Test => &[8, 8, 8, 8, 8, 4, 4, 4, -1, -1, 4, 2, 2, 4, 4],
+        LstService::Join => &[8, 8, 8, -32],
+        LstService::Brw => &[8, 8, 4, 4, 4],
+        LstService::Ping => &[8, 4, 4, 8, 8],
     }
 }
 
@@ -307,10 +307,10 @@ proptest! {
 
     #[test]
     fn bytes_of_any_kind_are_read_or_refused(
-        service in 0..Service::ALL.len(), kind in 0u32..20, swap in any::<bool>(),
+        service in 0..LstService::ALL.len(), kind in 0u32..20, swap in any::<bool>(),
         bytes in prop::collection::vec(any::<u8>(), MESSAGE_LEN - 2..MESSAGE_LEN + 2), good in any::<bool>()
     ) {
-        let service = Service::ALL[service];
+        let service = LstService::ALL[service];
         let mut bytes = bytes;
         if good {
             let number = |value: u32| if swap { value.to_be_bytes() } else { value.to_le_bytes() };
@@ -319,7 +319,7 @@ proptest! {
         }
         let request = Request::parse(service, &bytes);
         let of_service = |of| good && bytes.len() == MESSAGE_LEN && kind == of;
-        if service != Service::Ping {
+        if service != LstService::Ping {
             prop_assert_eq!(request.is_ok(), of_service(service.request_type()));
         }
         if let Ok((request, _)) = request {
@@ -377,7 +377,7 @@ fn names_end_at_their_nul() {
     bytes[48..80].fill(b'x');
     bytes[50] = 0x1b;
     let (Request { body: RequestBody::Join { group, .. }, .. }, _) =
-        Request::parse(Service::Join, &bytes).unwrap()
+        Request::parse(LstService::Join, &bytes).unwrap()
     else {
         panic!("it is a JOIN")
     };

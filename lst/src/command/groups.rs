@@ -4,7 +4,7 @@ use lnet_proto::lst::Name;
 
 use super::options::{self, Args, Opt};
 use super::{Command, CommandError, View, operation};
-use crate::console::{GroupUpdate, NodeState, NodeStates, Operation};
+use crate::console::{ConsoleOperation, GroupUpdate, NodeState, NodeStates};
 
 const GROUP: &str = "the name of a group";
 
@@ -14,14 +14,14 @@ pub(super) fn add_group(words: &[String]) -> Result<Command, CommandError> {
     let given: Vec<&str> = std::iter::from_fn(|| args.next()).collect();
     let view = View::AddGroup { nodes: given.join(" ") };
     let nodes = options::nodes(given.into_iter())?.members()?;
-    Ok(Command::Operation { operation: Operation::AddGroup { name, nodes }, view })
+    Ok(Command::Operation { operation: ConsoleOperation::AddGroup { name, nodes }, view })
 }
 
 pub(super) fn del_group(words: &[String]) -> Result<Command, CommandError> {
     let mut args = Args::sort(words, &[])?;
     let name = args.next_name(GROUP)?;
     args.end()?;
-    Ok(operation(Operation::DelGroup { name }))
+    Ok(operation(ConsoleOperation::DelGroup { name }))
 }
 
 pub(super) fn update_group(words: &[String]) -> Result<Command, CommandError> {
@@ -34,7 +34,7 @@ pub(super) fn update_group(words: &[String]) -> Result<Command, CommandError> {
         (false, None, Some(_)) => GroupUpdate::Remove(options::nodes(args.values("remove"))?.members()?),
         _ => return Err(CommandError::missing("one of --refresh, --clean, --remove")),
     };
-    Ok(operation(Operation::UpdateGroup { name, update }))
+    Ok(operation(ConsoleOperation::UpdateGroup { name, update }))
 }
 
 pub(super) fn list_group(words: &[String]) -> Result<Command, CommandError> {

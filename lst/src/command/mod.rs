@@ -1,17 +1,17 @@
 //! The language of `lst` (lst 12): commands as administrators know them, and scripts of them.
 //!
 //! [`parse`] makes a [`Command`] of a line. Nothing is looked up and nothing is sent: a command
-//! holds an [`Operation`] for the [`Console`](crate::console::Console), or names a list of it.
+//! holds a [`ConsoleOperation`] for the [`Console`](crate::console::Console), or names a list of it.
 //!
 //! ```
 //! use nlx_lst::command::{Command, Defaults, parse};
-//! use nlx_lst::console::Operation;
+//! use nlx_lst::console::ConsoleOperation;
 //!
 //! let line = "lst add_group servers 10.0.0.[1-4,8]@tcp # all of them";
 //! let Some(Command::Operation { operation, .. }) = parse(line, &Defaults::default())? else {
 //!     panic!("{line} is an operation");
 //! };
-//! let Operation::AddGroup { name, nodes } = operation else { panic!("{operation:?}") };
+//! let ConsoleOperation::AddGroup { name, nodes } = operation else { panic!("{operation:?}") };
 //! assert_eq!((name.to_string().as_str(), nodes.len()), ("servers", 5));
 //! # Ok::<(), nlx_lst::command::CommandError>(())
 //! ```
@@ -27,7 +27,7 @@ mod words;
 
 use lnet_proto::lst::{Features, Name};
 
-use crate::console::{NewSession, NodeStates, Operation};
+use crate::console::{ConsoleOperation, NewSession, NodeStates};
 
 pub use error::CommandError;
 pub use nodes::NodeList;
@@ -42,7 +42,7 @@ pub enum Command {
     /// An operation of the console.
     Operation {
         /// The operation.
-        operation: Operation,
+        operation: ConsoleOperation,
         /// Which of its results are printed.
         view: View,
     },
@@ -194,7 +194,7 @@ pub fn parse_words(words: &[String], defaults: &Defaults) -> Result<Option<Comma
     }
     let command = match command.as_str() {
         "new_session" => new_session(rest, defaults),
-        "end_session" => end(rest, operation(Operation::EndSession)),
+        "end_session" => end(rest, operation(ConsoleOperation::EndSession)),
         "show_session" => end(rest, Command::ShowSession),
         "add_group" => groups::add_group(rest),
         "del_group" => groups::del_group(rest),
@@ -216,7 +216,7 @@ pub fn parse_words(words: &[String], defaults: &Defaults) -> Result<Option<Comma
 }
 
 /// Returns the command of an operation of which everything is printed.
-fn operation(operation: Operation) -> Command {
+fn operation(operation: ConsoleOperation) -> Command {
     Command::Operation { operation, view: View::All }
 }
 
@@ -230,7 +230,7 @@ fn new_session(words: &[String], defaults: &Defaults) -> Result<Command, Command
     let mut args = Args::sort(words, &[Opt::Value("timeout"), Opt::Flag("force")])?;
     let name = args.next().map_or(Ok(defaults.name), options::name)?;
     args.end()?;
-    Ok(operation(Operation::NewSession(NewSession {
+    Ok(operation(ConsoleOperation::NewSession(NewSession {
         name,
         stamp: defaults.stamp,
         timeout_s: args.number("timeout", SESSION_TIMEOUT_S)?,

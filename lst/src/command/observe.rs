@@ -5,7 +5,7 @@ use lnet_nid::ProcessId;
 use super::options::{self, Args, Opt};
 use super::testing::default_batch;
 use super::{Command, CommandError, QueryView, StatView, View};
-use crate::console::{Operation, Query, Stat, Target};
+use crate::console::{ConsoleOperation, Query, Stat, Target};
 
 /// Seconds to wait for replies if the command does not say it.
 const TIMEOUT_S: u32 = 5;
@@ -28,7 +28,7 @@ pub(super) fn query(words: &[String]) -> Result<Command, CommandError> {
     let mut args = Args::sort(words, &table)?;
     let batch = args.next().map_or_else(default_batch, options::name)?;
     args.end()?;
-    let operation = Operation::Query(Query {
+    let operation = ConsoleOperation::Query(Query {
         batch,
         test: args.number("test", 0)?,
         servers: args.has("server"),
@@ -57,7 +57,7 @@ pub(super) fn stat(words: &[String]) -> Result<Command, CommandError> {
     ];
     let mut args = Args::sort(words, &table)?;
     let targets = targets(&mut args)?;
-    let operation = Operation::Stat(Stat {
+    let operation = ConsoleOperation::Stat(Stat {
         targets,
         timeout_s: args.number("timeout", TIMEOUT_S)?,
         delay_s: args.number("delay", DELAY_S)?,
@@ -84,7 +84,7 @@ fn stat_view(args: &Args<'_>) -> StatView {
 
 pub(super) fn show_error(words: &[String]) -> Result<Command, CommandError> {
     let mut args = Args::sort(words, &[Opt::Flag("session")])?;
-    let operation = Operation::ShowError { targets: targets(&mut args)? };
+    let operation = ConsoleOperation::ShowError { targets: targets(&mut args)? };
     Ok(Command::Operation { operation, view: View::Errors { session_only: args.has("session") } })
 }
 
@@ -108,7 +108,7 @@ pub(super) fn ping(words: &[String]) -> Result<Command, CommandError> {
         (false, None, None, Some(_)) => Target::Nodes(options::nodes(args.values("nodes"))?.members()?),
         _ => return Err(CommandError::missing("one of --session, --group, --batch, --nodes")),
     };
-    let operation = Operation::Ping { target, timeout_s: args.number("timeout", TIMEOUT_S)? };
+    let operation = ConsoleOperation::Ping { target, timeout_s: args.number("timeout", TIMEOUT_S)? };
     Ok(Command::Operation { operation, view: View::All })
 }
 

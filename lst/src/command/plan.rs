@@ -8,7 +8,7 @@ use lnet_proto::lst::{DESTINATIONS_SAFE, Name};
 use super::options::{self, Args, Opt};
 use super::testing::{default_batch, distribution, test};
 use super::{CommandError, Defaults, SESSION_TIMEOUT_S};
-use crate::console::{AddTest, Distribution, NewSession, Operation, Stat, Target, TestKind};
+use crate::console::{AddTest, ConsoleOperation, Distribution, NewSession, Stat, Target, TestKind};
 
 /// Seconds for which a plan measures if the command does not say it.
 const DURATION_S: u32 = 10;
@@ -93,7 +93,7 @@ impl Plan {
     /// Returns the operations of the plan, in their order. The last one ends the session; a caller
     /// that gives up after a failure skips to it.
     #[must_use]
-    pub fn operations(&self) -> Vec<Operation> {
+    pub fn operations(&self) -> Vec<ConsoleOperation> {
         let [clients, servers] = Plan::GROUPS.map(|name| Name::new(name).unwrap_or(Name::EMPTY));
         let batch = default_batch().unwrap_or(Name::EMPTY);
         let targets = vec![Target::Group(clients), Target::Group(servers)];
@@ -109,15 +109,15 @@ impl Plan {
         let count = Some(self.duration_s.div_ceil(self.interval_s));
         let (delay_s, timeout_s) = (self.interval_s, STAT_WAIT_S);
         vec![
-            Operation::NewSession(self.session),
-            Operation::AddGroup { name: clients, nodes: self.from.clone() },
-            Operation::AddGroup { name: servers, nodes: self.to.clone() },
-            Operation::AddTest(test),
-            Operation::Run { batch, timeout_s: 0 },
-            Operation::Stat(Stat { targets: targets.clone(), timeout_s, delay_s, count }),
-            Operation::Stop { batch, force: false },
-            Operation::ShowError { targets },
-            Operation::EndSession,
+            ConsoleOperation::NewSession(self.session),
+            ConsoleOperation::AddGroup { name: clients, nodes: self.from.clone() },
+            ConsoleOperation::AddGroup { name: servers, nodes: self.to.clone() },
+            ConsoleOperation::AddTest(test),
+            ConsoleOperation::Run { batch, timeout_s: 0 },
+            ConsoleOperation::Stat(Stat { targets: targets.clone(), timeout_s, delay_s, count }),
+            ConsoleOperation::Stop { batch, force: false },
+            ConsoleOperation::ShowError { targets },
+            ConsoleOperation::EndSession,
         ]
     }
 

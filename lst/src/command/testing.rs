@@ -7,7 +7,7 @@ use lnet_proto::lst::{Check, Direction, Name};
 use super::groups::listed_states;
 use super::options::{self, Args, Opt};
 use super::{Command, CommandError, Defaults, Plan, operation};
-use crate::console::{AddTest, BrwTest, Distribution, Operation, TestKind};
+use crate::console::{AddTest, BrwTest, ConsoleOperation, Distribution, TestKind};
 
 const BATCH: &str = "the name of a batch";
 
@@ -23,7 +23,7 @@ pub(super) fn add_batch(words: &[String]) -> Result<Command, CommandError> {
     let mut args = Args::sort(words, &[])?;
     let name = args.next_name(BATCH)?;
     args.end()?;
-    Ok(operation(Operation::AddBatch { name }))
+    Ok(operation(ConsoleOperation::AddBatch { name }))
 }
 
 pub(super) fn add_test(words: &[String]) -> Result<Command, CommandError> {
@@ -39,7 +39,7 @@ pub(super) fn add_test(words: &[String]) -> Result<Command, CommandError> {
         concurrency: args.number("concurrency", concurrency)?,
         distribution: distribution(&args)?,
     };
-    Ok(operation(Operation::AddTest(add)))
+    Ok(operation(ConsoleOperation::AddTest(add)))
 }
 
 pub(super) fn run(words: &[String], defaults: &Defaults) -> Result<Command, CommandError> {
@@ -49,14 +49,14 @@ pub(super) fn run(words: &[String], defaults: &Defaults) -> Result<Command, Comm
     let mut args = Args::sort(words, &[Opt::Value("timeout")])?;
     let batch = args.next().map_or_else(default_batch, options::name)?;
     args.end()?;
-    Ok(operation(Operation::Run { batch, timeout_s: args.number("timeout", 0)? }))
+    Ok(operation(ConsoleOperation::Run { batch, timeout_s: args.number("timeout", 0)? }))
 }
 
 pub(super) fn stop(words: &[String]) -> Result<Command, CommandError> {
     let mut args = Args::sort(words, &[Opt::Flag("force")])?;
     let batch = args.next().map_or_else(default_batch, options::name)?;
     args.end()?;
-    Ok(operation(Operation::Stop { batch, force: args.has("force") }))
+    Ok(operation(ConsoleOperation::Stop { batch, force: args.has("force") }))
 }
 
 pub(super) fn list_batch(words: &[String]) -> Result<Command, CommandError> {

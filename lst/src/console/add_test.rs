@@ -1,19 +1,20 @@
 //! Adding a test: TEST to all servers, then to all clients (lst 10.3).
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{BrwParameter, Check, Features, RequestBody, Service, SessionId, Test};
+use lnet_proto::lst::{BrwParameter, Check, Features, LstService, RequestBody, SessionId, Test};
 use nix::errno::Errno;
 
 use super::session::{self, Instance, Session};
-use super::steps::{Ended, Next, Round, Step};
+use super::steps::{AfterStep, Round, Step, StepEnd};
 use super::transaction::Outgoing;
 use super::{
-    AddTest, Console, ConsoleError, Event, Failure, NodeAnswer, Report, TESTS_MAX, TestKind, Warning, check,
+    AddTest, Console, ConsoleError, Event, NodeAnswer, NodeFailure, Report, TESTS_MAX, TestKind, Warning,
+    check,
 };
 
 /// A test that is being added.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct PendingTest {
     add: AddTest,
     serial: usize,
     /// Servers of which it is unknown whether they know check 4, if the test uses it.
@@ -27,9 +28,9 @@ pub(super) struct Plan {
 }
 
 impl Console {
-    pub(super) fn add_test(&mut self, add: AddTest) -> Result<Next, ConsoleError> {
+    pub(super) fn add_test(&mut self, add: AddTest) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
-        let mut plan = Plan::new(session, add)?;
+        let mut plan = PendingTest::new(session, add)?;
         let probed = session.without_discard_knowledge(&plan);
         plan.probed = probed;
         if let Some(batch) = session.batch_mut(add.batch) {
@@ -42,23 +43,23 @@ impl Console {
     }
 
     /// Probes the servers if that is needed, before they get the test itself.
-    fn begin_plan(&mut self, plan: Box<Plan>) -> Next {
+    fn begin_plan(&mut self, plan: Box<PendingTest>) -> AfterStep {
         if plan.probed.is_empty() {
             let round = plan.to_servers();
-            return Next::Send(Step::Servers(plan), round);
+            return AfterStep::Send(Step::Servers(plan), round);
         }
         let batch = self.take_batch_id();
         let round = plan.probe(batch);
-        Next::Send(Step::Probe(plan), round)
+        AfterStep::Send(Step::Probe(plan), round)
     }
 
     /// Ends [`Step::Probe`]: a server that refuses check 4 would die of a request with it.
-    pub(super) fn probed(&mut self, plan: Box<Plan>, ended: Ended) -> Next {
+    pub(super) fn probed(&mut self, plan: Box<PendingTest>, ended: StepEnd) -> AfterStep {
         for answer in &ended.answers {
             let node = self.session.as_mut().and_then(|session| session.nodes.get_mut(&answer.node));
             let knows = match answer.answer {
                 Ok(_) => Some(true),
-                Err(Failure::Refused(Errno::EINVAL)) => Some(false),
+                Err(NodeFailure::Refused(Errno::EINVAL)) => Some(false),
                 Err(_) => None,
             };
             if let Some(node) = node {
@@ -66,36 +67,36 @@ impl Console {
             }
             if knows == Some(false) {
                 self.withdraw(&plan);
-                return Next::Done(Err(check::unknown_discard(answer.node)));
+                return AfterStep::Done(Err(check::unknown_discard(answer.node)));
             }
         }
         let nodes = ended.successes();
         if all_succeeded(&nodes) {
             let round = plan.to_servers();
-            return Next::Send(Step::Servers(plan), round);
+            return AfterStep::Send(Step::Servers(plan), round);
         }
         self.withdraw(&plan);
-        Next::Done(Ok(Report::Test { batch: plan.add.batch, number: None, nodes }))
+        AfterStep::Done(Ok(Report::Test { batch: plan.add.batch, number: None, nodes }))
     }
 
     /// Ends [`Step::Servers`].
-    pub(super) fn servers_added(&mut self, plan: Box<Plan>, ended: Ended) -> Next {
+    pub(super) fn servers_added(&mut self, plan: Box<PendingTest>, ended: StepEnd) -> AfterStep {
         let servers = ended.successes();
         self.note_instances(&plan, false, &servers);
         if !all_succeeded(&servers) {
             self.withdraw(&plan);
-            return Next::Done(Ok(Report::Test { batch: plan.add.batch, number: None, nodes: servers }));
+            return AfterStep::Done(Ok(Report::Test { batch: plan.add.batch, number: None, nodes: servers }));
         }
         let round = plan.to_clients();
-        Next::Send(Step::Clients { plan, servers }, round)
+        AfterStep::Send(Step::Clients { plan, servers }, round)
     }
 
     /// Ends [`Step::Clients`].
     pub(super) fn clients_added(
         &mut self,
-        plan: &Plan,
+        plan: &PendingTest,
         mut nodes: Vec<NodeAnswer<()>>,
-        ended: Ended,
+        ended: StepEnd,
     ) -> Report {
         let clients = ended.successes();
         self.note_instances(plan, true, &clients);
@@ -115,7 +116,7 @@ impl Console {
         Report::Test { batch, number, nodes }
     }
 
-    fn note_instances(&mut self, plan: &Plan, is_client: bool, nodes: &[NodeAnswer<()>]) {
+    fn note_instances(&mut self, plan: &PendingTest, is_client: bool, nodes: &[NodeAnswer<()>]) {
         let batch = self.session.as_mut().and_then(|session| session.batch_mut(plan.add.batch));
         let Some(batch) = batch else { return };
         for node in nodes.iter().filter(|node| node.answer.is_ok()) {
@@ -124,14 +125,14 @@ impl Console {
     }
 
     /// Returns the place of the test in its batch, from 1.
-    fn number_of(&self, plan: &Plan) -> Option<u32> {
+    fn number_of(&self, plan: &PendingTest) -> Option<u32> {
         let batch = self.session.as_ref()?.batch(plan.add.batch).ok()?;
         let place = batch.tests.iter().position(|test| test.serial == plan.serial)?;
         Some(place as u32 + 1)
     }
 
     /// Removes a test that was refused.
-    fn withdraw(&mut self, plan: &Plan) {
+    fn withdraw(&mut self, plan: &PendingTest) {
         let batch = self.session.as_mut().and_then(|session| session.batch_mut(plan.add.batch));
         if let Some(batch) = batch {
             batch.tests.retain(|test| test.serial != plan.serial);
@@ -141,7 +142,7 @@ impl Console {
 
 impl Session {
     /// Returns the servers that must be probed before a test with check 4.
-    fn without_discard_knowledge(&self, plan: &Plan) -> Vec<ProcessId> {
+    fn without_discard_knowledge(&self, plan: &PendingTest) -> Vec<ProcessId> {
         match plan.add.kind {
             TestKind::Brw(brw) if brw.check == Check::DISCARD => {
                 let unknown =
@@ -153,8 +154,8 @@ impl Session {
     }
 }
 
-impl Plan {
-    fn new(session: &Session, add: AddTest) -> Result<Plan, ConsoleError> {
+impl PendingTest {
+    fn new(session: &Session, add: AddTest) -> Result<PendingTest, ConsoleError> {
         let batch = session.batch(add.batch)?;
         if batch.running {
             return Err(ConsoleError::Running { batch: add.batch });
@@ -169,7 +170,7 @@ impl Plan {
         session.refuse_inactive(&clients)?;
         let expected = expected(&add, clients.len(), servers.len());
         let template = template(&add, session.sid, batch.id, session.features)?;
-        Ok(Plan { add, serial: 0, probed: Vec::new(), servers, clients, template, expected })
+        Ok(PendingTest { add, serial: 0, probed: Vec::new(), servers, clients, template, expected })
     }
 
     fn to_servers(&self) -> Round {
@@ -225,8 +226,8 @@ fn expected(add: &AddTest, clients: usize, servers: usize) -> u32 {
 
 fn template(add: &AddTest, sid: SessionId, batch: u64, features: Features) -> Result<Test, ConsoleError> {
     let service = match add.kind {
-        TestKind::Ping => Service::Ping,
-        TestKind::Brw(_) => Service::Brw,
+        TestKind::Ping => LstService::Ping,
+        TestKind::Brw(_) => LstService::Brw,
     };
     let test = Test {
         bulk_id: 0,

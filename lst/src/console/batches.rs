@@ -7,7 +7,7 @@ use lnet_proto::lst::{BatchOp, Name, ReplyBody, RequestBody};
 use nix::errno::Errno;
 
 use super::session::{Batch, Instance, Session};
-use super::steps::{Ended, Next, Round, Step};
+use super::steps::{AfterStep, Round, Step, StepEnd};
 use super::transaction::Outgoing;
 use super::{
     BATCHES_MAX, Console, ConsoleError, DRAIN_MAX_NS, DRAIN_NS, Event, NodeAnswer, Query, QueryReport,
@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Console {
-    pub(super) fn add_batch(&mut self, name: Name) -> Result<Next, ConsoleError> {
+    pub(super) fn add_batch(&mut self, name: Name) -> Result<AfterStep, ConsoleError> {
         let id = self.next_batch;
         let session = self.open()?;
         if session.batch(name).is_ok() {
@@ -26,10 +26,10 @@ impl Console {
         }
         session.batches.push(Batch::new(name, id));
         self.take_batch_id();
-        Ok(Next::Done(Ok(Report::Batch { name })))
+        Ok(AfterStep::Done(Ok(Report::Batch { name })))
     }
 
-    pub(super) fn run_batch(&mut self, name: Name, timeout_s: u32) -> Result<Next, ConsoleError> {
+    pub(super) fn run_batch(&mut self, name: Name, timeout_s: u32) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let batch = session.batch(name)?;
         if batch.tests.is_empty() {
@@ -38,11 +38,11 @@ impl Console {
         let clients = session.batch_nodes(batch, false);
         session.refuse_inactive(&clients)?;
         let round = session.batch_round(batch, BatchOp::RUN, timeout_s, clients);
-        Ok(Next::Send(Step::Run(name), round))
+        Ok(AfterStep::Send(Step::Run(name), round))
     }
 
     /// Ends [`Step::Run`]. The batch runs if it does at any node.
-    pub(super) fn batch_run(&mut self, name: Name, ended: Ended) -> Report {
+    pub(super) fn batch_run(&mut self, name: Name, ended: StepEnd) -> Report {
         let nodes = ended.successes();
         if nodes.iter().any(|node| node.answer.is_ok()) {
             self.set_running(name, true);
@@ -50,7 +50,7 @@ impl Console {
         Report::Run { batch: name, nodes }
     }
 
-    pub(super) fn stop_batch(&mut self, name: Name, force: bool) -> Result<Next, ConsoleError> {
+    pub(super) fn stop_batch(&mut self, name: Name, force: bool) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let batch = session.batch(name)?;
         let mut clients = session.batch_nodes(batch, false);
@@ -65,11 +65,11 @@ impl Console {
         if is_too_late {
             self.events.push_back(Event::Warning(Warning::ForcedTooLate { batch: name }));
         }
-        Ok(Next::Send(Step::Stop(name), Round { forgives, ..round }))
+        Ok(AfterStep::Send(Step::Stop(name), Round { forgives, ..round }))
     }
 
     /// Ends [`Step::Stop`]: the batch counts as stopped, and is queried until nothing runs.
-    pub(super) fn batch_stopped(&mut self, name: Name, ended: Ended) -> Next {
+    pub(super) fn batch_stopped(&mut self, name: Name, ended: StepEnd) -> AfterStep {
         self.set_running(name, false);
         let until_ns = ended.now_ns + DRAIN_MAX_NS;
         self.drain(name, ended.successes(), until_ns, 0)
@@ -81,9 +81,9 @@ impl Console {
         batch: Name,
         mut stopped: Vec<NodeAnswer<()>>,
         until_ns: u64,
-        ended: Ended,
-    ) -> Next {
-        let Ended { answers, sent_ns, now_ns } = ended;
+        ended: StepEnd,
+    ) -> AfterStep {
+        let StepEnd { answers, sent_ns, now_ns } = ended;
         let (mut running, mut failed) = (0, HashMap::new());
         for NodeAnswer { node, state, answer } in answers {
             match answer.map(|reply| active(&reply.body)) {
@@ -101,23 +101,23 @@ impl Console {
             if let Some(batch) = self.session.as_mut().and_then(|session| session.batch_mut(batch)) {
                 batch.is_stopping &= running > 0;
             }
-            return Next::Done(Ok(Report::Stop { batch, nodes: stopped, running }));
+            return AfterStep::Done(Ok(Report::Stop { batch, nodes: stopped, running }));
         }
         self.events.push_back(Event::Progress(Report::Stopping { batch, nodes: running }));
         self.drain(batch, stopped, until_ns, sent_ns + DRAIN_NS)
     }
 
     /// Sends a QUERY to the nodes that have answered so far.
-    fn drain(&mut self, name: Name, stopped: Vec<NodeAnswer<()>>, until_ns: u64, at_ns: u64) -> Next {
+    fn drain(&mut self, name: Name, stopped: Vec<NodeAnswer<()>>, until_ns: u64, at_ns: u64) -> AfterStep {
         let asked = stopped.iter().filter(|node| node.answer.is_ok()).map(|node| node.node).collect();
         let batch = self.session.as_ref().and_then(|session| Some((session, session.batch(name).ok()?)));
-        let Some((session, batch)) = batch else { return Next::Done(Err(ConsoleError::NoSession)) };
+        let Some((session, batch)) = batch else { return AfterStep::Done(Err(ConsoleError::NoSession)) };
         let round = Round { at_ns, ..session.batch_round(batch, BatchOp::QUERY, 0, asked) };
-        Next::Send(Step::Drain { batch: name, stopped, until_ns }, round)
+        AfterStep::Send(Step::Drain { batch: name, stopped, until_ns }, round)
     }
 
     /// Sends one round of a query, at `at_ns`.
-    pub(super) fn query(&mut self, query: Query, at_ns: u64) -> Result<Next, ConsoleError> {
+    pub(super) fn query(&mut self, query: Query, at_ns: u64) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         super::check::rounds(query.count, query.delay_s)?;
         let batch = session.batch(query.batch)?;
@@ -126,18 +126,18 @@ impl Console {
             0 => session.queries(batch, session.batch_nodes(batch, query.servers), |_| 0),
             number => session.test_queries(batch, number, query.servers)?,
         };
-        Ok(Next::Send(Step::Query(query), Round { wait_s, at_ns, ..Round::new(outgoing) }))
+        Ok(AfterStep::Send(Step::Query(query), Round { wait_s, at_ns, ..Round::new(outgoing) }))
     }
 
     /// Ends [`Step::Query`].
-    pub(super) fn queried(&mut self, query: Query, ended: Ended) -> Next {
-        let Ended { answers, sent_ns, .. } = ended;
+    pub(super) fn queried(&mut self, query: Query, ended: StepEnd) -> AfterStep {
+        let StepEnd { answers, sent_ns, .. } = ended;
         let nodes = answers.into_iter().map(|answer| answer.map(|reply| active(&reply.body))).collect();
         let report = Report::Query(QueryReport { batch: query.batch, test: query.test, nodes });
-        let Some(count) = super::steps::rounds_left(query.count) else { return Next::Done(Ok(report)) };
+        let Some(count) = super::steps::rounds_left(query.count) else { return AfterStep::Done(Ok(report)) };
         self.events.push_back(Event::Progress(report));
         let at_ns = sent_ns + u64::from(query.delay_s) * SECOND_NS;
-        self.query(Query { count, ..query }, at_ns).unwrap_or_else(|error| Next::Done(Err(error)))
+        self.query(Query { count, ..query }, at_ns).unwrap_or_else(|error| AfterStep::Done(Err(error)))
     }
 
     fn set_running(&mut self, name: Name, running: bool) {

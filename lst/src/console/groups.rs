@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::node::Node;
 use super::session::{Group, Session};
-use super::steps::{Ended, Next, Round, Step};
+use super::steps::{AfterStep, Round, Step, StepEnd};
 use super::transaction::Outgoing;
 use super::{
     Console, ConsoleError, GROUPS_MAX, GroupOutcome, GroupUpdate, MEMBERS_MAX, NODES_MAX, NodeState,
@@ -70,7 +70,7 @@ impl Console {
         name: Name,
         mut nodes: Vec<ProcessId>,
         now_ns: u64,
-    ) -> Result<Next, ConsoleError> {
+    ) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         if session.group(name).is_ok() {
             return Err(ConsoleError::Exists { object: "group", name });
@@ -80,11 +80,11 @@ impl Console {
         super::check::group(name, &nodes)?;
         session.refuse_growth(name, &nodes)?;
         session.put_group(name, nodes.clone(), now_ns);
-        Ok(Next::Send(Step::AddGroup(name), session.admission(&nodes)))
+        Ok(AfterStep::Send(Step::AddGroup(name), session.admission(&nodes)))
     }
 
     /// Ends [`Step::AddGroup`]. A group without an ACTIVE node is deleted again.
-    pub(super) fn group_added(&mut self, name: Name, ended: Ended) -> Report {
+    pub(super) fn group_added(&mut self, name: Name, ended: StepEnd) -> Report {
         let nodes = ended.successes();
         let mut outcome = GroupOutcome::AddedWithoutNodes;
         if let Some(session) = &mut self.session {
@@ -99,19 +99,25 @@ impl Console {
         Report::Group { name, outcome, nodes }
     }
 
-    pub(super) fn del_group(&mut self, name: Name) -> Result<Next, ConsoleError> {
+    pub(super) fn del_group(&mut self, name: Name) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let nodes = session.group(name)?.nodes.clone();
         session.refuse_used(name)?;
         Ok(session.leave(name, nodes, GroupOutcome::Deleted))
     }
 
-    pub(super) fn update_group(&mut self, name: Name, update: GroupUpdate) -> Result<Next, ConsoleError> {
+    pub(super) fn update_group(
+        &mut self,
+        name: Name,
+        update: GroupUpdate,
+    ) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let members = session.group(name)?.nodes.clone();
         session.refuse_used(name)?;
         let leaving = match update {
-            GroupUpdate::Refresh => return Ok(Next::Send(Step::Refresh(name), session.admission(&members))),
+            GroupUpdate::Refresh => {
+                return Ok(AfterStep::Send(Step::Refresh(name), session.admission(&members)));
+            }
             GroupUpdate::Clean(states) => session.in_states(&members, states),
             GroupUpdate::Remove(nodes) => listed(name, &members, nodes)?,
         };
@@ -124,7 +130,7 @@ impl Console {
         name: Name,
         nodes: &[ProcessId],
         outcome: GroupOutcome,
-        ended: Ended,
+        ended: StepEnd,
     ) -> Report {
         if let Some(session) = &mut self.session {
             let leaving: HashSet<&ProcessId> = nodes.iter().collect();
@@ -144,12 +150,12 @@ impl Session {
     }
 
     /// Removes nodes from a group: those that are ACTIVE and in no other group get a RMSN.
-    fn leave(&self, group: Name, nodes: Vec<ProcessId>, outcome: GroupOutcome) -> Next {
+    fn leave(&self, group: Name, nodes: Vec<ProcessId>, outcome: GroupOutcome) -> AfterStep {
         let others = self.groups.iter().filter(|other| other.name != group);
         let kept: HashSet<&ProcessId> = others.flat_map(|other| &other.nodes).collect();
         let ended = nodes.iter().filter(|node| !kept.contains(node));
         let ended = ended.filter(|node| self.state(**node) == NodeState::Active).copied().collect();
-        Next::Send(Step::Remove { group, nodes, outcome }, self.removal(ended))
+        AfterStep::Send(Step::Remove { group, nodes, outcome }, self.removal(ended))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use lnet_nid::ProcessId;
 use lnet_proto::lst::{
-    Features, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody, Service, SessionId, VERSION,
+    Features, LstService, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody, SessionId, VERSION,
 };
 use nix::errno::Errno;
 
@@ -16,7 +16,7 @@ impl Console {
         request: &[u8],
         now_ns: u64,
     ) -> Option<(u64, [u8; MESSAGE_LEN])> {
-        let (request, _) = Request::parse(Service::Join, request).ok()?;
+        let (request, _) = Request::parse(LstService::Join, request).ok()?;
         let RequestBody::Join { sid, group } = request.body else { return None };
         let admitted = match request.version {
             VERSION => self.open().map_err(|error| error.errno()),

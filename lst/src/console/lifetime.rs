@@ -4,12 +4,12 @@ use lnet_nid::ProcessId;
 use lnet_proto::lst::{Name, RequestBody, SessionId};
 
 use super::session::{Batch, Session};
-use super::steps::{Next, Step};
+use super::steps::{AfterStep, Step};
 use super::transaction::Outgoing;
 use super::{Console, ConsoleError, Event, NewSession, NodeState, Report, SECOND_NS, TICK_NS, Warning};
 
 impl Console {
-    pub(super) fn new_session(&mut self, new: &NewSession, now_ns: u64) -> Result<Next, ConsoleError> {
+    pub(super) fn new_session(&mut self, new: &NewSession, now_ns: u64) -> Result<AfterStep, ConsoleError> {
         match &self.session {
             Some(session) if !session.expired => {
                 return Err(ConsoleError::SessionOpen { name: session.name });
@@ -26,19 +26,19 @@ impl Console {
         if new.force {
             self.events.push_back(Event::Warning(Warning::Forced));
         }
-        Ok(Next::Done(Ok(Report::Session(info))))
+        Ok(AfterStep::Done(Ok(Report::Session(info))))
     }
 
-    pub(super) fn end_session(&mut self, now_ns: u64) -> Next {
+    pub(super) fn end_session(&mut self, now_ns: u64) -> AfterStep {
         self.abort_aside(now_ns);
         let Some(session) = &self.session else {
-            return Next::Done(Ok(Report::End { nodes: Vec::new() }));
+            return AfterStep::Done(Ok(Report::End { nodes: Vec::new() }));
         };
         // Of an expired one the nodes have been told, and the user warned.
         for batch in session.batches.iter().filter(|batch| batch.running && !session.expired) {
             self.events.push_back(Event::Warning(Warning::EndedRunning { batch: batch.name }));
         }
-        Next::Send(Step::End, session.removal(session.active_nodes()))
+        AfterStep::Send(Step::End, session.removal(session.active_nodes()))
     }
 
     pub(super) fn take_batch_id(&mut self) -> u64 {

@@ -1,6 +1,6 @@
 //! The console of `lst`: sessions, groups, batches and tests, as a state machine (lst 10).
 //!
-//! [`Console`] has no clock, no thread and no network. A caller begins an [`Operation`], sends the
+//! [`Console`] has no clock, no thread and no network. A caller begins a [`ConsoleOperation`], sends the
 //! RPCs that the console hands out, reports how each of them ended, and calls
 //! [`Console::advance`] when the time of [`Console::next_ns`] has come. One operation is in
 //! progress at a time. Keep-alive RPCs go on beside it.
@@ -10,18 +10,18 @@
 //!
 //! use lnet_proto::lst::{Features, Name};
 //! use nlx_lst::Ids;
-//! use nlx_lst::console::{Console, Event, NewSession, Operation, Report};
+//! use nlx_lst::console::{Console, ConsoleOperation, Event, NewSession, Report};
 //!
 //! let ids = Arc::new(Ids::new(1_795_793_000));
 //! let mut console = Console::new("10.0.0.9@tcp".parse()?, ids)?;
 //! let name = Name::new("main")?;
 //! let session =
 //!     NewSession { name, stamp: 1, timeout_s: 300, force: false, features: Features::BULK_LENGTH };
-//! console.begin(Operation::NewSession(session), 0)?;
+//! console.begin(ConsoleOperation::NewSession(session), 0)?;
 //! assert!(matches!(console.next_event(), Some(Event::Done(Ok(Report::Session(_))))));
 //!
 //! let nodes = vec!["12345-10.0.0.10@tcp".parse()?];
-//! console.begin(Operation::AddGroup { name: Name::new("clients")?, nodes }, 0)?;
+//! console.begin(ConsoleOperation::AddGroup { name: Name::new("clients")?, nodes }, 0)?;
 //! let rpc = console.next_rpc().expect("the node is new, so it is sent a MKSN");
 //! assert_eq!(rpc.to.to_string(), "12345-10.0.0.10@tcp");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,13 +53,13 @@ use nix::errno::Errno;
 pub use error::{ConsoleError, Hazard, Warning};
 pub use node::{NodeState, NodeStates};
 pub use operation::{
-    AddTest, BrwTest, Distribution, GroupUpdate, NewSession, Operation, Query, Stat, Target, TestKind,
+    AddTest, BrwTest, ConsoleOperation, Distribution, GroupUpdate, NewSession, Query, Stat, Target, TestKind,
 };
 pub use report::{
-    BatchInfo, Event, Failure, GroupInfo, GroupOutcome, HeldSession, NodeAnswer, NodeInfo, QueryReport,
+    BatchInfo, Event, GroupInfo, GroupOutcome, HeldSession, NodeAnswer, NodeFailure, NodeInfo, QueryReport,
     Rates, Report, SessionInfo, Summary, TargetReport, TestInfo, count_states,
 };
-pub use rpc::{DestinationList, Rpc};
+pub use rpc::{ConsoleRpc, DestinationList};
 
 use crate::Ids;
 use session::Session;
@@ -87,7 +87,7 @@ pub const WAIT_S: u32 = 30;
 /// Least seconds to wait that an option may set.
 pub const WAIT_MIN_S: u32 = 3;
 
-/// Seconds to wait for the replies of [`Operation::ShowError`].
+/// Seconds to wait for the replies of [`ConsoleOperation::ShowError`].
 const SHOW_ERROR_WAIT_S: u32 = 10;
 
 /// Least wait whose end marks the node as DOWN: a shorter one counts as interrupted (lst 10.3).
@@ -100,10 +100,10 @@ const NODE_TIMEOUT_S: u32 = 100;
 /// Interval at which the console looks for nodes to keep alive, and for its own timeout (lst 10.5).
 const TICK_NS: u64 = 8 * SECOND_NS;
 
-/// Interval between two QUERYs of [`Operation::Stop`].
+/// Interval between two QUERYs of [`ConsoleOperation::Stop`].
 const DRAIN_NS: u64 = SECOND_NS;
 
-/// Time after which [`Operation::Stop`] does not wait any longer. An RPC of a client ends at the
+/// Time after which [`ConsoleOperation::Stop`] does not wait any longer. An RPC of a client ends at the
 /// latest 72 s after the STOP, by its own timeout of 64 s, which is checked every 8 s (lst 9.2).
 const DRAIN_MAX_NS: u64 = 90 * SECOND_NS;
 
@@ -120,7 +120,7 @@ pub struct Console {
     running: Option<Running>,
     /// RPCs in flight, by reply id.
     pending: BTreeMap<u64, Pending>,
-    rpcs: VecDeque<Rpc>,
+    rpcs: VecDeque<ConsoleRpc>,
     aborts: VecDeque<u64>,
     events: VecDeque<Event>,
 }
@@ -152,7 +152,7 @@ impl Console {
     ///
     /// # Errors
     /// The operation cannot be done, and nothing was changed or sent.
-    pub fn begin(&mut self, operation: Operation, now_ns: u64) -> Result<(), ConsoleError> {
+    pub fn begin(&mut self, operation: ConsoleOperation, now_ns: u64) -> Result<(), ConsoleError> {
         if self.running.is_some() {
             return Err(ConsoleError::Busy);
         }
@@ -179,7 +179,7 @@ impl Console {
         self.settle(now_ns);
     }
 
-    /// Answers a JOIN from `from`, which came to [`lnet_proto::lst::Service::Join`]. Returns the
+    /// Answers a JOIN from `from`, which came to [`lnet_proto::lst::LstService::Join`]. Returns the
     /// match bits and the bytes of the reply; `None` if the request is malformed and gets none.
     pub fn join(
         &mut self,
@@ -205,7 +205,7 @@ impl Console {
     }
 
     /// Returns the next RPC to be sent.
-    pub fn next_rpc(&mut self) -> Option<Rpc> {
+    pub fn next_rpc(&mut self) -> Option<ConsoleRpc> {
         self.rpcs.pop_front()
     }
 

@@ -4,7 +4,7 @@ use lnet_nid::ProcessId;
 use lnet_proto::lst::{Reply, ReplyBody, RequestBody, Statistics};
 
 use super::session::Session;
-use super::steps::{Ended, Next, Round, Step, rounds_left};
+use super::steps::{AfterStep, Round, Step, StepEnd, rounds_left};
 use super::transaction::Outgoing;
 use super::{
     Console, ConsoleError, Event, HeldSession, NODES_MAX, NodeAnswer, Rates, Report, SECOND_NS,
@@ -38,14 +38,14 @@ impl Session {
 }
 
 impl Console {
-    pub(super) fn stat(&mut self, stat: Stat) -> Result<Next, ConsoleError> {
+    pub(super) fn stat(&mut self, stat: Stat) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         super::check::rounds(stat.count, stat.delay_s)?;
         let nodes = session.resolve_all(&stat.targets)?;
         let wait_s = stat.timeout_s.clamp(WAIT_MIN_S, WAIT_S);
         let round = Round { wait_s, ..session.stats(&nodes) };
         let sizes = nodes.iter().map(Vec::len).collect();
-        Ok(Next::Send(Step::Stat { stat, sizes, first: Vec::new() }, round))
+        Ok(AfterStep::Send(Step::Stat { stat, sizes, first: Vec::new() }, round))
     }
 
     /// Ends [`Step::Stat`]: the first time there is no interval yet.
@@ -54,9 +54,9 @@ impl Console {
         stat: Stat,
         sizes: Vec<usize>,
         first: Vec<Option<Statistics>>,
-        ended: Ended,
-    ) -> Next {
-        let Ended { answers, sent_ns, .. } = ended;
+        ended: StepEnd,
+    ) -> AfterStep {
+        let StepEnd { answers, sent_ns, .. } = ended;
         let answers: Vec<_> = answers.into_iter().map(|answer| answer.map(statistics)).collect();
         let nodes = answers.iter().map(|answer| answer.node).collect::<Vec<_>>();
         let last = answers.iter().map(|answer| answer.answer.ok()).collect();
@@ -65,15 +65,15 @@ impl Console {
             self.warn_of_zombies(&answers);
             let rates = answers.into_iter().zip(first).map(|(second, first)| rates(first, second));
             let report = Report::Stat(split(stat.targets.clone(), &sizes, rates));
-            let Some(count) = rounds_left(stat.count) else { return Next::Done(Ok(report)) };
+            let Some(count) = rounds_left(stat.count) else { return AfterStep::Done(Ok(report)) };
             stat.count = count;
             self.events.push_back(Event::Progress(report));
         }
-        let Some(session) = &self.session else { return Next::Done(Err(ConsoleError::NoSession)) };
+        let Some(session) = &self.session else { return AfterStep::Done(Err(ConsoleError::NoSession)) };
         let at_ns = sent_ns + u64::from(stat.delay_s) * SECOND_NS;
         let wait_s = stat.timeout_s.clamp(WAIT_MIN_S, WAIT_S);
         let round = Round { wait_s, at_ns, ..session.stats(&[nodes]) };
-        Next::Send(Step::Stat { stat, sizes, first: last }, round)
+        AfterStep::Send(Step::Stat { stat, sizes, first: last }, round)
     }
 
     fn warn_of_zombies(&mut self, nodes: &[NodeAnswer<Statistics>]) {
@@ -85,32 +85,32 @@ impl Console {
         }
     }
 
-    pub(super) fn show_error(&mut self, targets: Vec<Target>) -> Result<Next, ConsoleError> {
+    pub(super) fn show_error(&mut self, targets: Vec<Target>) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let nodes = session.resolve_all(&targets)?;
         let round = Round { wait_s: SHOW_ERROR_WAIT_S, ..session.stats(&nodes) };
         let sizes = nodes.iter().map(Vec::len).collect();
-        Ok(Next::Send(Step::ShowError { targets, sizes }, round))
+        Ok(AfterStep::Send(Step::ShowError { targets, sizes }, round))
     }
 
     /// Ends [`Step::ShowError`].
-    pub(super) fn errors_shown(&mut self, targets: Vec<Target>, sizes: &[usize], ended: Ended) -> Report {
+    pub(super) fn errors_shown(&mut self, targets: Vec<Target>, sizes: &[usize], ended: StepEnd) -> Report {
         let answers: Vec<_> = ended.answers.into_iter().map(|answer| answer.map(statistics)).collect();
         self.warn_of_zombies(&answers);
         Report::Errors(split(targets, sizes, answers.into_iter()))
     }
 
-    pub(super) fn ping(&mut self, target: Target, timeout_s: u32) -> Result<Next, ConsoleError> {
+    pub(super) fn ping(&mut self, target: Target, timeout_s: u32) -> Result<AfterStep, ConsoleError> {
         let session = self.open()?;
         let nodes = session.resolve_all(std::slice::from_ref(&target))?;
         let body = RequestBody::Debug { sid: session.sid, flags: 0 };
         let outgoing = nodes.into_iter().flatten().map(|node| Outgoing::new(node, body)).collect();
         let wait_s = timeout_s.clamp(WAIT_MIN_S, WAIT_S);
-        Ok(Next::Send(Step::Ping(target), Round { wait_s, ..Round::new(outgoing) }))
+        Ok(AfterStep::Send(Step::Ping(target), Round { wait_s, ..Round::new(outgoing) }))
     }
 
     /// Ends [`Step::Ping`].
-    pub(super) fn pinged(&mut self, target: Target, ended: Ended) -> Report {
+    pub(super) fn pinged(&mut self, target: Target, ended: StepEnd) -> Report {
         let nodes = ended.answers.into_iter().map(|answer| answer.map(held_session)).collect();
         Report::Ping(TargetReport { target, nodes })
     }
@@ -119,7 +119,7 @@ impl Console {
 /// Returns the rates of a node from its two STATs, if both were answered.
 fn rates(first: Option<Statistics>, second: NodeAnswer<Statistics>) -> NodeAnswer<Rates> {
     let NodeAnswer { node, state, answer } = second;
-    let unmeasured = super::Failure::Rpc(nix::errno::Errno::ENODATA);
+    let unmeasured = super::NodeFailure::Rpc(nix::errno::Errno::ENODATA);
     let answer = answer.and_then(|second| Ok(Rates::between(&first.ok_or(unmeasured)?, &second)));
     NodeAnswer { node, state, answer }
 }

@@ -7,7 +7,7 @@ use super::NodeStates;
 
 /// A task for a console ([`Console::begin`](super::Console::begin)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ConsoleOperation {
     /// Opens a session. Sends nothing.
     NewSession(NewSession),
     /// Makes a group of nodes and sends MKSN to those that are not ACTIVE.

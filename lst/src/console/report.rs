@@ -106,13 +106,13 @@ pub struct NodeAnswer<T> {
     pub node: ProcessId,
     /// Its state after the answer.
     pub state: NodeState,
-    /// The answer.
-    pub answer: Result<T, Failure>,
+    /// The result, or the reason why the node has none.
+    pub answer: Result<T, NodeFailure>,
 }
 
 /// Why a node has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum NodeFailure {
     /// The RPC failed: no answer in time (ETIMEDOUT), no way to the node, a reply that cannot be
     /// read (EPROTO), or the operation was cancelled (EINTR).
     Rpc(Errno),
@@ -127,12 +127,12 @@ impl<T> NodeAnswer<T> {
     }
 }
 
-impl Failure {
-    /// Returns the errno.
+impl NodeFailure {
+    /// Returns the errno of the RPC, or the status of the refusal.
     #[must_use]
     pub const fn errno(self) -> Errno {
         match self {
-            Failure::Rpc(errno) | Failure::Refused(errno) => errno,
+            NodeFailure::Rpc(errno) | NodeFailure::Refused(errno) => errno,
         }
     }
 }

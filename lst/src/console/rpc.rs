@@ -1,19 +1,19 @@
 //! RPCs that the console hands out.
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{MESSAGE_LEN, Service};
+use lnet_proto::lst::{LstService, MESSAGE_LEN};
 
 /// A request for the caller to send.
 ///
-/// The caller posts a buffer for the reply under [`Rpc::reply_id`], then the list of destinations
+/// The caller posts a buffer for the reply under [`ConsoleRpc::reply_id`], then the list of destinations
 /// if there is one, and then sends the request (lst 2). It gives the outcome to
 /// [`Console::answered`](super::Console::answered).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rpc {
-    /// The node.
+pub struct ConsoleRpc {
+    /// The node that the request is sent to, and the only one whose reply counts.
     pub to: ProcessId,
     /// The service, which decides portal and match bits.
-    pub service: Service,
+    pub service: LstService,
     /// The match bits of the reply. Names the RPC among all of this console.
     pub reply_id: u64,
     /// The request.

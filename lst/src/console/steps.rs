@@ -4,9 +4,11 @@ use lnet_nid::ProcessId;
 use lnet_proto::lst::{Name, Reply, Statistics};
 use nix::errno::Errno;
 
-use super::add_test::Plan;
+use super::add_test::PendingTest;
 use super::transaction::{Outgoing, Transaction};
-use super::{Console, ConsoleError, Event, GroupOutcome, NodeAnswer, Operation, Query, Report, Stat, Target};
+use super::{
+    Console, ConsoleError, ConsoleOperation, Event, GroupOutcome, NodeAnswer, Query, Report, Stat, Target,
+};
 
 /// The operation in progress.
 #[derive(Debug)]
@@ -54,10 +56,10 @@ pub(super) enum Step {
         outcome: GroupOutcome,
     },
     /// TEST with check 4 to the servers, in a batch that is never run.
-    Probe(Box<Plan>),
-    Servers(Box<Plan>),
+    Probe(Box<PendingTest>),
+    Servers(Box<PendingTest>),
     Clients {
-        plan: Box<Plan>,
+        plan: Box<PendingTest>,
         servers: Vec<NodeAnswer<()>>,
     },
     Run(Name),
@@ -84,20 +86,20 @@ pub(super) enum Step {
 
 /// What follows a step.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(super) enum AfterStep {
     Done(Result<Report, ConsoleError>),
     Send(Step, Round),
 }
 
 /// The end of a step.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct StepEnd {
     pub(super) answers: Vec<NodeAnswer<Reply>>,
     pub(super) sent_ns: u64,
     pub(super) now_ns: u64,
 }
 
-impl Ended {
+impl StepEnd {
     /// Returns the answers of which only success or failure counts.
     pub(super) fn successes(self) -> Vec<NodeAnswer<()>> {
         self.answers.into_iter().map(|answer| answer.map(drop)).collect()
@@ -136,58 +138,64 @@ impl Running {
 
 impl Console {
     /// Begins an operation.
-    pub(super) fn start(&mut self, operation: Operation, now_ns: u64) -> Result<Next, ConsoleError> {
+    pub(super) fn start(
+        &mut self,
+        operation: ConsoleOperation,
+        now_ns: u64,
+    ) -> Result<AfterStep, ConsoleError> {
         match operation {
-            Operation::NewSession(new) => self.new_session(&new, now_ns),
-            Operation::AddGroup { name, nodes } => self.add_group(name, nodes, now_ns),
-            Operation::DelGroup { name } => self.del_group(name),
-            Operation::UpdateGroup { name, update } => self.update_group(name, update),
-            Operation::AddBatch { name } => self.add_batch(name),
-            Operation::AddTest(test) => self.add_test(test),
-            Operation::Run { batch, timeout_s } => self.run_batch(batch, timeout_s),
-            Operation::Stop { batch, force } => self.stop_batch(batch, force),
-            Operation::Query(query) => self.query(query, 0),
-            Operation::Stat(stat) => self.stat(stat),
-            Operation::ShowError { targets } => self.show_error(targets),
-            Operation::Ping { target, timeout_s } => self.ping(target, timeout_s),
-            Operation::EndSession => Ok(self.end_session(now_ns)),
+            ConsoleOperation::NewSession(new) => self.new_session(&new, now_ns),
+            ConsoleOperation::AddGroup { name, nodes } => self.add_group(name, nodes, now_ns),
+            ConsoleOperation::DelGroup { name } => self.del_group(name),
+            ConsoleOperation::UpdateGroup { name, update } => self.update_group(name, update),
+            ConsoleOperation::AddBatch { name } => self.add_batch(name),
+            ConsoleOperation::AddTest(test) => self.add_test(test),
+            ConsoleOperation::Run { batch, timeout_s } => self.run_batch(batch, timeout_s),
+            ConsoleOperation::Stop { batch, force } => self.stop_batch(batch, force),
+            ConsoleOperation::Query(query) => self.query(query, 0),
+            ConsoleOperation::Stat(stat) => self.stat(stat),
+            ConsoleOperation::ShowError { targets } => self.show_error(targets),
+            ConsoleOperation::Ping { target, timeout_s } => self.ping(target, timeout_s),
+            ConsoleOperation::EndSession => Ok(self.end_session(now_ns)),
         }
     }
 
     /// Decides what follows a step.
-    fn finish(&mut self, step: Step, ended: Ended) -> Next {
+    fn finish(&mut self, step: Step, ended: StepEnd) -> AfterStep {
         match step {
-            Step::AddGroup(name) => Next::Done(Ok(self.group_added(name, ended))),
-            Step::Refresh(name) => Next::Done(Ok(Report::Group {
+            Step::AddGroup(name) => AfterStep::Done(Ok(self.group_added(name, ended))),
+            Step::Refresh(name) => AfterStep::Done(Ok(Report::Group {
                 name,
                 outcome: GroupOutcome::Refreshed,
                 nodes: ended.successes(),
             })),
             Step::Remove { group, nodes, outcome } => {
-                Next::Done(Ok(self.nodes_removed(group, &nodes, outcome, ended)))
+                AfterStep::Done(Ok(self.nodes_removed(group, &nodes, outcome, ended)))
             }
             Step::Probe(plan) => self.probed(plan, ended),
             Step::Servers(plan) => self.servers_added(plan, ended),
-            Step::Clients { plan, servers } => Next::Done(Ok(self.clients_added(&plan, servers, ended))),
-            Step::Run(batch) => Next::Done(Ok(self.batch_run(batch, ended))),
+            Step::Clients { plan, servers } => AfterStep::Done(Ok(self.clients_added(&plan, servers, ended))),
+            Step::Run(batch) => AfterStep::Done(Ok(self.batch_run(batch, ended))),
             Step::Stop(batch) => self.batch_stopped(batch, ended),
             Step::Drain { batch, stopped, until_ns } => self.drained(batch, stopped, until_ns, ended),
             Step::Query(query) => self.queried(query, ended),
             Step::Stat { stat, sizes, first } => self.measured(stat, sizes, first, ended),
-            Step::ShowError { targets, sizes } => Next::Done(Ok(self.errors_shown(targets, &sizes, ended))),
-            Step::Ping(target) => Next::Done(Ok(self.pinged(target, ended))),
+            Step::ShowError { targets, sizes } => {
+                AfterStep::Done(Ok(self.errors_shown(targets, &sizes, ended)))
+            }
+            Step::Ping(target) => AfterStep::Done(Ok(self.pinged(target, ended))),
             Step::End => {
                 self.session = None;
-                Next::Done(Ok(Report::End { nodes: ended.successes() }))
+                AfterStep::Done(Ok(Report::End { nodes: ended.successes() }))
             }
         }
     }
 
     /// Sends the RPCs of the next step, or ends the operation.
-    pub(super) fn apply(&mut self, next: Next, now_ns: u64) {
+    pub(super) fn apply(&mut self, next: AfterStep, now_ns: u64) {
         match next {
-            Next::Done(result) => self.events.push_back(Event::Done(result)),
-            Next::Send(step, round) => {
+            AfterStep::Done(result) => self.events.push_back(Event::Done(result)),
+            AfterStep::Send(step, round) => {
                 let phase = match round.at_ns > now_ns {
                     true => Phase::Waiting(round),
                     false => Phase::Sent(self.send_round(round, now_ns)),
@@ -209,9 +217,9 @@ impl Console {
                 return;
             }
             let sent_ns = transaction.sent_ns;
-            let ended = Ended { answers: transaction.into_answers(), sent_ns, now_ns };
+            let ended = StepEnd { answers: transaction.into_answers(), sent_ns, now_ns };
             let next = match (self.finish(step, ended), cancelled) {
-                (Next::Send(..), true) => Next::Done(Err(ConsoleError::Canceled)),
+                (AfterStep::Send(..), true) => AfterStep::Done(Err(ConsoleError::Canceled)),
                 (next, _) => next,
             };
             if let Some(session) = &mut self.session {

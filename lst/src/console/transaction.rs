@@ -1,14 +1,14 @@
 //! Transactions: RPCs that are sent at once and whose answers are waited for together (lst 10.3).
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{Features, Reply, ReplyBody, Request, RequestBody, Service};
+use lnet_proto::lst::{Features, LstService, Reply, ReplyBody, Request, RequestBody};
 use nix::errno::Errno;
 
 use super::session::Batch;
 use super::steps::Running;
 use super::{
-    Console, DOWN_WAIT_S, DestinationList, Event, Failure, NodeAnswer, NodeState, Rpc, SECOND_NS, WAIT_S,
-    Warning,
+    Console, ConsoleRpc, DOWN_WAIT_S, DestinationList, Event, NodeAnswer, NodeFailure, NodeState, SECOND_NS,
+    WAIT_S, Warning,
 };
 
 /// An RPC to be sent.
@@ -30,7 +30,7 @@ impl Outgoing {
 #[derive(Debug)]
 pub(super) struct Pending {
     node: ProcessId,
-    service: Service,
+    service: LstService,
     /// Its place in the transaction; `None` for keep-alive and expiry.
     slot: Option<usize>,
     deadline_ns: u64,
@@ -50,7 +50,7 @@ pub(super) struct Transaction {
 }
 
 /// Until the answer comes.
-const UNANSWERED: Result<Reply, Failure> = Err(Failure::Rpc(Errno::EINPROGRESS));
+const UNANSWERED: Result<Reply, NodeFailure> = Err(NodeFailure::Rpc(Errno::EINPROGRESS));
 
 impl Transaction {
     pub(super) fn is_complete(&self) -> bool {
@@ -105,7 +105,7 @@ impl Console {
         let request = Request::new(features, reply_id, body);
         let service = request.service();
         self.pending.insert(reply_id, Pending { node: to, service, slot, deadline_ns });
-        self.rpcs.push_back(Rpc { to, service, reply_id, request: request.emit(), destinations });
+        self.rpcs.push_back(ConsoleRpc { to, service, reply_id, request: request.emit(), destinations });
     }
 
     /// Takes the outcome of an RPC.
@@ -146,18 +146,18 @@ impl Console {
     }
 
     /// Returns the reply if it is a success.
-    fn judge(&mut self, service: Service, reply: Reply) -> Result<Reply, Failure> {
+    fn judge(&mut self, service: LstService, reply: Reply) -> Result<Reply, NodeFailure> {
         let forgiven = self.running.as_ref().and_then(|running| running.forgives());
         let status = Errno::from_raw(reply.status.try_into().unwrap_or(0));
         if reply.status != 0 && forgiven != Some(status) {
-            return Err(Failure::Refused(status));
+            return Err(NodeFailure::Refused(status));
         }
         let fits = match service {
             _ if reply.features.has_unknown() => false,
-            Service::MakeSession => self.agree(reply.features),
+            LstService::MakeSession => self.agree(reply.features),
             _ => true,
         };
-        if fits { Ok(reply) } else { Err(Failure::Refused(Errno::EPROTO)) }
+        if fits { Ok(reply) } else { Err(NodeFailure::Refused(Errno::EPROTO)) }
     }
 
     /// Returns whether the features of a node that has joined are those of the session.
@@ -187,11 +187,11 @@ impl Console {
             }
             known.state()
         });
-        self.fill(slot, state, Err(Failure::Rpc(errno)));
+        self.fill(slot, state, Err(NodeFailure::Rpc(errno)));
     }
 
     /// Enters an answer into the transaction.
-    fn fill(&mut self, slot: Option<usize>, state: NodeState, answer: Result<Reply, Failure>) {
+    fn fill(&mut self, slot: Option<usize>, state: NodeState, answer: Result<Reply, NodeFailure>) {
         let transaction = self.running.as_mut().and_then(Running::transaction);
         let (Some(transaction), Some(slot)) = (transaction, slot) else { return };
         if let Some(entry) = transaction.answers.get_mut(slot) {

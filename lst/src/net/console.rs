@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, Nid};
-use lnet_proto::lst::{MESSAGE_LEN, REPLY_PORTAL, Service as LstService};
+use lnet_proto::lst::{LstService, MESSAGE_LEN, REPLY_PORTAL};
 use lnet_region::{IoVec, Region};
-use nlx_service::caller::{Bulk, Call, Caller, Ended, Line, Owner};
+use nlx_service::caller::{Bulk, CallEnd, CallSpec, Caller, Line, Owner};
 use nlx_service::portals::Portals;
 use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service, ServiceError};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Network, framework};
+use super::{NodeHandles, framework};
 use crate::Ids;
-use crate::console::{Console, ConsoleError, Event, Operation, Report, Rpc};
+use crate::console::{Console, ConsoleError, ConsoleOperation, ConsoleRpc, Event, Report};
 
 /// Longest sleep of a thread that waits for an operation. After it the thread checks whether the
 /// program is to end.
@@ -51,7 +51,7 @@ impl ConsoleRunner {
     /// # Errors
     /// [`ServiceError`] without descriptors, threads or memory; EINVAL for a NID that session ids
     /// have no room for.
-    pub fn start(network: &Network, own: Nid, ids: Arc<Ids>) -> Result<ConsoleRunner, ServiceError> {
+    pub fn start(network: &NodeHandles, own: Nid, ids: Arc<Ids>) -> Result<ConsoleRunner, ServiceError> {
         let console = Console::new(own, ids)
             .map_err(|error| ServiceError::System { what: error.to_string(), errno: Errno::EINVAL })?;
         let shared = Arc::new(Shared { console: Mutex::new(console), changed: Condvar::new() });
@@ -79,7 +79,7 @@ impl ConsoleRunner {
     /// The reason why the console refused the operation, or could not complete it.
     pub fn run(
         &self,
-        operation: Operation,
+        operation: ConsoleOperation,
         is_over: &dyn Fn() -> bool,
         mut report: impl FnMut(&Event),
     ) -> Result<Report, ConsoleError> {
@@ -161,7 +161,7 @@ impl Calls {
         }
     }
 
-    fn begin(&self, caller: &Caller<Calls>, rpc: Rpc) -> Result<(), Errno> {
+    fn begin(&self, caller: &Caller<Calls>, rpc: ConsoleRpc) -> Result<(), Errno> {
         let line = caller.line(0).map_err(|error| error.errno())?;
         let written =
             line.request().write(0..MESSAGE_LEN).map(|mut request| request.copy_from(0, &rpc.request));
@@ -171,7 +171,7 @@ impl Calls {
             let bits = MatchBits(list.bulk_id);
             Ok::<_, Errno>(Bulk { bits, memory: IoVec::whole(region), is_source: true })
         });
-        let call = Call {
+        let call = CallSpec {
             to: rpc.to,
             from: None,
             portal: rpc.service.portal(),
@@ -191,7 +191,7 @@ impl Calls {
 impl Owner for Calls {
     type State = Option<u64>;
 
-    fn ended(&self, caller: &Caller<Calls>, line: &Arc<Line<Option<u64>>>, ended: Ended) {
+    fn ended(&self, caller: &Caller<Calls>, line: &Arc<Line<Option<u64>>>, ended: CallEnd) {
         let reply_id = line.owned().lock().take();
         reply_id.into_iter().for_each(|reply_id| drop(self.in_flight.lock().remove(&reply_id)));
         let reply =

@@ -22,8 +22,8 @@ pub use options::{BULK_BUFFERS_MAX, DATA_BUFFERS_MAX, TestNodeOptions};
 
 /// The LNet node on which a console or a test node runs.
 #[derive(Clone)]
-pub struct Network {
-    /// Its LNet.
+pub struct NodeHandles {
+    /// The calls of LNet: portals, PUT and GET.
     pub lnet: Arc<dyn LNet>,
     /// The handle by which its threads drive it.
     pub drive: Arc<dyn Drive>,
@@ -31,7 +31,7 @@ pub struct Network {
     pub partitions: Arc<CptTable>,
 }
 
-impl Network {
+impl NodeHandles {
     /// Returns the driver of a pool on some CPU partitions of the node.
     fn on(&self, cpts: Arc<[usize]>) -> OnPartitions {
         OnPartitions { drive: self.drive.clone(), cpts }
@@ -50,7 +50,7 @@ fn buffers(requests_per_buffer: u32, buffers_min: u32, buffers_max: u32) -> Buff
 }
 
 /// Returns the names of framework services: one endpoint for each of these.
-fn framework(services: &[lnet_proto::lst::Service], lazy: bool) -> PortalNames {
+fn framework(services: &[lnet_proto::lst::LstService], lazy: bool) -> PortalNames {
     PortalNames {
         requests: FRAMEWORK_PORTAL,
         bits: services.iter().map(|service| service.match_bits()).collect(),

@@ -13,22 +13,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use lnet_api::Errno;
 use lnet_nid::{MatchBits, NidList};
 use lnet_proto::lst::{
-    BULK_MAX, DATA_PORTAL, Features, LnetCounters, MESSAGE_LEN, Name, REPLY_PORTAL, Request as LstRequest,
-    RequestBody, Service as LstService, SessionId,
+    BULK_MAX, DATA_PORTAL, Features, LnetCounters, LstService, MESSAGE_LEN, Name, REPLY_PORTAL,
+    Request as LstRequest, RequestBody, SessionId,
 };
 use lnet_region::{IoVec, Region};
-use nlx_service::caller::{Bulk, Call, Caller, Ended as CallEnd, Line, Owner};
+use nlx_service::caller::{Bulk, CallEnd, CallSpec, Caller, Line, Owner};
 use nlx_service::portals::{Peer, PortalNames, Portals};
 use nlx_service::{
     Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source, Undriven,
 };
 use parking_lot::Mutex;
 
-use super::{Network, TestNodeOptions, framework};
+use super::{NodeHandles, TestNodeOptions, framework};
 use crate::Ids;
 use crate::node::{
-    Answer, Client, Counters, DataService, DropReason, Ended, Fetch, Framework, NodeReport, Outcome, Served,
-    SessionView, Transfer, Unit, Units,
+    Client, Counters, DataService, Fetch, Framework, NodeReport, Outcome, ReplyMessage, RequestDropReason,
+    RpcEnd, Served, SessionView, Transfer, Unit, Units,
 };
 
 /// The name of the pool for framework requests, and of their service.
@@ -90,7 +90,7 @@ impl Workers {
     ///
     /// # Errors
     /// As for [`TestNode::start`].
-    pub fn start(network: &Network, options: &TestNodeOptions) -> Result<Arc<Workers>, ServiceError> {
+    pub fn start(network: &NodeHandles, options: &TestNodeOptions) -> Result<Arc<Workers>, ServiceError> {
         let cpts = options.partitions(&network.partitions)?;
         let data_options = options.workers(&network.partitions, cpts[0]);
         let data = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), data_options)?;
@@ -120,7 +120,7 @@ impl TestNode {
     /// # Errors
     /// [`ServiceError`] for options outside their range, and without descriptors, threads or memory.
     pub fn start(
-        network: &Network,
+        network: &NodeHandles,
         options: TestNodeOptions,
         ids: Arc<Ids>,
         counters: ReadCounters,
@@ -135,7 +135,7 @@ impl TestNode {
     /// As for [`TestNode::start`].
     pub fn on(
         workers: &Arc<Workers>,
-        network: &Network,
+        network: &NodeHandles,
         options: TestNodeOptions,
         ids: Arc<Ids>,
         counters: ReadCounters,
@@ -232,7 +232,7 @@ impl Drop for TestNode {
 }
 
 fn start_data(
-    network: &Network,
+    network: &NodeHandles,
     workers: &Workers,
     shared: &Arc<Shared>,
 ) -> Result<Arc<Service<Portals, DataHandler>>, ServiceError> {
@@ -261,12 +261,12 @@ fn abort(shared: &Shared, caller: &Caller<Runs>, data: &Service<Portals, DataHan
 }
 
 /// Copies an answer to the reply memory.
-fn reply(memory: &mut [u8], answer: &Answer) -> Next<MatchBits> {
+fn reply(memory: &mut [u8], answer: &ReplyMessage) -> Next<MatchBits> {
     memory[..MESSAGE_LEN].copy_from_slice(&answer.bytes);
     Next::Reply { tag: answer.reply_id, length: MESSAGE_LEN }
 }
 
-fn ignore(reason: &DropReason, from: &Peer) -> Next<MatchBits> {
+fn ignore(reason: &RequestDropReason, from: &Peer) -> Next<MatchBits> {
     tracing::debug!(%reason, from = %from.id, "a request of lst gets no reply");
     Next::Drop
 }
@@ -538,7 +538,7 @@ impl Runs {
             memory,
             is_source: !bulk.is_sink,
         });
-        let call = Call {
+        let call = CallSpec {
             to: rpc.to,
             from: None,
             portal: DATA_PORTAL,
@@ -577,10 +577,10 @@ impl Owner for Runs {
         let data = run.buffer.as_ref().zip(ended.moved);
         let data = data.and_then(|(buffer, length)| buffer.read(0..length).ok());
         let end = match &reply {
-            Ok(reply) => Ended::Reply(reply.as_slice().unwrap_or_default()),
-            Err(Errno::ECANCELED) => Ended::Aborted,
-            Err(_) if now_ns >= run.deadline_ns => Ended::Expired,
-            Err(errno) => Ended::Failed(*errno),
+            Ok(reply) => RpcEnd::Reply(reply.as_slice().unwrap_or_default()),
+            Err(Errno::ECANCELED) => RpcEnd::Aborted,
+            Err(_) if now_ns >= run.deadline_ns => RpcEnd::Expired,
+            Err(errno) => RpcEnd::Failed(*errno),
         };
         run.unit.ended(end, data.as_ref().and_then(|data| data.as_slice()).unwrap_or_default(), now_ns);
         drop((reply, data));

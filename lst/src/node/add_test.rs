@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    BULK_MAX, CONCURRENCY_MAX, Check, DESTINATIONS_MAX, Destinations, Direction, Features, ReplyBody,
-    Request, RequestBody, Service, SessionId, Test,
+    BULK_MAX, CONCURRENCY_MAX, Check, DESTINATIONS_MAX, Destinations, Direction, Features, LstService,
+    ReplyBody, Request, RequestBody, SessionId, Test,
 };
 use nix::errno::Errno;
 
 use super::framework::{Framework, Handled, Refusal};
-use super::instance::Instance;
+use super::instance::TestInstance;
 use super::progress::Progress;
 use super::results::Results;
 use super::session::{Member, Session};
-use super::shared::Charge;
+use super::shared::MemoryCharge;
 use super::{Count, Fetch, INSTANCE_BYTES, UNIT_BYTES, Work};
 
 /// Most pages of a BRW test without [`Features::BULK_LENGTH`].
@@ -57,7 +57,7 @@ impl Framework {
     }
 
     fn add_server(&mut self, test: &Test) -> Result<(), Errno> {
-        let charge = Charge::new(&self.node, INSTANCE_BYTES).ok_or(Errno::ENOMEM)?;
+        let charge = MemoryCharge::new(&self.node, INSTANCE_BYTES).ok_or(Errno::ENOMEM)?;
         let session = own_session(&mut self.session, test.sid)?;
         session.batch_for_test(test.batch)?.add(Member::Server { _charge: charge });
         self.node.add_server(service(test).ok_or(Errno::EINVAL)?);
@@ -75,14 +75,14 @@ impl Framework {
             return Err(Errno::EINVAL);
         }
         let units = test.concurrency * test.destinations;
-        let charge = Charge::new(&self.node, charge(work, &test)).ok_or(Errno::ENOMEM)?;
+        let charge = MemoryCharge::new(&self.node, charge(work, &test)).ok_or(Errno::ENOMEM)?;
         let destinations = destinations(list, fetch.order)?;
         let node = Arc::clone(&self.node);
         let session = own_session(&mut self.session, test.sid)?;
         if work == Work::Ping {
             node.ping_sequence.store(0, Ordering::Relaxed);
         }
-        let instance = Instance {
+        let instance = TestInstance {
             node,
             session: Arc::clone(&session.errors),
             work,
@@ -102,7 +102,7 @@ impl Framework {
     /// What the units of a client do; EINVAL for parameters that kernel nodes refuse, and for those
     /// that stop some of them (lst 9.1, 13).
     fn work(&self, test: &Test, features: Features) -> Result<Work, Errno> {
-        if service(test) != Some(Service::Brw) {
+        if service(test) != Some(LstService::Brw) {
             return Ok(Work::Ping);
         }
         let brw = test.brw(features);
@@ -132,8 +132,8 @@ impl Framework {
 }
 
 /// The tested service, if it is one.
-fn service(test: &Test) -> Option<Service> {
-    [Service::Brw, Service::Ping].into_iter().find(|service| *service as u32 == test.service)
+fn service(test: &Test) -> Option<LstService> {
+    [LstService::Brw, LstService::Ping].into_iter().find(|service| *service as u32 == test.service)
 }
 
 fn own_session(session: &mut Option<Session>, sid: SessionId) -> Result<&mut Session, Errno> {

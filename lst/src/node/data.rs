@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    BULK_MAX, Brw, Check, Direction, Features, Reply, ReplyBody, Request, RequestBody, Service, SessionId,
+    BULK_MAX, Brw, Check, Direction, Features, LstService, Reply, ReplyBody, Request, RequestBody, SessionId,
     VERSION,
 };
 use nix::errno::Errno;
 
 use super::shared::NodeShared;
-use super::{Answer, Count, Counters, DropReason};
+use super::{Count, Counters, ReplyMessage, RequestDropReason};
 use crate::pattern;
 
 /// The data services of a node, for one of the threads that serve them.
@@ -25,13 +25,13 @@ pub struct DataService {
 #[derive(Debug)]
 pub enum Served {
     /// It sends the answer.
-    Reply(Answer),
+    Reply(ReplyMessage),
     /// It PUTs data to the request's source, then calls [`DataService::finish`].
     Push(Transfer),
     /// It GETs data from the request's source, then calls [`DataService::finish`].
     Pull(Transfer),
     /// It does nothing; the request has been counted as dropped.
-    Drop(DropReason),
+    Drop(RequestDropReason),
 }
 
 /// The bulk data of a BRW request that is being served.
@@ -81,7 +81,7 @@ impl DataService {
     /// Returns whether a test of the session has a server of this data service. Requests are dropped
     /// otherwise: kernel nodes have no buffers for them, and do not answer (lst 9.3).
     #[must_use]
-    pub fn has_server(&self, service: Service) -> bool {
+    pub fn has_server(&self, service: LstService) -> bool {
         self.node.has_server(service)
     }
 
@@ -100,12 +100,12 @@ impl DataService {
     /// Serves a PING request.
     #[must_use]
     pub fn ping(&self, payload: &[u8]) -> Served {
-        let request = match self.receive(Service::Ping, payload) {
+        let request = match self.receive(LstService::Ping, payload) {
             Ok((request, _)) => request,
             Err(reason) => return self.dropped(reason),
         };
         let RequestBody::Ping { sequence, .. } = request.body else {
-            return self.dropped(DropReason::NotServed(request.service()));
+            return self.dropped(RequestDropReason::NotServed(request.service()));
         };
         let (status, features) = match request.features {
             features if request.version != VERSION => (Errno::EPROTO as u32, features),
@@ -118,12 +118,12 @@ impl DataService {
     /// Serves a BRW request up to its transfer.
     #[must_use]
     pub fn brw(&self, payload: &[u8]) -> Served {
-        let (request, order) = match self.receive(Service::Brw, payload) {
+        let (request, order) = match self.receive(LstService::Brw, payload) {
             Ok(received) => received,
             Err(reason) => return self.dropped(reason),
         };
         let RequestBody::Brw(brw) = request.body else {
-            return self.dropped(DropReason::NotServed(request.service()));
+            return self.dropped(RequestDropReason::NotServed(request.service()));
         };
         if request.version != VERSION {
             return reply(request.reply_id, request.features, Errno::EPROTO as u32, ReplyBody::Brw);
@@ -183,13 +183,13 @@ impl DataService {
             Ok(data) => data,
             Err(errno) => {
                 self.node.count_failure(self.lane, errno);
-                return self.dropped(DropReason::Bulk(errno));
+                return self.dropped(RequestDropReason::Bulk(errno));
             }
         };
         let length = transfer.length as u64;
         self.count(if transfer.is_push { Count::BulkPut } else { Count::BulkGot }, length);
         if self.is_aborted(transfer) {
-            return self.dropped(DropReason::Aborted);
+            return self.dropped(RequestDropReason::Aborted);
         }
         let intact = transfer.is_push
             || data.len() == transfer.length
@@ -204,13 +204,17 @@ impl DataService {
         self.count(Count::Dropped, 1);
     }
 
-    fn receive(&self, service: Service, payload: &[u8]) -> Result<(Request, ByteOrder), DropReason> {
+    fn receive(
+        &self,
+        service: LstService,
+        payload: &[u8],
+    ) -> Result<(Request, ByteOrder), RequestDropReason> {
         self.count(Count::Received, 1);
         let received = Request::parse(service, payload)?;
-        if self.has_server(service) { Ok(received) } else { Err(DropReason::NoServer(service)) }
+        if self.has_server(service) { Ok(received) } else { Err(RequestDropReason::NoServer(service)) }
     }
 
-    fn dropped(&self, reason: DropReason) -> Served {
+    fn dropped(&self, reason: RequestDropReason) -> Served {
         self.count(Count::Dropped, 1);
         Served::Drop(reason)
     }
@@ -222,5 +226,5 @@ impl DataService {
 
 fn reply(reply_id: u64, features: Features, status: u32, body: ReplyBody) -> Served {
     let reply = Reply { features, status, sid: SessionId::NONE, body };
-    Served::Reply(Answer::new(reply_id, &reply))
+    Served::Reply(ReplyMessage::new(reply_id, &reply))
 }

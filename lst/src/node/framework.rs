@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    Features, LnetCounters, Name, Reply, ReplyBody, Request, RequestBody, Service, SessionId, Statistics,
+    Features, LnetCounters, LstService, Name, Reply, ReplyBody, Request, RequestBody, SessionId, Statistics,
     VERSION,
 };
 use nix::errno::Errno;
@@ -13,7 +13,8 @@ use super::session::Session;
 use super::shared::NodeShared;
 use super::unit::deadline_ns;
 use super::{
-    Answer, Client, Config, Count, DataService, DropReason, Fetch, Instance, Outcome, SessionView, Units,
+    Client, Config, Count, DataService, Fetch, Outcome, ReplyMessage, RequestDropReason, SessionView,
+    TestInstance, Units,
 };
 
 /// The framework services of a node: its session, if any, and those that have ended with units still
@@ -23,7 +24,7 @@ pub struct Framework {
     pub(super) node: Arc<NodeShared>,
     pub(super) session: Option<Session>,
     /// Running clients of ended sessions. Their units hold them anyway, and memory bounds those.
-    zombies: Vec<Vec<Arc<Instance>>>,
+    zombies: Vec<Vec<Arc<TestInstance>>>,
     is_shut_down: bool,
 }
 
@@ -48,7 +49,7 @@ pub(super) enum Refusal {
     /// A reply has this status.
     Status(Errno),
     /// There is no reply.
-    Drop(DropReason),
+    Drop(RequestDropReason),
 }
 
 impl From<Errno> for Refusal {
@@ -108,15 +109,15 @@ impl Framework {
     #[must_use]
     pub fn handle(
         &mut self,
-        service: Service,
+        service: LstService,
         payload: &[u8],
         lnet: impl FnOnce() -> LnetCounters,
         now_ns: u64,
     ) -> Outcome {
         self.expire(now_ns);
         self.count(Count::Received, 1);
-        if service.is_data() || service == Service::Join {
-            return self.dropped(DropReason::NotServed(service));
+        if service.is_data() || service == LstService::Join {
+            return self.dropped(RequestDropReason::NotServed(service));
         }
         let (request, order) = match Request::parse(service, payload) {
             Ok(parsed) => parsed,
@@ -130,7 +131,7 @@ impl Framework {
     /// Refuses a request of a node that may not use this one: EACCES, in a reply that does not tell of
     /// the session.
     #[must_use]
-    pub fn refuse(&mut self, service: Service, payload: &[u8]) -> Outcome {
+    pub fn refuse(&mut self, service: LstService, payload: &[u8]) -> Outcome {
         self.count(Count::Received, 1);
         let request = match Request::parse(service, payload) {
             Ok((request, _)) => request,
@@ -139,7 +140,10 @@ impl Framework {
         self.count(Count::Strangers, 1);
         let body = self.error_body(service, Errno::EACCES);
         let (features, status) = (Features::BULK_LENGTH, Errno::EACCES as u32);
-        Outcome::Reply(Answer::new(request.reply_id, &Reply { features, status, sid: SessionId::NONE, body }))
+        Outcome::Reply(ReplyMessage::new(
+            request.reply_id,
+            &Reply { features, status, sid: SessionId::NONE, body },
+        ))
     }
 
     /// Continues a TEST request with its list of destinations, or with the error of the GET.
@@ -155,7 +159,7 @@ impl Framework {
             }
             Err(errno) => {
                 self.node.count_failure(0, errno);
-                Err(Refusal::Drop(DropReason::Bulk(errno)))
+                Err(Refusal::Drop(RequestDropReason::Bulk(errno)))
             }
         };
         self.outcome(&fetch.request, handled)
@@ -167,14 +171,14 @@ impl Framework {
             return Err(Errno::EPROTO.into());
         }
         if self.is_shut_down {
-            return Err(Refusal::Drop(DropReason::ShutDown));
+            return Err(Refusal::Drop(RequestDropReason::ShutDown));
         }
         let timeout_ns = self.node.config.session_timeout_ns;
         if let Some(session) = &mut self.session {
             session.deadline_ns = deadline_ns(now_ns, timeout_ns);
         }
         let is_refused = match request.service() {
-            Service::MakeSession | Service::Debug => request.features.has_unknown(),
+            LstService::MakeSession | LstService::Debug => request.features.has_unknown(),
             _ => self.session.as_ref().is_some_and(|session| session.features != request.features),
         };
         if is_refused { Err(Errno::EPROTO.into()) } else { Ok(()) }
@@ -199,7 +203,7 @@ impl Framework {
             RequestBody::Debug { .. } => self.debug()?,
             RequestBody::Stat { sid, .. } => self.stat(sid, lnet, now_ns)?,
             RequestBody::Join { .. } | RequestBody::Brw(_) | RequestBody::Ping { .. } => {
-                return Err(Refusal::Drop(DropReason::NotServed(request.service())));
+                return Err(Refusal::Drop(RequestDropReason::NotServed(request.service())));
             }
         };
         Ok(Handled::Reply(body))
@@ -225,24 +229,24 @@ impl Framework {
     }
 
     /// Every answer has the session that the node holds now: consoles derive the node's state from it.
-    fn answer(&self, request: &Request, features: Features, status: u32, body: ReplyBody) -> Answer {
+    fn answer(&self, request: &Request, features: Features, status: u32, body: ReplyBody) -> ReplyMessage {
         let sid = self.session.as_ref().map_or(SessionId::NONE, |session| session.sid);
-        Answer::new(request.reply_id, &Reply { features, status, sid, body })
+        ReplyMessage::new(request.reply_id, &Reply { features, status, sid, body })
     }
 
     /// The rest of a reply with an error: zeros, where kernel nodes leave bytes of earlier replies.
-    fn error_body(&self, service: Service, errno: Errno) -> ReplyBody {
+    fn error_body(&self, service: LstService, errno: Errno) -> ReplyBody {
         match service {
-            Service::MakeSession => match &self.session {
+            LstService::MakeSession => match &self.session {
                 Some(session) if errno == Errno::EBUSY => {
                     ReplyBody::MakeSession { timeout_s: self.timeout_s(), name: session.name }
                 }
                 _ => ReplyBody::MakeSession { timeout_s: 0, name: Name::EMPTY },
             },
-            Service::RemoveSession => ReplyBody::RemoveSession,
-            Service::Batch => ReplyBody::Batch { active: 0, time: 0 },
-            Service::Test => ReplyBody::Test,
-            Service::Stat => ReplyBody::Stat(Statistics::default()),
+            LstService::RemoveSession => ReplyBody::RemoveSession,
+            LstService::Batch => ReplyBody::Batch { active: 0, time: 0 },
+            LstService::Test => ReplyBody::Test,
+            LstService::Stat => ReplyBody::Stat(Statistics::default()),
             // The others have no errors.
             _ => ReplyBody::Debug { timeout_s: 0, batches: 0, name: Name::EMPTY },
         }
@@ -271,7 +275,7 @@ impl Framework {
         self.zombies.len() as u32
     }
 
-    fn dropped(&self, reason: DropReason) -> Outcome {
+    fn dropped(&self, reason: RequestDropReason) -> Outcome {
         self.count(Count::Dropped, 1);
         Outcome::Drop(reason)
     }
@@ -281,6 +285,6 @@ impl Framework {
     }
 }
 
-fn is_running(clients: &[Arc<Instance>]) -> bool {
+fn is_running(clients: &[Arc<TestInstance>]) -> bool {
     clients.iter().any(|client| client.running() > 0)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lnet_proto::lst::{BatchOp, Features, LnetCounters, Name, ReplyBody, SessionId};
 use nix::errno::Errno;
 
-use super::DropReason;
+use super::RequestDropReason;
 use super::framework::{Framework, Handled, Refusal};
 use super::instance::SessionErrors;
 use super::session::Session;
@@ -100,7 +100,7 @@ impl Framework {
                 0
             }
             BatchOp::QUERY => batch.query(test)?,
-            BatchOp(op) => return Err(Refusal::Drop(DropReason::Opcode(op))),
+            BatchOp(op) => return Err(Refusal::Drop(RequestDropReason::Opcode(op))),
         };
         Ok(Handled::Reply(ReplyBody::Batch { active, time: 0 }))
     }

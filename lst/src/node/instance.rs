@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{Check, Direction, Features, Service};
+use lnet_proto::lst::{Check, Direction, Features, LstService};
 
 use super::progress::Progress;
 use super::results::Results;
-use super::shared::{Charge, NodeShared};
+use super::shared::{MemoryCharge, NodeShared};
 
 /// What the units of a test do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub enum Work {
 impl Work {
     /// The service of its requests.
     #[must_use]
-    pub const fn service(self) -> Service {
+    pub const fn service(self) -> LstService {
         match self {
-            Work::Ping => Service::Ping,
-            Work::Brw { .. } => Service::Brw,
+            Work::Ping => LstService::Ping,
+            Work::Brw { .. } => LstService::Brw,
         }
     }
 
@@ -55,7 +55,7 @@ pub(super) struct SessionErrors {
 
 /// A test client: concurrency × destinations units of the same work.
 #[derive(Debug)]
-pub struct Instance {
+pub struct TestInstance {
     pub(super) node: Arc<NodeShared>,
     pub(super) session: Arc<SessionErrors>,
     pub(super) work: Work,
@@ -66,11 +66,11 @@ pub struct Instance {
     pub(super) concurrency: u32,
     pub(super) progress: Progress,
     pub(super) results: Arc<Results>,
-    pub(super) _charge: Charge,
+    pub(super) _charge: MemoryCharge,
 }
 
-impl Instance {
-    /// What its units do.
+impl TestInstance {
+    /// Returns the kind of requests that the units send.
     #[must_use]
     pub fn work(&self) -> Work {
         self.work

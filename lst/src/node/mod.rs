@@ -10,14 +10,14 @@
 //! | [`Unit`] | any thread, without that lock: one test client with one RPC at a time |
 //!
 //! ```
-//! use lnet_proto::lst::{Features, LnetCounters, Name, Request, RequestBody, Service, SessionId};
+//! use lnet_proto::lst::{Features, LnetCounters, LstService, Name, Request, RequestBody, SessionId};
 //! use nlx_lst::node::{Config, Framework, Outcome};
 //!
 //! let mut framework = Framework::new(Config::default());
 //! let sid = SessionId::new("10.77.0.2@tcp".parse()?, 344_984)?;
 //! let body = RequestBody::MakeSession { sid, force: 0, name: Name::new("example")? };
 //! let request = Request::new(Features::BULK_LENGTH, 7, body).emit();
-//! let outcome = framework.handle(Service::MakeSession, &request, LnetCounters::default, 0);
+//! let outcome = framework.handle(LstService::MakeSession, &request, LnetCounters::default, 0);
 //! let Outcome::Reply(answer) = outcome else { panic!("{outcome:?}") };
 //! assert_eq!(answer.reply_id, 7);
 //! assert_eq!(framework.next_ns(), Some(100_000_000_000), "the session expires");
@@ -58,9 +58,9 @@ pub use config::{
 pub use counters::{Count, Counters, LANES};
 pub use data::{DataService, Served, Transfer};
 pub use framework::{Expired, Framework};
-pub use instance::{Instance, Work};
-pub use outcome::{Answer, DropReason, Fetch, Outcome};
+pub use instance::{TestInstance, Work};
+pub use outcome::{Fetch, Outcome, ReplyMessage, RequestDropReason};
 pub use report::{BatchReport, NodeReport, SessionReport};
 pub use results::Results;
 pub use session::{Client, SessionView};
-pub use unit::{Bulk, Ended, Rpc, Unit, Units};
+pub use unit::{BulkBuffer, RpcEnd, Unit, UnitRpc, Units};

@@ -1,6 +1,6 @@
 //! What becomes of a request.
 
-use lnet_proto::lst::{MESSAGE_LEN, Reply, Request, Service};
+use lnet_proto::lst::{LstService, MESSAGE_LEN, Reply, Request};
 use lnet_proto::{ByteOrder, ProtoError};
 use nix::errno::Errno;
 use thiserror::Error;
@@ -9,16 +9,16 @@ use super::Units;
 
 /// A reply, ready to be PUT to the reply portal of the request's source, without ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// Its match bits.
+pub struct ReplyMessage {
+    /// The match bits that the request asked for.
     pub reply_id: u64,
     /// Its payload.
     pub bytes: [u8; MESSAGE_LEN],
 }
 
-impl Answer {
-    pub(super) fn new(reply_id: u64, reply: &Reply) -> Answer {
-        Answer { reply_id, bytes: reply.emit() }
+impl ReplyMessage {
+    pub(super) fn new(reply_id: u64, reply: &Reply) -> ReplyMessage {
+        ReplyMessage { reply_id, bytes: reply.emit() }
     }
 }
 
@@ -26,14 +26,14 @@ impl Answer {
 #[derive(Debug)]
 pub enum Outcome {
     /// It sends the answer.
-    Reply(Answer),
+    Reply(ReplyMessage),
     /// It hands the units to its drivers and sends the answer.
-    Run(Answer, Units),
+    Run(ReplyMessage, Units),
     /// It GETs the list of destinations from the request's source, then calls
     /// [`super::Framework::fetched`].
     Fetch(Fetch),
     /// It does nothing; the request has been counted as dropped.
-    Drop(DropReason),
+    Drop(RequestDropReason),
 }
 
 /// A TEST request whose list of destinations is to be fetched.
@@ -49,16 +49,16 @@ pub struct Fetch {
 
 /// Why a request gets no reply.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum DropReason {
+pub enum RequestDropReason {
     /// It is no message of its service.
     #[error("malformed request: {0}")]
     Malformed(#[from] ProtoError),
     /// The request is for a service that this part of the node does not have.
     #[error("{0} is not served here")]
-    NotServed(Service),
+    NotServed(LstService),
     /// The node has no test with a server of this data service.
     #[error("no test has a server of {0}")]
-    NoServer(Service),
+    NoServer(LstService),
     /// The opcode of a BATCH is unknown.
     #[error("unknown opcode {0} of a BATCH")]
     Opcode(u32),

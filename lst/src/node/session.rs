@@ -7,8 +7,8 @@ use lnet_proto::lst::{Features, Name, SessionId, Statistics};
 use nix::errno::Errno;
 
 use super::instance::SessionErrors;
-use super::shared::Charge;
-use super::{BATCHES_MAX, BatchReport, INSTANCES_MAX, Instance, Units};
+use super::shared::MemoryCharge;
+use super::{BATCHES_MAX, BatchReport, INSTANCES_MAX, TestInstance, Units};
 
 /// A session.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub(super) struct Batch {
 /// A test at this node. The console counts both kinds.
 #[derive(Debug)]
 pub(super) enum Member {
-    Server { _charge: Charge },
-    Client(Arc<Instance>),
+    Server { _charge: MemoryCharge },
+    Client(Arc<TestInstance>),
 }
 
 /// A test client of a session, for reports.
@@ -46,8 +46,8 @@ pub struct Client {
     pub batch: u64,
     /// Its number among the node's tests of the batch, from 1.
     pub test: usize,
-    /// Its work and results.
-    pub instance: Arc<Instance>,
+    /// The test client, with its work and results.
+    pub instance: Arc<TestInstance>,
 }
 
 /// The session that a node holds.
@@ -111,7 +111,7 @@ impl Session {
     }
 
     /// Aborts all units. Returns the clients that have units which have not ended yet.
-    pub(super) fn end(&self) -> Vec<Arc<Instance>> {
+    pub(super) fn end(&self) -> Vec<Arc<TestInstance>> {
         let all = self.batches.iter().flat_map(Batch::clients);
         let running = all.filter(|client| client.running() > 0);
         running.inspect(|client| client.progress.stop(true)).map(Arc::clone).collect()
@@ -119,7 +119,7 @@ impl Session {
 }
 
 impl Batch {
-    fn clients(&self) -> impl Iterator<Item = &Arc<Instance>> {
+    fn clients(&self) -> impl Iterator<Item = &Arc<TestInstance>> {
         self.tests.iter().filter_map(|member| match member {
             Member::Server { .. } => None,
             Member::Client(instance) => Some(instance),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use lnet_proto::lst::Service;
+use lnet_proto::lst::LstService;
 use nix::errno::Errno;
 
 use super::{Config, Count, Counters};
@@ -20,7 +20,7 @@ pub(super) struct NodeShared {
     ping_server: AtomicBool,
     session_ends: AtomicU64,
     aborts: AtomicU64,
-    /// Bytes of all [`Charge`]s.
+    /// Bytes of all [`MemoryCharge`]s.
     memory_used: AtomicU64,
 }
 
@@ -38,16 +38,16 @@ impl NodeShared {
         }
     }
 
-    fn server(&self, service: Service) -> &AtomicBool {
-        if service == Service::Brw { &self.brw_server } else { &self.ping_server }
+    fn server(&self, service: LstService) -> &AtomicBool {
+        if service == LstService::Brw { &self.brw_server } else { &self.ping_server }
     }
 
     /// Whether requests of this data service are served.
-    pub(super) fn has_server(&self, service: Service) -> bool {
+    pub(super) fn has_server(&self, service: LstService) -> bool {
         self.server(service).load(Ordering::Acquire)
     }
 
-    pub(super) fn add_server(&self, service: Service) {
+    pub(super) fn add_server(&self, service: LstService) {
         self.server(service).store(true, Ordering::Release);
     }
 
@@ -89,21 +89,21 @@ impl NodeShared {
 
 /// Bytes of [`Config::memory_max`], given back on drop.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub(super) struct MemoryCharge {
     node: Arc<NodeShared>,
     bytes: u64,
 }
 
-impl Charge {
+impl MemoryCharge {
     /// Returns `None` if fewer bytes are left.
-    pub(super) fn new(node: &Arc<NodeShared>, bytes: u64) -> Option<Charge> {
+    pub(super) fn new(node: &Arc<NodeShared>, bytes: u64) -> Option<MemoryCharge> {
         let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= node.config.memory_max);
         let charged = node.memory_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
-        charged.ok().map(|_| Charge { node: Arc::clone(node), bytes })
+        charged.ok().map(|_| MemoryCharge { node: Arc::clone(node), bytes })
     }
 }
 
-impl Drop for Charge {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         self.node.memory_used.fetch_sub(self.bytes, Ordering::Relaxed);
     }

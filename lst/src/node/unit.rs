@@ -5,24 +5,24 @@ use std::sync::atomic::Ordering;
 
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
-use lnet_proto::lst::{Brw, Direction, MESSAGE_LEN, Reply, ReplyBody, Request, RequestBody, Service};
+use lnet_proto::lst::{Brw, Direction, LstService, MESSAGE_LEN, Reply, ReplyBody, Request, RequestBody};
 use nix::errno::Errno;
 
-use super::{Count, Instance, Work};
+use super::{Count, TestInstance, Work};
 use crate::{Ids, pattern};
 
 /// The units of a batch that was started. Those that are not taken end with this value.
 #[derive(Debug)]
 pub struct Units {
-    instances: std::vec::IntoIter<Arc<Instance>>,
-    current: Option<Arc<Instance>>,
+    instances: std::vec::IntoIter<Arc<TestInstance>>,
+    current: Option<Arc<TestInstance>>,
     /// Number of units of `current` that have been taken.
     taken: u32,
 }
 
 impl Units {
     /// The units of these tests, which have been counted as running.
-    pub(super) fn new(instances: Vec<Arc<Instance>>) -> Units {
+    pub(super) fn new(instances: Vec<Arc<TestInstance>>) -> Units {
         let mut instances = instances.into_iter();
         Units { current: instances.next(), instances, taken: 0 }
     }
@@ -52,7 +52,7 @@ impl Drop for Units {
 /// The client of one test at one destination. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Unit {
-    instance: Arc<Instance>,
+    instance: Arc<TestInstance>,
     index: u32,
     /// RPCs that are still to be done; negative as `i32` is without end.
     left: u32,
@@ -63,24 +63,24 @@ pub struct Unit {
 
 /// An RPC of a unit: the reply buffer and the bulk buffer are posted before the request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rpc {
+pub struct UnitRpc {
     /// The process that the request is sent to, and the only one that replies.
     pub to: ProcessId,
     /// Portal and match bits of the request.
-    pub service: Service,
-    /// The request.
+    pub service: LstService,
+    /// The payload of the PUT.
     pub request: [u8; MESSAGE_LEN],
     /// Match bits of the reply.
     pub reply_id: u64,
     /// The bulk data, if any.
-    pub bulk: Option<Bulk>,
-    /// When the RPC has timed out.
+    pub bulk: Option<BulkBuffer>,
+    /// The time at which the RPC times out, on the clock of the caller.
     pub deadline_ns: u64,
 }
 
 /// The bulk buffer of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bulk {
+pub struct BulkBuffer {
     /// Its match bits.
     pub id: u64,
     /// Whether the server PUTs into it (READ); otherwise it GETs from it (WRITE).
@@ -91,26 +91,26 @@ pub struct Bulk {
 
 /// The end of an RPC: request, bulk and reply have ended, or their buffers have been unlinked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended<'a> {
+pub enum RpcEnd<'a> {
     /// The reply, of any length.
     Reply(&'a [u8]),
     /// An operation of LNet has failed.
     Failed(Errno),
-    /// [`Rpc::deadline_ns`] has passed.
+    /// [`UnitRpc::deadline_ns`] has passed.
     Expired,
     /// [`Unit::is_aborted`], or the node is shutting down.
     Aborted,
 }
 
 impl Unit {
-    fn new(instance: Arc<Instance>, index: u32) -> Unit {
+    fn new(instance: Arc<TestInstance>, index: u32) -> Unit {
         let left = instance.repeats;
         Unit { instance, index, left, sequence: 0, began_ns: 0 }
     }
 
     /// The test that it is a part of.
     #[must_use]
-    pub fn instance(&self) -> &Arc<Instance> {
+    pub fn instance(&self) -> &Arc<TestInstance> {
         &self.instance
     }
 
@@ -130,7 +130,7 @@ impl Unit {
     ///
     /// Returns `None` when the unit has nothing more to do; the caller then drops it.
     #[must_use]
-    pub fn begin(&mut self, ids: &Ids, buffer: &mut [u8], now_ns: u64) -> Option<Rpc> {
+    pub fn begin(&mut self, ids: &Ids, buffer: &mut [u8], now_ns: u64) -> Option<UnitRpc> {
         let instance = &*self.instance;
         if self.left == 0 || instance.progress.is_stopping() {
             return None;
@@ -146,13 +146,13 @@ impl Unit {
                 let is_sink = direction == Direction::READ;
                 let prepare = if is_sink { pattern::poison } else { pattern::fill };
                 prepare(check, instance.node.config.page_size, buffer);
-                let bulk = Bulk { id: ids.take(), is_sink, length: length as usize };
+                let bulk = BulkBuffer { id: ids.take(), is_sink, length: length as usize };
                 (RequestBody::Brw(Brw { bulk_id: bulk.id, direction, length, check }), Some(bulk))
             }
         };
         instance.node.counters.add(self.index as usize, Count::Sent, 1);
         self.began_ns = now_ns;
-        Some(Rpc {
+        Some(UnitRpc {
             to: self.destination(),
             service: instance.work.service(),
             request: Request::new(instance.features, reply_id, body).emit(),
@@ -163,18 +163,18 @@ impl Unit {
     }
 
     /// Ends the RPC that [`Unit::begin`] has begun. `data` is the bulk buffer of a READ.
-    pub fn ended(&mut self, end: Ended<'_>, data: &[u8], now_ns: u64) {
+    pub fn ended(&mut self, end: RpcEnd<'_>, data: &[u8], now_ns: u64) {
         let instance = &*self.instance;
         let lane = self.index as usize;
         match end {
-            Ended::Expired => instance.node.counters.add(lane, Count::Expired, 1),
-            Ended::Failed(errno) => instance.node.count_failure(lane, errno),
-            Ended::Reply(_) | Ended::Aborted => {}
+            RpcEnd::Expired => instance.node.counters.add(lane, Count::Expired, 1),
+            RpcEnd::Failed(errno) => instance.node.count_failure(lane, errno),
+            RpcEnd::Reply(_) | RpcEnd::Aborted => {}
         }
         if self.left as i32 > 0 {
             self.left -= 1;
         }
-        let succeeded = matches!(end, Ended::Reply(reply) if self.is_right(reply, data));
+        let succeeded = matches!(end, RpcEnd::Reply(reply) if self.is_right(reply, data));
         if succeeded {
             instance.results.record(lane, now_ns.saturating_sub(self.began_ns));
         } else {
@@ -209,7 +209,7 @@ impl Drop for Unit {
     }
 }
 
-impl Instance {
+impl TestInstance {
     fn count_error(&self) {
         if self.progress.is_stopping() {
             return;

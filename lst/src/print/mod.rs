@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use nix::errno::Errno;
 
 use crate::command::View;
-use crate::console::{Failure, GroupOutcome, NodeAnswer, Report};
+use crate::console::{GroupOutcome, NodeAnswer, NodeFailure, Report};
 
 pub use errors::error;
 pub use lists::{list_batch, list_batches, list_group, list_groups, show_session};
@@ -52,10 +52,10 @@ impl Printed {
     }
 
     /// Raises the code for a failure: that of a failed RPC is above that of a refusal.
-    fn note(&mut self, failure: Failure) {
+    fn note(&mut self, failure: NodeFailure) {
         let code = match failure {
-            Failure::Rpc(_) => RPC_FAILED,
-            Failure::Refused(_) => NODE_REFUSED,
+            NodeFailure::Rpc(_) => RPC_FAILED,
+            NodeFailure::Refused(_) => NODE_REFUSED,
         };
         self.code = self.code.max(code);
     }

@@ -5,7 +5,7 @@ use lnet_proto::lst::Statistics;
 
 use super::{Printed, describe};
 use crate::command::View;
-use crate::console::{Failure, HeldSession, NodeAnswer, QueryReport, Target, TargetReport};
+use crate::console::{HeldSession, NodeAnswer, NodeFailure, QueryReport, Target, TargetReport};
 
 pub(super) fn query(to: &mut Printed, query: &QueryReport, view: &View) {
     let view = if let View::Query(view) = view { *view } else { Default::default() };
@@ -37,8 +37,8 @@ pub(super) fn errors(to: &mut Printed, targets: &[TargetReport<Statistics>], vie
                 Ok(statistics) => total += u32::from(node_errors(to, *node, statistics, session_only)),
                 Err(failure) => {
                     let kind = match failure {
-                        Failure::Rpc(_) => "RPC",
-                        Failure::Refused(_) => "Framework",
+                        NodeFailure::Rpc(_) => "RPC",
+                        NodeFailure::Refused(_) => "Framework",
                     };
                     to.err(format_args!("{kind} failure, can't show error on {node}"));
                     to.note(*failure);

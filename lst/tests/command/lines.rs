@@ -3,8 +3,8 @@
 use lnet_proto::lst::{Check, Direction, Features, Name};
 use nlx_lst::command::{Command, Defaults, QueryView, StatView, View, parse};
 use nlx_lst::console::{
-    AddTest, BrwTest, Distribution, GroupUpdate, NewSession, NodeState, NodeStates, Operation, Query, Stat,
-    Target, TestKind,
+    AddTest, BrwTest, ConsoleOperation, Distribution, GroupUpdate, NewSession, NodeState, NodeStates, Query,
+    Stat, Target, TestKind,
 };
 
 fn name(text: &str) -> Name {
@@ -19,7 +19,7 @@ fn command(line: &str) -> Command {
     parse(line, &defaults()).unwrap_or_else(|error| panic!("{line}: {error}")).unwrap()
 }
 
-fn operation(line: &str) -> Operation {
+fn operation(line: &str) -> ConsoleOperation {
     let Command::Operation { operation, .. } = command(line) else { panic!("{line}") };
     operation
 }
@@ -30,7 +30,9 @@ fn view(line: &str) -> View {
 }
 
 fn test(line: &str) -> AddTest {
-    let Operation::AddTest(test) = operation(&format!("add_test --from c --to s {line}")) else { panic!() };
+    let ConsoleOperation::AddTest(test) = operation(&format!("add_test --from c --to s {line}")) else {
+        panic!()
+    };
     test
 }
 
@@ -47,12 +49,12 @@ fn sessions_have_their_defaults() {
         force: false,
         features: Features::BULK_LENGTH,
     };
-    assert_eq!(operation("lst new_session"), Operation::NewSession(session));
+    assert_eq!(operation("lst new_session"), ConsoleOperation::NewSession(session));
     let named = NewSession { name: name("main"), timeout_s: 60, force: true, ..session };
     for line in ["new_session --timeout 60 --force main", "new_session main --force --timeout=60"] {
-        assert_eq!(operation(line), Operation::NewSession(named));
+        assert_eq!(operation(line), ConsoleOperation::NewSession(named));
     }
-    assert_eq!(operation("end_session"), Operation::EndSession);
+    assert_eq!(operation("end_session"), ConsoleOperation::EndSession);
     assert_eq!(command("show_session"), Command::ShowSession);
     assert_eq!(command("sleep 3"), Command::Sleep { seconds: 3 });
 }
@@ -68,10 +70,10 @@ fn lines_without_a_command_are_none() {
 fn groups() {
     let nodes: Vec<_> = ["12345-10.0.0.1@tcp", "12345-10.0.0.2@tcp"].map(|node| node.parse().unwrap()).into();
     let line = "add_group c 10.0.0.1@tcp 10.0.0.2@tcp";
-    assert_eq!(operation(line), Operation::AddGroup { name: name("c"), nodes: nodes.clone() });
+    assert_eq!(operation(line), ConsoleOperation::AddGroup { name: name("c"), nodes: nodes.clone() });
     assert_eq!(view(line), View::AddGroup { nodes: "10.0.0.1@tcp 10.0.0.2@tcp".to_owned() });
-    assert_eq!(operation("del_group c"), Operation::DelGroup { name: name("c") });
-    let update = |update| Operation::UpdateGroup { name: name("c"), update };
+    assert_eq!(operation("del_group c"), ConsoleOperation::DelGroup { name: name("c") });
+    let update = |update| ConsoleOperation::UpdateGroup { name: name("c"), update };
     assert_eq!(operation("update_group c --refresh"), update(GroupUpdate::Refresh));
     let cleaned = |states| update(GroupUpdate::Clean(states));
     for (word, states) in [
@@ -149,16 +151,16 @@ fn parameters_of_bulk_tests() {
 #[test]
 fn batches() {
     let batch = name("batch");
-    assert_eq!(operation("add_batch b"), Operation::AddBatch { name: name("b") });
-    assert_eq!(operation("run"), Operation::Run { batch, timeout_s: 0 });
-    assert_eq!(operation("run b --timeout 9"), Operation::Run { batch: name("b"), timeout_s: 9 });
-    assert_eq!(operation("stop --force b"), Operation::Stop { batch: name("b"), force: true });
+    assert_eq!(operation("add_batch b"), ConsoleOperation::AddBatch { name: name("b") });
+    assert_eq!(operation("run"), ConsoleOperation::Run { batch, timeout_s: 0 });
+    assert_eq!(operation("run b --timeout 9"), ConsoleOperation::Run { batch: name("b"), timeout_s: 9 });
+    assert_eq!(operation("stop --force b"), ConsoleOperation::Stop { batch: name("b"), force: true });
     let query = Query { batch, test: 0, servers: false, timeout_s: 5, count: Some(1), delay_s: 5 };
-    assert_eq!(operation("query"), Operation::Query(query));
+    assert_eq!(operation("query"), ConsoleOperation::Query(query));
     assert_eq!(view("query"), View::Query(QueryView::default()));
     let query = Query { test: 2, servers: true, timeout_s: 7, count: Some(3), delay_s: 4, ..query };
     let line = "query --test 2 --server --timeout 7 --loop 3 --delay 4 --idle";
-    assert_eq!(operation(line), Operation::Query(query));
+    assert_eq!(operation(line), ConsoleOperation::Query(query));
     assert_eq!(view(line), View::Query(QueryView { idle: true, ..QueryView::default() }));
     assert_eq!(view("query --all"), View::Query(QueryView { active: true, idle: true, error: true }));
     let list = |batch, test, servers, states| Command::ListBatch { batch, test, servers, states };
@@ -170,13 +172,13 @@ fn batches() {
 #[test]
 fn measurements() {
     let stat = Stat { targets: vec![Target::Group(name("c"))], timeout_s: 5, delay_s: 5, count: None };
-    assert_eq!(operation("stat c"), Operation::Stat(stat.clone()));
+    assert_eq!(operation("stat c"), ConsoleOperation::Stat(stat.clone()));
     assert_eq!(view("stat c"), View::Stat(StatView::default()));
     let nodes = vec!["12345-10.0.0.1@tcp".parse().unwrap(), "12345-10.0.0.2@tcp".parse().unwrap()];
     let targets = vec![Target::Group(name("c")), Target::Group(name("s")), Target::Nodes(nodes.clone())];
     let stat = Stat { targets: targets.clone(), timeout_s: 6, delay_s: 2, count: Some(3) };
     let line = "stat c 10.0.0.1@tcp s 10.0.0.2@tcp --timeout 6 --delay 2 --count 3 --bw --max --mbs --write";
-    assert_eq!(operation(line), Operation::Stat(stat));
+    assert_eq!(operation(line), ConsoleOperation::Stat(stat));
     let shown = StatView {
         rate: false,
         bandwidth: true,
@@ -188,9 +190,9 @@ fn measurements() {
         mbs: true,
     };
     assert_eq!(view(line), View::Stat(shown));
-    assert_eq!(operation("show_error c s 10.0.0.[1-2]@tcp"), Operation::ShowError { targets });
+    assert_eq!(operation("show_error c s 10.0.0.[1-2]@tcp"), ConsoleOperation::ShowError { targets });
     assert_eq!(view("show_error --session c"), View::Errors { session_only: true });
-    let ping = |target, timeout_s| Operation::Ping { target, timeout_s };
+    let ping = |target, timeout_s| ConsoleOperation::Ping { target, timeout_s };
     assert_eq!(operation("ping --session"), ping(Target::Session, 5));
     assert_eq!(operation("ping --group c --timeout 9"), ping(Target::Group(name("c")), 9));
     let batch = |servers| Target::Batch { name: name("b"), servers };
@@ -218,7 +220,7 @@ fn plans_have_their_defaults() {
 
 #[test]
 fn options_may_be_cut_to_a_unique_beginning() {
-    let Operation::AddTest(test) = operation("add_test --fr c --to s --conc 4 --dist 1:2 ping") else {
+    let ConsoleOperation::AddTest(test) = operation("add_test --fr c --to s --conc 4 --dist 1:2 ping") else {
         panic!()
     };
     assert_eq!((test.from, test.concurrency, test.distribution.servers), (name("c"), 4, 2));

@@ -2,11 +2,11 @@
 
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
-use lnet_proto::lst::{Check, Destinations, Direction, Features, Request, RequestBody, Service, Test};
+use lnet_proto::lst::{Check, Destinations, Direction, Features, LstService, Request, RequestBody, Test};
 use nix::errno::Errno;
 use nlx_lst::console::{
-    AddTest, BrwTest, ConsoleError, Distribution, Failure, NewSession, NodeState, Operation, Report, Target,
-    TestKind, Warning,
+    AddTest, BrwTest, ConsoleError, ConsoleOperation, Distribution, NewSession, NodeFailure, NodeState,
+    Report, Target, TestKind, Warning,
 };
 
 use crate::world::{Reaction, World, name, new_session, node, parsed, ping_test};
@@ -17,7 +17,7 @@ fn test_of(request: &Request) -> Test {
 }
 
 fn tests(world: &World) -> Vec<(ProcessId, Test)> {
-    let sent = world.sent.iter().filter(|rpc| rpc.service == Service::Test);
+    let sent = world.sent.iter().filter(|rpc| rpc.service == LstService::Test);
     sent.map(|rpc| (rpc.to, test_of(&parsed(rpc)))).collect()
 }
 
@@ -41,7 +41,9 @@ fn servers_are_added_before_clients() {
     let mut world = World::with_groups(&[("c", &[1, 2]), ("s", &[3])]);
     world.sent.clear();
     let test = AddTest { repeats: Some(7), kind: brw(Check::FULL), concurrency: 3, ..ping_test("c", "s") };
-    let Report::Test { number, nodes, .. } = world.run(Operation::AddTest(test)).unwrap() else { panic!() };
+    let Report::Test { number, nodes, .. } = world.run(ConsoleOperation::AddTest(test)).unwrap() else {
+        panic!()
+    };
     assert_eq!((number, nodes.len()), (Some(1), 3));
     let sent = tests(&world);
     let order: Vec<_> = sent.iter().map(|(to, test)| (*to, test.is_client)).collect();
@@ -66,7 +68,7 @@ fn servers_are_added_before_clients() {
 fn a_test_without_end_has_all_ones_as_its_loop() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
     world.sent.clear();
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     let loops: Vec<u32> = tests(&world).iter().map(|(_, test)| test.repeats).collect();
     assert_eq!(loops, [1, u32::MAX]);
     assert!(tests(&world).iter().all(|(_, test)| test.service == 12 && test.parameter == [0; 12]));
@@ -83,7 +85,7 @@ fn clients_are_distributed_over_servers() {
         world.sent.clear();
         let distribution = Distribution { clients: dist, servers: span };
         let test = AddTest { distribution, concurrency: 2, ..ping_test("c", "s") };
-        world.run(Operation::AddTest(test)).unwrap();
+        world.run(ConsoleOperation::AddTest(test)).unwrap();
         for (number, (_, servers_of)) in given(&world).into_iter().enumerate() {
             let mut first = 0;
             for _ in 0..number as u32 / dist {
@@ -118,7 +120,7 @@ fn a_test_is_refused_before_anything_is_sent() {
         (distribution(1, 3), Errno::EINVAL),
     ];
     for (test, errno) in wrong {
-        assert_eq!(world.run(Operation::AddTest(test)).unwrap_err().errno(), errno, "{test:?}");
+        assert_eq!(world.run(ConsoleOperation::AddTest(test)).unwrap_err().errno(), errno, "{test:?}");
     }
     assert_eq!((world.sent.len(), world.console.batches()[0].tests.len()), (0, 0));
 }
@@ -127,9 +129,9 @@ fn a_test_is_refused_before_anything_is_sent() {
 fn a_node_that_is_not_active_keeps_a_test_from_being_added() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
     world.node(2).session = None;
-    world.run(Operation::ShowError { targets: vec![Target::Group(name("s"))] }).unwrap();
+    world.run(ConsoleOperation::ShowError { targets: vec![Target::Group(name("s"))] }).unwrap();
     world.sent.clear();
-    let error = world.run(Operation::AddTest(ping_test("c", "s"))).unwrap_err();
+    let error = world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap_err();
     assert_eq!(error, ConsoleError::NotActive { node: node(2), state: NodeState::Unknown });
     assert_eq!((error.errno(), world.sent.len()), (Errno::ENETDOWN, 0));
 }
@@ -138,21 +140,21 @@ fn a_node_that_is_not_active_keeps_a_test_from_being_added() {
 fn clients_are_not_asked_after_a_server_has_refused() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2, 3])]);
     world.script(3, |_| Reaction::Status(12));
-    let report = world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    let report = world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     let Report::Test { number, nodes, .. } = report else { panic!() };
     assert_eq!((number, nodes.len()), (None, 2));
-    assert_eq!(nodes[1].answer, Err(Failure::Refused(Errno::ENOMEM)));
+    assert_eq!(nodes[1].answer, Err(NodeFailure::Refused(Errno::ENOMEM)));
     assert_eq!((given(&world), world.console.batches()[0].tests.len()), (vec![], 0));
     // The group is free again.
     world.script(3, |_| Reaction::Normal);
-    world.run(Operation::DelGroup { name: name("s") }).unwrap();
+    world.run(ConsoleOperation::DelGroup { name: name("s") }).unwrap();
 }
 
 #[test]
 fn clients_that_have_added_a_refused_test_are_warned_of() {
     let mut world = World::with_groups(&[("c", &[1, 4]), ("s", &[2])]);
     world.script(4, |_| Reaction::Status(12));
-    let report = world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    let report = world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     assert!(matches!(report, Report::Test { number: None, .. }));
     assert_eq!(world.warnings, [Warning::TestLeftovers { batch: name("batch"), nodes: 1 }]);
 }
@@ -160,13 +162,13 @@ fn clients_that_have_added_a_refused_test_are_warned_of() {
 #[test]
 fn a_running_batch_takes_no_test() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
-    let add = Operation::AddTest(ping_test("c", "s"));
+    let add = ConsoleOperation::AddTest(ping_test("c", "s"));
     let batch = name("batch");
     world.run(add.clone()).unwrap();
-    world.run(Operation::Run { batch, timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::Run { batch, timeout_s: 0 }).unwrap();
     let error = world.run(add.clone()).unwrap_err();
     assert_eq!((error.errno(), error), (Errno::EINVAL, ConsoleError::Running { batch }));
-    world.run(Operation::Stop { batch, force: false }).unwrap();
+    world.run(ConsoleOperation::Stop { batch, force: false }).unwrap();
     assert!(matches!(world.run(add).unwrap(), Report::Test { number: Some(2), .. }));
 }
 
@@ -174,11 +176,11 @@ fn a_running_batch_takes_no_test() {
 fn without_the_feature_lengths_are_in_pages() {
     let mut world = World::empty([1, 2]);
     let session = NewSession { features: Features::NONE, ..new_session("old") };
-    world.run(Operation::NewSession(session)).unwrap();
+    world.run(ConsoleOperation::NewSession(session)).unwrap();
     world.add_group("c", &[1]);
     world.add_group("s", &[2]);
     world.sent.clear();
-    world.run(Operation::AddTest(AddTest { kind: brw(Check::FULL), ..ping_test("c", "s") })).unwrap();
+    world.run(ConsoleOperation::AddTest(AddTest { kind: brw(Check::FULL), ..ping_test("c", "s") })).unwrap();
     for (_, test) in tests(&world) {
         let words: Vec<u32> =
             test.parameter.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect();
@@ -190,7 +192,7 @@ fn without_the_feature_lengths_are_in_pages() {
 fn cancelling_between_two_steps_ends_a_test() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
     world.script(2, |_| Reaction::Silent);
-    world.begin(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.begin(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     world.pass(world.now_ns + 1);
     world.console.cancel(world.now_ns);
     assert!(matches!(world.finish(), Ok(Report::Test { number: None, .. })));

@@ -1,27 +1,36 @@
 //! Running, stopping and asking for batches (lst 10.3).
 
-use lnet_proto::lst::{BatchOp, RequestBody, Service};
+use lnet_proto::lst::{BatchOp, LstService, RequestBody};
 use nix::errno::Errno;
-use nlx_lst::console::{ConsoleError, Failure, NodeState, Operation, Query, Report, Target, Warning};
+use nlx_lst::console::{
+    ConsoleError, ConsoleOperation, NodeFailure, NodeState, Query, Report, Target, Warning,
+};
 
 use crate::world::{Reaction, SECOND_NS, World, name, node, ping_test};
 
-fn query(test: u32, servers: bool) -> Operation {
-    Operation::Query(Query { batch: name("batch"), test, servers, timeout_s: 5, count: Some(1), delay_s: 5 })
+fn query(test: u32, servers: bool) -> ConsoleOperation {
+    ConsoleOperation::Query(Query {
+        batch: name("batch"),
+        test,
+        servers,
+        timeout_s: 5,
+        count: Some(1),
+        delay_s: 5,
+    })
 }
 
-fn run() -> Operation {
-    Operation::Run { batch: name("batch"), timeout_s: 17 }
+fn run() -> ConsoleOperation {
+    ConsoleOperation::Run { batch: name("batch"), timeout_s: 17 }
 }
 
-fn stop(force: bool) -> Operation {
-    Operation::Stop { batch: name("batch"), force }
+fn stop(force: bool) -> ConsoleOperation {
+    ConsoleOperation::Stop { batch: name("batch"), force }
 }
 
 /// Two clients, two servers and a test of all of them.
 fn tested() -> World {
     let mut world = World::with_groups(&[("c", &[1, 2]), ("s", &[3, 4])]);
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     world.sent.clear();
     world
 }
@@ -36,7 +45,7 @@ fn batches(world: &World, number: u32) -> Vec<(BatchOp, u32, u32)> {
     requests.iter().filter_map(|request| batch(request.body)).collect()
 }
 
-fn active(world: &mut World, operation: Operation) -> Vec<Result<u32, Failure>> {
+fn active(world: &mut World, operation: ConsoleOperation) -> Vec<Result<u32, NodeFailure>> {
     let Report::Query(report) = world.run(operation).unwrap() else { panic!() };
     report.nodes.iter().map(|node| node.answer).collect()
 }
@@ -67,11 +76,11 @@ fn a_batch_that_runs_is_run_again() {
 #[test]
 fn a_batch_that_does_not_exist_or_has_no_test_is_not_run() {
     let mut world = World::new([]);
-    let error = world.run(Operation::Run { batch: name("x"), timeout_s: 0 }).unwrap_err();
+    let error = world.run(ConsoleOperation::Run { batch: name("x"), timeout_s: 0 }).unwrap_err();
     assert_eq!(error.errno(), Errno::ENOENT);
     assert_eq!(world.run(run()).unwrap_err(), ConsoleError::NoTests { batch: name("batch") });
-    world.run(Operation::AddBatch { name: name("b") }).unwrap();
-    let error = world.run(Operation::AddBatch { name: name("b") }).unwrap_err();
+    world.run(ConsoleOperation::AddBatch { name: name("b") }).unwrap();
+    let error = world.run(ConsoleOperation::AddBatch { name: name("b") }).unwrap_err();
     assert_eq!(error, ConsoleError::Exists { object: "batch", name: name("b") });
     assert_eq!(world.console.batches()[1].id, 2);
 }
@@ -80,14 +89,14 @@ fn a_batch_that_does_not_exist_or_has_no_test_is_not_run() {
 fn a_client_that_is_not_active_keeps_a_batch_from_running() {
     let mut world = tested();
     world.node(2).session = None;
-    world.run(Operation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
+    world.run(ConsoleOperation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
     let error = world.run(run()).unwrap_err();
     assert_eq!(error, ConsoleError::NotActive { node: node(2), state: NodeState::Unknown });
     assert!(!world.console.batches()[0].running);
     // A server may be in any state.
     let mut world = tested();
     world.node(3).session = None;
-    world.run(Operation::Ping { target: Target::Group(name("s")), timeout_s: 5 }).unwrap();
+    world.run(ConsoleOperation::Ping { target: Target::Group(name("s")), timeout_s: 5 }).unwrap();
     world.run(run()).unwrap();
 }
 
@@ -98,7 +107,7 @@ fn a_batch_that_no_client_has_started_does_not_run() {
         world.script(number, |_| Reaction::Status(2));
     }
     let Report::Run { nodes, .. } = world.run(run()).unwrap() else { panic!() };
-    assert!(nodes.iter().all(|node| node.answer == Err(Failure::Refused(Errno::ENOENT))));
+    assert!(nodes.iter().all(|node| node.answer == Err(NodeFailure::Refused(Errno::ENOENT))));
     assert!(!world.console.batches()[0].running);
 }
 
@@ -140,7 +149,7 @@ fn a_client_that_dies_while_it_stops_is_not_waited_for() {
         _ => Reaction::Normal,
     });
     let Report::Stop { nodes, .. } = world.run(stop(false)).unwrap() else { panic!() };
-    assert_eq!(nodes[0].answer, Err(Failure::Rpc(Errno::ETIMEDOUT)));
+    assert_eq!(nodes[0].answer, Err(NodeFailure::Rpc(Errno::ETIMEDOUT)));
     assert_eq!((nodes[1].answer, world.state(1)), (Ok(()), NodeState::Down));
     assert_eq!(world.aborted.len(), 1);
 }
@@ -161,7 +170,7 @@ fn only_active_clients_are_stopped() {
     let mut world = tested();
     world.run(run()).unwrap();
     world.node(2).session = None;
-    world.run(Operation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
+    world.run(ConsoleOperation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
     world.sent.clear();
     let Report::Stop { nodes, running, .. } = world.run(stop(false)).unwrap() else { panic!() };
     assert_eq!((nodes.len(), running, batches(&world, 2)), (1, 0, vec![]));
@@ -205,7 +214,7 @@ fn stop_can_be_cancelled_while_it_waits() {
 fn a_query_of_one_test_names_it_as_each_node_counts() {
     let mut world = World::with_groups(&[("a", &[1]), ("b", &[2]), ("both", &[1, 2])]);
     for (from, to) in [("a", "b"), ("b", "a"), ("both", "both")] {
-        world.run(Operation::AddTest(ping_test(from, to))).unwrap();
+        world.run(ConsoleOperation::AddTest(ping_test(from, to))).unwrap();
     }
     let asked = |world: &mut World, test, servers| {
         world.sent.clear();
@@ -228,7 +237,7 @@ fn a_query_is_repeated() {
     let repeated =
         Query { batch: name("batch"), test: 0, servers: true, timeout_s: 1, count: Some(3), delay_s: 2 };
     let began_ns = world.now_ns;
-    world.run(Operation::Query(repeated)).unwrap();
+    world.run(ConsoleOperation::Query(repeated)).unwrap();
     assert_eq!((world.progress.len(), (world.now_ns - began_ns) / SECOND_NS), (2, 4));
     assert_eq!((batches(&world, 3).len(), batches(&world, 1).len()), (3, 0));
 }
@@ -244,7 +253,10 @@ fn a_client_that_does_not_answer_a_query_keeps_its_state() {
         let began_ns = world.now_ns;
         let query =
             Query { batch: name("batch"), test: 0, servers: false, timeout_s, count: Some(1), delay_s: 1 };
-        assert_eq!(active(&mut world, Operation::Query(query)), [Ok(0), Err(Failure::Rpc(Errno::ETIMEDOUT))]);
+        assert_eq!(
+            active(&mut world, ConsoleOperation::Query(query)),
+            [Ok(0), Err(NodeFailure::Rpc(Errno::ETIMEDOUT))]
+        );
         assert_eq!(((world.now_ns - began_ns) / SECOND_NS, world.state(2)), (wait_s, state));
     }
 }
@@ -252,13 +264,13 @@ fn a_client_that_does_not_answer_a_query_keeps_its_state() {
 #[test]
 fn numbers_of_batches_go_on_in_the_next_session() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
-    world.run(Operation::AddBatch { name: name("b") }).unwrap();
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::AddBatch { name: name("b") }).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     for _ in 0..2 {
-        world.run(Operation::NewSession(crate::world::new_session("next"))).unwrap();
-        world.run(Operation::EndSession).unwrap();
+        world.run(ConsoleOperation::NewSession(crate::world::new_session("next"))).unwrap();
+        world.run(ConsoleOperation::EndSession).unwrap();
     }
-    world.run(Operation::NewSession(crate::world::new_session("last"))).unwrap();
+    world.run(ConsoleOperation::NewSession(crate::world::new_session("last"))).unwrap();
     assert_eq!(world.console.batches()[0].id, 5);
-    assert!(world.services().contains(&Service::RemoveSession));
+    assert!(world.services().contains(&LstService::RemoveSession));
 }

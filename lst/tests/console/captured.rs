@@ -9,8 +9,8 @@ use std::sync::Arc;
 use lnet_proto::lst::{Check, Direction, Statistics};
 use nlx_lst::Ids;
 use nlx_lst::console::{
-    AddTest, BrwTest, Console, Failure, GroupOutcome, GroupUpdate, NewSession, NodeState, Operation, Query,
-    Rates, Report, Rpc, Stat, Target, TestKind,
+    AddTest, BrwTest, Console, ConsoleOperation, ConsoleRpc, GroupOutcome, GroupUpdate, NewSession,
+    NodeFailure, NodeState, Query, Rates, Report, Stat, Target, TestKind,
 };
 use serde_json::Value;
 
@@ -91,7 +91,7 @@ fn replay(console: u32, hosts: &[u32], recorded: u32, recording: &Recording) -> 
 
 /// The requests to the recorded node are the recorded ones, and so are the lists of destinations.
 fn assert_replayed(world: &World, recorded: u32, recording: &Recording) {
-    let rpcs: Vec<&Rpc> = world.sent.iter().filter(|rpc| rpc.to == node(recorded)).collect();
+    let rpcs: Vec<&ConsoleRpc> = world.sent.iter().filter(|rpc| rpc.to == node(recorded)).collect();
     let emitted: Vec<_> = rpcs.iter().map(|rpc| without_ids(&rpc.request)).collect();
     let expected: Vec<_> = recording.requests.iter().map(|request| without_ids(request)).collect();
     assert_eq!(emitted.len(), expected.len());
@@ -114,17 +114,17 @@ fn session_of(recording: &Recording, text: &str) -> NewSession {
 
 const A: u32 = 77 << 16;
 
-fn group(group: &str, number: u32) -> Operation {
-    Operation::AddGroup { name: name(group), nodes: vec![node(A + number)] }
+fn group(group: &str, number: u32) -> ConsoleOperation {
+    ConsoleOperation::AddGroup { name: name(group), nodes: vec![node(A + number)] }
 }
 
 fn targets(group: &str) -> Vec<Target> {
     vec![Target::Group(name(group))]
 }
 
-fn query(batch: &str, test: u32) -> Operation {
+fn query(batch: &str, test: u32) -> ConsoleOperation {
     let batch = name(batch);
-    Operation::Query(Query { batch, test, servers: false, timeout_s: 5, count: Some(1), delay_s: 5 })
+    ConsoleOperation::Query(Query { batch, test, servers: false, timeout_s: 5, count: Some(1), delay_s: 5 })
 }
 
 fn succeeds(report: Report) {
@@ -155,14 +155,14 @@ fn recorded_servers_see_what_a_kernel_console_sent_them() {
         let mut world = replay(A + 2, &[A + 2, A + 3], A + 3, &recording);
         let test = AddTest { batch: name("b"), kind, repeats: Some(2), ..ping_test("c", "s") };
         for operation in [
-            Operation::NewSession(session_of(&recording, session)),
+            ConsoleOperation::NewSession(session_of(&recording, session)),
             group("c", 2),
             group("s", 3),
-            Operation::AddBatch { name: name("b") },
-            Operation::AddTest(test),
-            Operation::Run { batch: name("b"), timeout_s: 0 },
-            Operation::ShowError { targets: targets("s") },
-            Operation::EndSession,
+            ConsoleOperation::AddBatch { name: name("b") },
+            ConsoleOperation::AddTest(test),
+            ConsoleOperation::Run { batch: name("b"), timeout_s: 0 },
+            ConsoleOperation::ShowError { targets: targets("s") },
+            ConsoleOperation::EndSession,
         ] {
             succeeds(world.run(operation).unwrap());
         }
@@ -178,41 +178,45 @@ fn a_recorded_client_sees_what_a_kernel_console_sent_it() {
     let brw = BrwTest { direction: Direction::READ, check: Check::SIMPLE, length: 4096, offset: 0 };
     let ping = AddTest { batch: name("b1"), ..ping_test("c", "s") };
     let read = AddTest { kind: TestKind::Brw(brw), repeats: Some(1), ..ping };
-    let run = |world: &mut World| world.run(Operation::Run { batch: name("b1"), timeout_s: 0 }).unwrap();
-    let stop = |world: &mut World, force| world.run(Operation::Stop { batch: name("b1"), force }).unwrap();
+    let run =
+        |world: &mut World| world.run(ConsoleOperation::Run { batch: name("b1"), timeout_s: 0 }).unwrap();
+    let stop =
+        |world: &mut World, force| world.run(ConsoleOperation::Stop { batch: name("b1"), force }).unwrap();
     let running = |world: &mut World, test| match world.run(query("b1", test)).unwrap() {
         Report::Query(query) => query.is_running(),
         other => panic!("{other:?}"),
     };
     for operation in [
-        Operation::NewSession(session_of(&recording, "con")),
+        ConsoleOperation::NewSession(session_of(&recording, "con")),
         group("c", 10),
         group("s", 11),
-        Operation::AddBatch { name: name("b1") },
-        Operation::AddTest(ping),
+        ConsoleOperation::AddBatch { name: name("b1") },
+        ConsoleOperation::AddTest(ping),
     ] {
         succeeds(world.run(operation).unwrap());
     }
     succeeds(run(&mut world));
     assert!(running(&mut world, 0));
     succeeds(stop(&mut world, false));
-    succeeds(world.run(Operation::AddTest(read)).unwrap());
+    succeeds(world.run(ConsoleOperation::AddTest(read)).unwrap());
     succeeds(run(&mut world));
     assert!(running(&mut world, 0));
     assert!(!running(&mut world, 2));
     succeeds(stop(&mut world, true));
     let target = Target::Group(name("c"));
-    let Report::Ping(ping) = world.run(Operation::Ping { target, timeout_s: 5 }).unwrap() else { panic!() };
+    let Report::Ping(ping) = world.run(ConsoleOperation::Ping { target, timeout_s: 5 }).unwrap() else {
+        panic!()
+    };
     let held = ping.nodes[0].answer.unwrap();
     assert_eq!(
         (held.name, held.timeout_s, held.sid),
         (name("con"), 100, world.console.session().unwrap().sid)
     );
     let stat = Stat { targets: targets("c"), timeout_s: 5, delay_s: 5, count: Some(1) };
-    let Report::Stat(stats) = world.run(Operation::Stat(stat)).unwrap() else { panic!() };
+    let Report::Stat(stats) = world.run(ConsoleOperation::Stat(stat)).unwrap() else { panic!() };
     assert_rates(&stats[0].nodes[0].answer.unwrap(), &recording);
-    succeeds(world.run(Operation::ShowError { targets: targets("c") }).unwrap());
-    succeeds(world.run(Operation::EndSession).unwrap());
+    succeeds(world.run(ConsoleOperation::ShowError { targets: targets("c") }).unwrap());
+    succeeds(world.run(ConsoleOperation::EndSession).unwrap());
     assert_replayed(&world, A + 10, &recording);
 }
 
@@ -234,23 +238,24 @@ fn assert_rates(rates: &Rates, recording: &Recording) {
 fn a_recorded_node_is_lost_to_a_forced_session() {
     let recording = recording("tcp-lst-busy", "10.77.0.9", "10.77.0.11");
     let mut world = replay(A + 9, &[A + 11], A + 11, &recording);
-    world.run(Operation::NewSession(session_of(&recording, "first"))).unwrap();
+    world.run(ConsoleOperation::NewSession(session_of(&recording, "first"))).unwrap();
     succeeds(world.run(group("n", 11)).unwrap());
     let stat = Stat { targets: targets("n"), timeout_s: 5, delay_s: 5, count: Some(1) };
-    let Report::Stat(stats) = world.run(Operation::Stat(stat)).unwrap() else { panic!() };
-    assert_eq!(stats[0].nodes[0].answer, Err(Failure::Refused(nix::errno::Errno::ESRCH)));
+    let Report::Stat(stats) = world.run(ConsoleOperation::Stat(stat)).unwrap() else { panic!() };
+    assert_eq!(stats[0].nodes[0].answer, Err(NodeFailure::Refused(nix::errno::Errno::ESRCH)));
     assert_eq!(stats[0].nodes[0].state, NodeState::Busy);
-    let Report::Errors(errors) = world.run(Operation::ShowError { targets: targets("n") }).unwrap() else {
+    let Report::Errors(errors) = world.run(ConsoleOperation::ShowError { targets: targets("n") }).unwrap()
+    else {
         panic!()
     };
-    assert_eq!(errors[0].nodes[0].answer, Err(Failure::Refused(nix::errno::Errno::ESRCH)));
+    assert_eq!(errors[0].nodes[0].answer, Err(NodeFailure::Refused(nix::errno::Errno::ESRCH)));
     for _ in 0..2 {
-        let update = Operation::UpdateGroup { name: name("n"), update: GroupUpdate::Refresh };
+        let update = ConsoleOperation::UpdateGroup { name: name("n"), update: GroupUpdate::Refresh };
         let Report::Group { nodes, .. } = world.run(update).unwrap() else { panic!() };
-        assert_eq!(nodes[0].answer, Err(Failure::Refused(nix::errno::Errno::EBUSY)));
+        assert_eq!(nodes[0].answer, Err(NodeFailure::Refused(nix::errno::Errno::EBUSY)));
     }
     // Nothing is sent to a node that is not ACTIVE.
-    succeeds(world.run(Operation::EndSession).unwrap());
+    succeeds(world.run(ConsoleOperation::EndSession).unwrap());
     assert_replayed(&world, A + 11, &recording);
 }
 
@@ -259,16 +264,18 @@ fn a_recorded_node_is_lost_to_a_forced_session() {
 fn a_recorded_node_is_taken_by_force() {
     let recording = recording("tcp-lst-busy", "10.77.0.10", "10.77.0.11");
     let mut world = replay(A + 10, &[A + 11], A + 11, &recording);
-    world.run(Operation::NewSession(session_of(&recording, "second"))).unwrap();
+    world.run(ConsoleOperation::NewSession(session_of(&recording, "second"))).unwrap();
     let Report::Group { outcome, nodes, .. } = world.run(group("n", 11)).unwrap() else { panic!() };
     assert_eq!(outcome, GroupOutcome::AddedWithoutNodes);
-    assert_eq!(nodes[0].answer, Err(Failure::Refused(nix::errno::Errno::EBUSY)));
+    assert_eq!(nodes[0].answer, Err(NodeFailure::Refused(nix::errno::Errno::EBUSY)));
     assert_eq!(world.console.groups(), []);
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     let stamp = u64_at(&recording.requests[1], 40) as i64;
-    world.run(Operation::NewSession(NewSession { stamp, force: true, ..new_session("third") })).unwrap();
+    world
+        .run(ConsoleOperation::NewSession(NewSession { stamp, force: true, ..new_session("third") }))
+        .unwrap();
     succeeds(world.run(group("n", 11)).unwrap());
-    succeeds(world.run(Operation::EndSession).unwrap());
+    succeeds(world.run(ConsoleOperation::EndSession).unwrap());
     assert_replayed(&world, A + 11, &recording);
 }
 
@@ -283,18 +290,18 @@ fn a_recorded_session_expires() {
     world.script(A + 11, move |_| Reaction::Raw(replies.borrow_mut().next().unwrap()));
     // The recorded batch has the number 7: this console has had sessions before.
     for _ in 0..5 {
-        world.run(Operation::NewSession(new_session("before"))).unwrap();
-        world.run(Operation::EndSession).unwrap();
+        world.run(ConsoleOperation::NewSession(new_session("before"))).unwrap();
+        world.run(ConsoleOperation::EndSession).unwrap();
     }
     let session = NewSession { timeout_s: 140, ..session_of(&to_client, "expi") };
     let test = AddTest { batch: name("b"), ..ping_test("c", "s") };
     for operation in [
-        Operation::NewSession(session),
+        ConsoleOperation::NewSession(session),
         group("c", 10),
         group("s", 11),
-        Operation::AddBatch { name: name("b") },
-        Operation::AddTest(test),
-        Operation::Run { batch: name("b"), timeout_s: 0 },
+        ConsoleOperation::AddBatch { name: name("b") },
+        ConsoleOperation::AddTest(test),
+        ConsoleOperation::Run { batch: name("b"), timeout_s: 0 },
     ] {
         succeeds(world.run(operation).unwrap());
     }

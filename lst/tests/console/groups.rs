@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use lnet_proto::lst::{Features, RequestBody, Service};
+use lnet_proto::lst::{Features, LstService, RequestBody};
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::console::{
-    Console, ConsoleError, Failure, GroupOutcome, GroupUpdate, NewSession, NodeState, NodeStates, Operation,
-    Report, Warning,
+    Console, ConsoleError, ConsoleOperation, GroupOutcome, GroupUpdate, NewSession, NodeFailure, NodeState,
+    NodeStates, Report, Warning,
 };
 
 use crate::world::{Reaction, SECOND_NS, World, name, new_session, node, ping_test};
 
-fn update(group: &str, update: GroupUpdate) -> Operation {
-    Operation::UpdateGroup { name: name(group), update }
+fn update(group: &str, update: GroupUpdate) -> ConsoleOperation {
+    ConsoleOperation::UpdateGroup { name: name(group), update }
 }
 
-fn answers(report: Report) -> Vec<Result<(), Failure>> {
+fn answers(report: Report) -> Vec<Result<(), NodeFailure>> {
     let Report::Group { nodes, .. } = report else { panic!("{report:?}") };
     nodes.iter().map(|node| node.answer).collect()
 }
@@ -34,7 +34,7 @@ fn members(world: &World, group: &str) -> Vec<u32> {
 #[test]
 fn a_session_begins_with_a_batch_and_without_groups() {
     let mut world = World::empty([]);
-    let Report::Session(info) = world.run(Operation::NewSession(new_session("main"))).unwrap() else {
+    let Report::Session(info) = world.run(ConsoleOperation::NewSession(new_session("main"))).unwrap() else {
         panic!()
     };
     assert_eq!((info.name, info.sid.stamp, info.features, info.nodes), (name("main"), 1000, Features(1), 0));
@@ -47,7 +47,7 @@ fn a_session_begins_with_a_batch_and_without_groups() {
 #[test]
 fn a_second_session_is_refused_and_the_first_stays() {
     let mut world = World::new([]);
-    let error = world.run(Operation::NewSession(new_session("other"))).unwrap_err();
+    let error = world.run(ConsoleOperation::NewSession(new_session("other"))).unwrap_err();
     assert_eq!(
         (error.errno(), &error),
         (Errno::EOPNOTSUPP, &ConsoleError::SessionOpen { name: name("main") })
@@ -58,19 +58,19 @@ fn a_second_session_is_refused_and_the_first_stays() {
 #[test]
 fn nothing_is_done_without_a_session() {
     let mut world = World::empty([1]);
-    let group = Operation::AddGroup { name: name("c"), nodes: vec![node(1)] };
+    let group = ConsoleOperation::AddGroup { name: name("c"), nodes: vec![node(1)] };
     for operation in [
         group,
-        Operation::DelGroup { name: name("c") },
-        Operation::AddBatch { name: name("b") },
-        Operation::AddTest(ping_test("c", "c")),
-        Operation::Run { batch: name("batch"), timeout_s: 0 },
-        Operation::Stop { batch: name("batch"), force: false },
-        Operation::ShowError { targets: vec![] },
+        ConsoleOperation::DelGroup { name: name("c") },
+        ConsoleOperation::AddBatch { name: name("b") },
+        ConsoleOperation::AddTest(ping_test("c", "c")),
+        ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 },
+        ConsoleOperation::Stop { batch: name("batch"), force: false },
+        ConsoleOperation::ShowError { targets: vec![] },
     ] {
         assert_eq!(world.run(operation).unwrap_err(), ConsoleError::NoSession);
     }
-    assert_eq!(world.run(Operation::EndSession).unwrap(), Report::End { nodes: vec![] });
+    assert_eq!(world.run(ConsoleOperation::EndSession).unwrap(), Report::End { nodes: vec![] });
     assert_eq!((world.console.session(), world.sent.len()), (None, 0));
 }
 
@@ -80,7 +80,7 @@ fn a_console_needs_an_address_of_four_bytes() {
     assert_eq!(Console::new(own, Arc::new(Ids::new(1))).unwrap_err(), ConsoleError::LargeNid { nid: own });
     let mut world = World::new([]);
     let nodes = vec!["12345-fd00::1@tcp".parse().unwrap()];
-    let error = world.run(Operation::AddGroup { name: name("c"), nodes }).unwrap_err();
+    let error = world.run(ConsoleOperation::AddGroup { name: name("c"), nodes }).unwrap_err();
     assert_eq!((error, world.console.groups()), (ConsoleError::LargeNid { nid: own }, vec![]));
 }
 
@@ -95,9 +95,9 @@ fn nodes_of_a_new_group_are_sent_the_session_once() {
     let to_2 = world.requests_to(2);
     assert!(matches!(to_2[..], [request] if matches!(request.body,
         RequestBody::MakeSession { force: 0, name: session, .. } if session == name("main"))));
-    assert_eq!(world.services(), [Service::MakeSession; 3]);
+    assert_eq!(world.services(), [LstService::MakeSession; 3]);
     assert_eq!(world.console.session().unwrap().nodes, 3);
-    let error = world.run(Operation::AddGroup { name: name("c"), nodes: vec![node(1)] }).unwrap_err();
+    let error = world.run(ConsoleOperation::AddGroup { name: name("c"), nodes: vec![node(1)] }).unwrap_err();
     assert_eq!(
         (error.errno(), &error),
         (Errno::EEXIST, &ConsoleError::Exists { object: "group", name: name("c") })
@@ -111,7 +111,7 @@ fn a_group_keeps_refused_nodes_if_another_has_joined() {
     world.node(3).session = Some((lnet_proto::lst::SessionId { nid4: 5, stamp: 6 }, name("theirs")));
     let report = world.add_group("c", &[1, 2, 3]);
     assert!(matches!(report, Report::Group { outcome: GroupOutcome::Added, .. }));
-    let refused = |errno| Err(Failure::Refused(errno));
+    let refused = |errno| Err(NodeFailure::Refused(errno));
     assert_eq!(answers(report), [Ok(()), refused(Errno::ENOMEM), refused(Errno::EBUSY)]);
     let states = [1, 2, 3].map(|number| world.state(number));
     assert_eq!(states, [NodeState::Active, NodeState::Unknown, NodeState::Busy]);
@@ -124,7 +124,7 @@ fn a_group_without_a_node_is_deleted_again() {
     world.script(2, |_| Reaction::Fails(Errno::EHOSTUNREACH));
     let report = world.add_group("c", &[1, 2]);
     assert!(matches!(report, Report::Group { outcome: GroupOutcome::AddedWithoutNodes, .. }));
-    let failed = |errno| Err(Failure::Rpc(errno));
+    let failed = |errno| Err(NodeFailure::Rpc(errno));
     assert_eq!(answers(report), [failed(Errno::ETIMEDOUT), failed(Errno::EHOSTUNREACH)]);
     assert_eq!((world.now_ns, world.aborted.len()), (30 * SECOND_NS, 1));
     assert_eq!((world.console.groups(), world.console.session().unwrap().nodes), (vec![], 0));
@@ -134,7 +134,7 @@ fn a_group_without_a_node_is_deleted_again() {
 fn a_forced_session_takes_nodes_and_warns() {
     let mut world = World::empty([1]);
     world.node(1).session = Some((lnet_proto::lst::SessionId { nid4: 5, stamp: 6 }, name("theirs")));
-    world.run(Operation::NewSession(NewSession { force: true, ..new_session("main") })).unwrap();
+    world.run(ConsoleOperation::NewSession(NewSession { force: true, ..new_session("main") })).unwrap();
     assert_eq!(world.warnings, [Warning::Forced]);
     assert_eq!(answers(world.add_group("c", &[1])), [Ok(())]);
     assert!(matches!(world.requests_to(1)[0].body, RequestBody::MakeSession { force: 1, .. }));
@@ -145,11 +145,11 @@ fn refresh_repeats_the_session_for_nodes_that_are_not_active() {
     let mut world = World::with_groups(&[("c", &[1, 2])]);
     world.node(2).session = None;
     let target = nlx_lst::console::Target::Group(name("c"));
-    world.run(Operation::Ping { target, timeout_s: 5 }).unwrap();
+    world.run(ConsoleOperation::Ping { target, timeout_s: 5 }).unwrap();
     assert_eq!(world.state(2), NodeState::Unknown);
     world.sent.clear();
     assert_eq!(answers(world.run(update("c", GroupUpdate::Refresh)).unwrap()), [Ok(())]);
-    assert_eq!((world.services(), world.sent[0].to), (vec![Service::MakeSession], node(2)));
+    assert_eq!((world.services(), world.sent[0].to), (vec![LstService::MakeSession], node(2)));
     assert_eq!(world.state(2), NodeState::Active);
 }
 
@@ -157,13 +157,15 @@ fn refresh_repeats_the_session_for_nodes_that_are_not_active() {
 fn nodes_that_leave_their_last_group_are_sent_the_end_of_the_session() {
     let mut world = World::with_groups(&[("c", &[1, 2, 3]), ("s", &[2])]);
     world.script(3, |_| Reaction::Silent);
-    world.run(Operation::ShowError { targets: vec![nlx_lst::console::Target::Group(name("c"))] }).unwrap();
+    world
+        .run(ConsoleOperation::ShowError { targets: vec![nlx_lst::console::Target::Group(name("c"))] })
+        .unwrap();
     assert_eq!(world.state(3), NodeState::Down);
     world.sent.clear();
     // Node 2 is in another group, node 3 is not ACTIVE.
-    let report = world.run(Operation::DelGroup { name: name("c") }).unwrap();
+    let report = world.run(ConsoleOperation::DelGroup { name: name("c") }).unwrap();
     assert_eq!(answers(report), [Ok(())]);
-    assert_eq!((world.services(), world.sent[0].to), (vec![Service::RemoveSession], node(1)));
+    assert_eq!((world.services(), world.sent[0].to), (vec![LstService::RemoveSession], node(1)));
     assert_eq!(world.console.session().unwrap().nodes, 1);
     assert_eq!((members(&world, "c"), members(&world, "s")), (vec![], vec![2]));
 }
@@ -195,9 +197,9 @@ fn clean_removes_nodes_by_state_and_an_empty_group() {
 #[test]
 fn a_group_that_a_test_uses_does_not_change() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     let used = |group| ConsoleError::InUse { group: name(group), batch: name("batch") };
-    assert_eq!(world.run(Operation::DelGroup { name: name("c") }).unwrap_err(), used("c"));
+    assert_eq!(world.run(ConsoleOperation::DelGroup { name: name("c") }).unwrap_err(), used("c"));
     assert_eq!(world.run(update("s", GroupUpdate::Refresh)).unwrap_err(), used("s"));
     assert_eq!(used("c").errno(), Errno::EBUSY);
 }
@@ -212,13 +214,13 @@ fn the_first_node_decides_on_the_features() {
     world.node(2).knows = Features::NONE;
     world.node(3).knows = Features::NONE;
     let report = world.add_group("c", &[1, 2, 3]);
-    assert_eq!(answers(report), [Err(Failure::Refused(Errno::EPROTO)), Ok(()), Ok(())]);
+    assert_eq!(answers(report), [Err(NodeFailure::Refused(Errno::EPROTO)), Ok(()), Ok(())]);
     assert_eq!(world.warnings, [Warning::FeaturesChanged { features: Features::NONE }]);
     assert_eq!(world.console.session().unwrap().features, Features::NONE);
-    world.run(Operation::ShowError { targets: vec![] }).unwrap();
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::ShowError { targets: vec![] }).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     let last = world.requests_to(2).last().copied().unwrap();
-    assert_eq!((last.service(), last.features), (Service::RemoveSession, Features::NONE));
+    assert_eq!((last.service(), last.features), (LstService::RemoveSession, Features::NONE));
 }
 
 #[test]
@@ -231,7 +233,7 @@ fn unknown_features_of_a_node_are_an_error() {
         let reply = lnet_proto::lst::Reply { features: Features(3), status: 0, sid, body };
         Reaction::Raw(reply.emit().to_vec())
     });
-    assert_eq!(answers(world.add_group("c", &[1])), [Err(Failure::Refused(Errno::EPROTO))]);
+    assert_eq!(answers(world.add_group("c", &[1])), [Err(NodeFailure::Refused(Errno::EPROTO))]);
     assert_eq!(world.console.session().unwrap().features, Features::BULK_LENGTH);
 }
 
@@ -239,13 +241,13 @@ fn unknown_features_of_a_node_are_an_error() {
 fn an_operation_excludes_others_until_it_ends_or_is_cancelled() {
     let mut world = World::new([1, 2]);
     world.script(2, |_| Reaction::Silent);
-    world.begin(Operation::AddGroup { name: name("c"), nodes: vec![node(1), node(2)] }).unwrap();
+    world.begin(ConsoleOperation::AddGroup { name: name("c"), nodes: vec![node(1), node(2)] }).unwrap();
     assert!(world.console.is_busy());
-    assert_eq!(world.begin(Operation::EndSession).unwrap_err(), ConsoleError::Busy);
+    assert_eq!(world.begin(ConsoleOperation::EndSession).unwrap_err(), ConsoleError::Busy);
     world.pass(SECOND_NS);
     world.console.cancel(world.now_ns);
     let report = world.finish().unwrap();
-    assert_eq!(answers(report), [Ok(()), Err(Failure::Rpc(Errno::EINTR))]);
+    assert_eq!(answers(report), [Ok(()), Err(NodeFailure::Rpc(Errno::EINTR))]);
     assert_eq!((world.aborted.len(), world.console.is_busy()), (1, false));
     // An RPC that this host breaks off does not change the state of the node.
     assert_eq!(world.state(2), NodeState::Unknown);
@@ -259,7 +261,7 @@ fn a_thousand_nodes_join_and_leave() {
     let report = world.add_group("c", &numbers);
     assert_eq!(answers(report).iter().filter(|answer| answer.is_ok()).count(), 999);
     world.sent.clear();
-    let Report::End { nodes } = world.run(Operation::EndSession).unwrap() else { panic!() };
+    let Report::End { nodes } = world.run(ConsoleOperation::EndSession).unwrap() else { panic!() };
     assert_eq!((nodes.len(), world.sent.len()), (999, 999));
     assert!(world.nodes.values().all(|node| node.session.is_none()));
     let delay_ns = world.node(1).delay_ns;

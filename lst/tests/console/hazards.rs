@@ -1,9 +1,9 @@
 //! What kernel nodes die of is not sent (lst 13).
 
-use lnet_proto::lst::{Check, Direction, Features, RequestBody, Service};
+use lnet_proto::lst::{Check, Direction, Features, LstService, RequestBody};
 use nix::errno::Errno;
 use nlx_lst::console::{
-    AddTest, BrwTest, ConsoleError, Distribution, Hazard, NewSession, Operation, Report, TestKind,
+    AddTest, BrwTest, ConsoleError, ConsoleOperation, Distribution, Hazard, NewSession, Report, TestKind,
 };
 
 use crate::add_test::brw;
@@ -11,7 +11,7 @@ use crate::world::{World, name, new_session, parsed, ping_test};
 
 fn hazard(world: &mut World, test: AddTest) -> Hazard {
     let sent = world.sent.len();
-    let error = world.run(Operation::AddTest(test)).unwrap_err();
+    let error = world.run(ConsoleOperation::AddTest(test)).unwrap_err();
     assert_eq!((world.sent.len(), error.errno()), (sent, Errno::EINVAL), "{error}");
     let ConsoleError::Hazard(hazard) = error else { panic!("{error:?}") };
     hazard
@@ -44,14 +44,16 @@ fn transfers_that_kill_kernel_nodes_are_refused() {
     }
     for length in [8, 4104, 1 << 20] {
         let kind = TestKind::Brw(BrwTest { length, ..good });
-        world.run(Operation::AddTest(AddTest { kind, ..ping_test("c", "s") })).unwrap();
+        world.run(ConsoleOperation::AddTest(AddTest { kind, ..ping_test("c", "s") })).unwrap();
     }
 }
 
 #[test]
 fn without_the_feature_a_transfer_is_whole_pages() {
     let mut world = World::empty([1, 2]);
-    world.run(Operation::NewSession(NewSession { features: Features::NONE, ..new_session("old") })).unwrap();
+    world
+        .run(ConsoleOperation::NewSession(NewSession { features: Features::NONE, ..new_session("old") }))
+        .unwrap();
     world.add_group("c", &[1]);
     world.add_group("s", &[2]);
     let transfer = BrwTest { direction: Direction::READ, check: Check::NONE, length: 4104, offset: 0 };
@@ -69,7 +71,7 @@ fn more_servers_for_a_client_than_a_page_has_room_for_are_refused() {
         let hazard = hazard(&mut world, spread(count));
         assert_eq!((hazard.value, hazard.releases), (count.to_string(), "all releases"));
     }
-    let report = world.run(Operation::AddTest(spread(341))).unwrap();
+    let report = world.run(ConsoleOperation::AddTest(spread(341))).unwrap();
     assert!(matches!(report, Report::Test { number: Some(1), .. }));
     let list = world.sent.last().unwrap().destinations.as_ref().unwrap();
     assert_eq!(list.bytes.len(), 12 * 341);
@@ -80,7 +82,7 @@ fn discard_is_probed_at_servers_in_a_batch_that_is_never_run() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2, 3])]);
     world.sent.clear();
     let test = AddTest { kind: brw(Check::DISCARD), ..ping_test("c", "s") };
-    let report = world.run(Operation::AddTest(test)).unwrap();
+    let report = world.run(ConsoleOperation::AddTest(test)).unwrap();
     assert!(matches!(report, Report::Test { number: Some(1), .. }));
     let requests: Vec<_> = world.sent.iter().map(parsed).collect();
     let probes: Vec<_> = requests[..2]
@@ -97,9 +99,9 @@ fn discard_is_probed_at_servers_in_a_batch_that_is_never_run() {
     assert_eq!(requests.len(), 2 + 2 + 1);
     // A second test needs no probe.
     world.sent.clear();
-    world.run(Operation::AddTest(test)).unwrap();
+    world.run(ConsoleOperation::AddTest(test)).unwrap();
     assert_eq!(world.sent.len(), 3);
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     let run = world.sent.last().map(parsed).unwrap();
     assert!(matches!(run.body, RequestBody::Batch { batch: 1, .. }));
 }
@@ -110,10 +112,10 @@ fn discard_is_refused_for_a_server_that_does_not_know_it() {
     world.node(3).discards = false;
     world.sent.clear();
     let test = AddTest { kind: brw(Check::DISCARD), ..ping_test("c", "s") };
-    let Err(ConsoleError::Hazard(hazard)) = world.run(Operation::AddTest(test)) else { panic!() };
+    let Err(ConsoleError::Hazard(hazard)) = world.run(ConsoleOperation::AddTest(test)) else { panic!() };
     assert!(hazard.value.contains("12345-10.0.0.3@tcp"), "{hazard}");
     assert_eq!(hazard.releases, "2.15.62 to 2.17.57");
-    assert_eq!((world.services(), world.console.batches()[0].tests.len()), (vec![Service::Test; 2], 0));
+    assert_eq!((world.services(), world.console.batches()[0].tests.len()), (vec![LstService::Test; 2], 0));
 }
 
 #[test]
@@ -123,7 +125,7 @@ fn a_session_without_time_or_with_unknown_features_is_refused() {
         NewSession { timeout_s: 0, ..new_session("a") },
         NewSession { features: Features(2), ..new_session("a") },
     ] {
-        let error = world.run(Operation::NewSession(session)).unwrap_err();
+        let error = world.run(ConsoleOperation::NewSession(session)).unwrap_err();
         assert_eq!((error.errno(), world.console.session()), (Errno::EINVAL, None));
     }
 }

@@ -2,7 +2,9 @@
 
 use lnet_proto::lst::{MESSAGE_LEN, Reply, ReplyBody, SessionId};
 use nix::errno::Errno;
-use nlx_lst::console::{Event, Failure, GroupUpdate, NodeState, Operation, Query, Report, Rpc, Stat, Target};
+use nlx_lst::console::{
+    ConsoleOperation, ConsoleRpc, Event, GroupUpdate, NodeFailure, NodeState, Query, Report, Stat, Target,
+};
 use proptest::prelude::*;
 
 use crate::world::{Reaction, SECOND_NS, World, name, node, parsed, ping_test};
@@ -18,9 +20,10 @@ fn a_reply_that_cannot_be_read_fails_the_rpc_and_not_the_node() {
     };
     for bytes in [vec![], vec![0; MESSAGE_LEN], good.emit().to_vec(), vec![0xff; 200]] {
         world.script(1, move |_| Reaction::Raw(bytes.clone()));
-        let report = world.run(Operation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
+        let report =
+            world.run(ConsoleOperation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
         let Report::Errors(targets) = report else { panic!() };
-        assert_eq!(targets[0].nodes[0].answer, Err(Failure::Rpc(Errno::EPROTO)));
+        assert_eq!(targets[0].nodes[0].answer, Err(NodeFailure::Rpc(Errno::EPROTO)));
         assert_eq!(world.state(1), NodeState::Active);
     }
 }
@@ -29,7 +32,7 @@ fn a_reply_that_cannot_be_read_fails_the_rpc_and_not_the_node() {
 fn replies_after_the_end_of_an_rpc_are_ignored() {
     let mut world = World::with_groups(&[("c", &[1])]);
     world.script(1, |_| Reaction::Silent);
-    world.run(Operation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
+    world.run(ConsoleOperation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
     let late = world.sent.last().unwrap().reply_id;
     assert_eq!(world.aborted, [late]);
     let sid = world.console.session().unwrap().sid;
@@ -46,8 +49,8 @@ fn replies_after_the_end_of_an_rpc_are_ignored() {
 fn an_earlier_reply_does_not_overwrite_a_later_state() {
     let mut world = World::with_groups(&[("c", &[1])]);
     let nodes = Target::Nodes(vec![node(1), node(1)]);
-    world.console.begin(Operation::Ping { target: nodes, timeout_s: 5 }, SECOND_NS).unwrap();
-    let rpcs: Vec<Rpc> = std::iter::from_fn(|| world.console.next_rpc()).collect();
+    world.console.begin(ConsoleOperation::Ping { target: nodes, timeout_s: 5 }, SECOND_NS).unwrap();
+    let rpcs: Vec<ConsoleRpc> = std::iter::from_fn(|| world.console.next_rpc()).collect();
     let own = world.console.session().unwrap().sid;
     let reply = |sid| {
         let body = ReplyBody::Debug { timeout_s: 100, batches: 0, name: name("") };
@@ -89,17 +92,17 @@ fn acts() -> impl Strategy<Value = Act> {
 
 const OPERATIONS: usize = 13;
 
-fn operation(number: usize) -> Operation {
+fn operation(number: usize) -> ConsoleOperation {
     let (batch, group) = (name("batch"), name("c"));
     let targets = vec![Target::Group(group), Target::Session];
     match number {
-        0 => Operation::NewSession(crate::world::new_session("main")),
-        1 => Operation::AddGroup { name: group, nodes: vec![node(1), node(2)] },
-        2 => Operation::AddGroup { name: name("s"), nodes: vec![node(2), node(3)] },
-        3 => Operation::AddTest(ping_test("c", "s")),
-        4 => Operation::Run { batch, timeout_s: 0 },
-        5 => Operation::Stop { batch, force: false },
-        6 => Operation::Query(Query {
+        0 => ConsoleOperation::NewSession(crate::world::new_session("main")),
+        1 => ConsoleOperation::AddGroup { name: group, nodes: vec![node(1), node(2)] },
+        2 => ConsoleOperation::AddGroup { name: name("s"), nodes: vec![node(2), node(3)] },
+        3 => ConsoleOperation::AddTest(ping_test("c", "s")),
+        4 => ConsoleOperation::Run { batch, timeout_s: 0 },
+        5 => ConsoleOperation::Stop { batch, force: false },
+        6 => ConsoleOperation::Query(Query {
             batch,
             test: 1,
             servers: true,
@@ -107,25 +110,25 @@ fn operation(number: usize) -> Operation {
             count: Some(2),
             delay_s: 1,
         }),
-        7 => Operation::Stat(Stat { targets, timeout_s: 5, delay_s: 1, count: Some(2) }),
-        8 => Operation::ShowError { targets },
-        9 => Operation::Ping { target: Target::Batch { name: batch, servers: false }, timeout_s: 8 },
-        10 => Operation::UpdateGroup { name: group, update: GroupUpdate::Refresh },
-        11 => Operation::DelGroup { name: group },
-        _ => Operation::EndSession,
+        7 => ConsoleOperation::Stat(Stat { targets, timeout_s: 5, delay_s: 1, count: Some(2) }),
+        8 => ConsoleOperation::ShowError { targets },
+        9 => ConsoleOperation::Ping { target: Target::Batch { name: batch, servers: false }, timeout_s: 8 },
+        10 => ConsoleOperation::UpdateGroup { name: group, update: GroupUpdate::Refresh },
+        11 => ConsoleOperation::DelGroup { name: group },
+        _ => ConsoleOperation::EndSession,
     }
 }
 
 /// A reply of the kind that the RPC asks for.
-fn reply_to(rpc: &Rpc, status: u32, own: u8, active: u32, session: SessionId) -> [u8; MESSAGE_LEN] {
-    use lnet_proto::lst::Service;
+fn reply_to(rpc: &ConsoleRpc, status: u32, own: u8, active: u32, session: SessionId) -> [u8; MESSAGE_LEN] {
+    use lnet_proto::lst::LstService;
     let sid = [session, SessionId::NONE, SessionId { nid4: 9, stamp: 9 }][usize::from(own)];
     let body = match rpc.service {
-        Service::MakeSession => ReplyBody::MakeSession { timeout_s: active * 10, name: name("x") },
-        Service::RemoveSession => ReplyBody::RemoveSession,
-        Service::Batch => ReplyBody::Batch { active, time: 0 },
-        Service::Test => ReplyBody::Test,
-        Service::Stat => {
+        LstService::MakeSession => ReplyBody::MakeSession { timeout_s: active * 10, name: name("x") },
+        LstService::RemoveSession => ReplyBody::RemoveSession,
+        LstService::Batch => ReplyBody::Batch { active, time: 0 },
+        LstService::Test => ReplyBody::Test,
+        LstService::Stat => {
             ReplyBody::Stat(lnet_proto::lst::Statistics { session_ms: active, ..Default::default() })
         }
         _ => ReplyBody::Debug { timeout_s: active, batches: 0, name: name("x") },
@@ -141,7 +144,7 @@ proptest! {
     #[test]
     fn every_operation_ends_once(acts in proptest::collection::vec(acts(), 1..120)) {
         let mut world = World::empty([]);
-        let mut flight: std::collections::VecDeque<Rpc> = Default::default();
+        let mut flight: std::collections::VecDeque<ConsoleRpc> = Default::default();
         let (mut begun, mut ended, mut now_ns) = (0u32, 0u32, 0u64);
         let mut ids = std::collections::HashSet::new();
         for act in acts {

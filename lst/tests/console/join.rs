@@ -1,9 +1,9 @@
 //! JOIN: every row of lst 10.6, in its order.
 
 use lnet_nid::ProcessId;
-use lnet_proto::lst::{Features, Reply, ReplyBody, Request, RequestBody, Service, SessionId};
+use lnet_proto::lst::{Features, LstService, Reply, ReplyBody, Request, RequestBody, SessionId};
 use nix::errno::Errno;
-use nlx_lst::console::{ConsoleError, GROUPS_MAX, MEMBERS_MAX, NODES_MAX, NodeState, Operation};
+use nlx_lst::console::{ConsoleError, ConsoleOperation, GROUPS_MAX, MEMBERS_MAX, NODES_MAX, NodeState};
 
 use crate::world::{SECOND_NS, World, name, node, ping_test};
 
@@ -23,7 +23,7 @@ fn join(world: &mut World, join: &Join) -> Reply {
     let request = Request::new(join.features, 77, body).emit();
     let (reply_id, reply) = world.console.join(join.from, &request, world.now_ns).unwrap();
     assert_eq!(reply_id, 77);
-    Reply::parse(Service::Join, &reply).unwrap()
+    Reply::parse(LstService::Join, &reply).unwrap()
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn joins_are_refused_in_the_order_of_the_table() {
     let mut world = World::empty([1, 2]);
     let none = join(&mut world, &joining(3, "c"));
     assert_eq!((none.status, none.sid), (3, SessionId::NONE));
-    world.run(Operation::NewSession(crate::world::new_session("main"))).unwrap();
+    world.run(ConsoleOperation::NewSession(crate::world::new_session("main"))).unwrap();
     world.add_group("c", &[1]);
     world.add_group("s", &[2]);
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     let other = SessionId { nid4: 1, stamp: 2 };
     let sid = world.console.session().unwrap().sid;
     let features = Features::NONE;
@@ -83,16 +83,16 @@ fn groups_and_members_have_limits() {
         let body = RequestBody::Join { sid: SessionId::NONE, group };
         let request = Request::new(Features::BULK_LENGTH, 77, body).emit();
         let (_, reply) = world.console.join(node(1), &request, 0).unwrap();
-        Reply::parse(Service::Join, &reply).unwrap().status
+        Reply::parse(LstService::Join, &reply).unwrap().status
     };
     assert!(groups.all(|group| asked(&mut world, group) == 0));
     assert_eq!(asked(&mut world, name("one more")), 12);
-    world.run(Operation::EndSession).unwrap();
-    world.run(Operation::NewSession(crate::world::new_session("next"))).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
+    world.run(ConsoleOperation::NewSession(crate::world::new_session("next"))).unwrap();
     let numbers: Vec<u32> = (1..=NODES_MAX as u32).collect();
     for group in ["a", "b", "c", "d", "e"] {
         let nodes = numbers.iter().map(|number| node(*number)).collect();
-        let begun = world.begin(Operation::AddGroup { name: name(group), nodes });
+        let begun = world.begin(ConsoleOperation::AddGroup { name: name(group), nodes });
         if group == "e" {
             let limit = MEMBERS_MAX;
             assert_eq!(begun, Err(ConsoleError::TooMany { what: "members of groups", limit }));
@@ -114,7 +114,7 @@ fn groups_and_members_have_limits() {
         }
         world.finish().unwrap();
     }
-    let error = world.begin(Operation::AddGroup { name: name("x"), nodes: vec![node(0)] });
+    let error = world.begin(ConsoleOperation::AddGroup { name: name("x"), nodes: vec![node(0)] });
     assert_eq!(error, Err(ConsoleError::TooMany { what: "nodes", limit: NODES_MAX }));
 }
 
@@ -137,7 +137,7 @@ fn malformed_joins_get_no_reply_and_other_versions_an_error() {
     }
     assert_eq!(world.console.join(node(1), &good.emit()[..159], 0), None);
     let (_, reply) = world.console.join(node(1), &Request { version: 2, ..good }.emit(), 0).unwrap();
-    assert_eq!(Reply::parse(Service::Join, &reply).unwrap().status, 71);
+    assert_eq!(Reply::parse(LstService::Join, &reply).unwrap().status, 71);
     assert_eq!(world.console.groups(), []);
 }
 
@@ -149,9 +149,9 @@ fn a_node_that_has_joined_takes_part_like_others() {
     joined.session = Some((sid, name("main")));
     world.nodes.insert(node(1), joined);
     assert_eq!(join(&mut world, &joining(1, "c")).status, 0);
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     assert_eq!(world.requests_to(1).len(), 2);
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     assert_eq!(world.node(1).session, None);
 }

@@ -1,24 +1,24 @@
 //! Keep-alive and expiry (lst 10.5).
 
-use lnet_proto::lst::{RequestBody, Service, SessionId};
+use lnet_proto::lst::{LstService, RequestBody, SessionId};
 use nix::errno::Errno;
 use nlx_lst::console::{
-    ConsoleError, GroupUpdate, NewSession, NodeState, Operation, Report, Target, Warning,
+    ConsoleError, ConsoleOperation, GroupUpdate, NewSession, NodeState, Report, Target, Warning,
 };
 
 use crate::world::{Reaction, SECOND_NS, World, name, new_session, node, ping_test};
 
-fn at(world: &World, number: u32, service: Service) -> usize {
+fn at(world: &World, number: u32, service: LstService) -> usize {
     world.requests_to(number).iter().filter(|request| request.service() == service).count()
 }
 
 /// A session with this timeout, a client and a server with a test.
 fn tested(timeout_s: u32) -> World {
     let mut world = World::empty([1, 2]);
-    world.run(Operation::NewSession(NewSession { timeout_s, ..new_session("main") })).unwrap();
+    world.run(ConsoleOperation::NewSession(NewSession { timeout_s, ..new_session("main") })).unwrap();
     world.add_group("c", &[1]);
     world.add_group("s", &[2]);
-    world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
     world
 }
 
@@ -26,16 +26,16 @@ fn tested(timeout_s: u32) -> World {
 fn nodes_that_are_silent_for_half_of_their_timeout_are_kept_alive() {
     let mut world = tested(3000);
     world.pass(48 * SECOND_NS);
-    assert_eq!(at(&world, 1, Service::Debug), 0);
+    assert_eq!(at(&world, 1, LstService::Debug), 0);
     // The ticks are 8 s apart, and 50 s have passed since the last reply.
     world.pass(56 * SECOND_NS + SECOND_NS / 2);
-    assert_eq!((at(&world, 1, Service::Debug), at(&world, 2, Service::Debug)), (1, 1));
+    assert_eq!((at(&world, 1, LstService::Debug), at(&world, 2, LstService::Debug)), (1, 1));
     let last = world.requests_to(1).last().copied().unwrap();
     let sid = world.console.session().unwrap().sid;
     assert_eq!(last.body, RequestBody::Debug { sid, flags: 0 });
     // Each 56 s: the answer of the last one is 50 s old at the seventh tick.
     world.pass(56 * 10 * SECOND_NS + SECOND_NS);
-    assert_eq!(at(&world, 2, Service::Debug), 10);
+    assert_eq!(at(&world, 2, LstService::Debug), 10);
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn any_reply_counts_as_a_sign_of_life() {
     let mut world = tested(3000);
     for round in 1..10 {
         world.pass(round * 40 * SECOND_NS);
-        world.run(Operation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
+        world.run(ConsoleOperation::ShowError { targets: vec![Target::Group(name("c"))] }).unwrap();
     }
-    assert_eq!((at(&world, 1, Service::Debug), at(&world, 2, Service::Debug)), (0, 6));
+    assert_eq!((at(&world, 1, LstService::Debug), at(&world, 2, LstService::Debug)), (0, 6));
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn a_node_that_announces_no_timeout_is_left_alone() {
 #[test]
 fn a_node_that_does_not_answer_keep_alive_stays_active_and_is_warned_of_once() {
     let mut world = tested(3000);
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     world.script(1, |_| Reaction::Silent);
     // The fourth DEBUG is given up 30 s after the 224th second.
     world.pass(260 * SECOND_NS);
     assert_eq!((world.state(1), world.state(2)), (NodeState::Active, NodeState::Active));
-    assert_eq!(world.aborted.len(), at(&world, 1, Service::Debug));
+    assert_eq!(world.aborted.len(), at(&world, 1, LstService::Debug));
     let [Warning::NodeExpired { node: silent, silent_s, batch }] = &world.warnings[..] else {
         panic!("{:?}", world.warnings)
     };
@@ -88,9 +88,9 @@ fn a_keep_alive_that_fails_does_not_change_the_state() {
     world.script(3, |_| Reaction::Silent);
     world.script(1, |_| Reaction::Fails(Errno::EHOSTUNREACH));
     world.pass(54 * SECOND_NS);
-    world.begin(Operation::AddGroup { name: name("x"), nodes: vec![node(3)] }).unwrap();
+    world.begin(ConsoleOperation::AddGroup { name: name("x"), nodes: vec![node(3)] }).unwrap();
     world.pass(57 * SECOND_NS);
-    assert_eq!((at(&world, 1, Service::Debug), world.state(1)), (1, NodeState::Active));
+    assert_eq!((at(&world, 1, LstService::Debug), world.state(1)), (1, NodeState::Active));
     world.finish().unwrap();
     assert_eq!(world.state(1), NodeState::Active);
 }
@@ -99,14 +99,14 @@ fn a_keep_alive_that_fails_does_not_change_the_state() {
 fn a_session_without_commands_expires() {
     let mut world = tested(140);
     world.pass(100 * SECOND_NS);
-    world.run(Operation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
+    world.run(ConsoleOperation::Ping { target: Target::Group(name("c")), timeout_s: 5 }).unwrap();
     // A list is no command.
     world.pass(200 * SECOND_NS);
     assert_eq!(world.console.groups().len(), 2);
     world.pass(239 * SECOND_NS);
     assert!(!world.console.session().unwrap().expired);
     world.pass(250 * SECOND_NS);
-    assert_eq!((at(&world, 1, Service::RemoveSession), at(&world, 2, Service::RemoveSession)), (1, 1));
+    assert_eq!((at(&world, 1, LstService::RemoveSession), at(&world, 2, LstService::RemoveSession)), (1, 1));
     assert!(world.console.session().unwrap().expired);
     assert!(world.nodes.values().all(|node| node.session.is_none()));
     assert_eq!((world.console.groups().len(), world.state(1)), (2, NodeState::Unknown));
@@ -121,7 +121,7 @@ fn a_session_without_commands_expires() {
 fn a_session_does_not_expire_while_an_operation_waits() {
     let mut world = tested(10);
     world.script(1, |_| Reaction::Silent);
-    world.begin(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.begin(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     world.pass(29 * SECOND_NS);
     assert!(!world.console.session().unwrap().expired);
     world.finish().unwrap();
@@ -133,10 +133,10 @@ fn a_session_does_not_expire_while_an_operation_waits() {
 fn an_expired_session_takes_no_command_but_its_end() {
     let mut world = tested(10);
     world.pass(40 * SECOND_NS);
-    let error = world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap_err();
+    let error = world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap_err();
     assert_eq!(error, ConsoleError::Expired { name: name("main"), timeout_s: 10 });
-    assert_eq!(world.run(Operation::EndSession).unwrap(), Report::End { nodes: vec![] });
-    world.run(Operation::NewSession(new_session("next"))).unwrap();
+    assert_eq!(world.run(ConsoleOperation::EndSession).unwrap(), Report::End { nodes: vec![] });
+    world.run(ConsoleOperation::NewSession(new_session("next"))).unwrap();
     assert_eq!(world.console.session().unwrap().name, name("next"));
 }
 
@@ -146,7 +146,7 @@ fn a_new_session_takes_the_place_of_an_expired_one() {
     world.script(2, |_| Reaction::Silent);
     world.pass(17 * SECOND_NS);
     assert!(world.console.session().unwrap().expired);
-    world.run(Operation::NewSession(new_session("next"))).unwrap();
+    world.run(ConsoleOperation::NewSession(new_session("next"))).unwrap();
     // The RMSN that was not answered is given up: it belongs to the old session.
     assert_eq!((world.aborted.len(), world.console.groups().len()), (1, 0));
 }
@@ -154,7 +154,7 @@ fn a_new_session_takes_the_place_of_an_expired_one() {
 #[test]
 fn expiry_with_a_running_batch_is_warned_of() {
     let mut world = tested(20);
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
     world.pass(60 * SECOND_NS);
     assert_eq!(world.warnings, [Warning::ExpiredRunning { timeout_s: 20, batch: name("batch") }]);
 }
@@ -164,13 +164,13 @@ fn expiry_with_a_running_batch_is_warned_of() {
 #[test]
 fn the_end_with_a_running_batch_is_warned_of() {
     let mut world = tested(300);
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     assert_eq!(world.warnings, [Warning::EndedRunning { batch: name("batch") }]);
     let mut world = tested(300);
-    world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
-    world.run(Operation::Stop { batch: name("batch"), force: true }).unwrap();
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+    world.run(ConsoleOperation::Stop { batch: name("batch"), force: true }).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     assert_eq!(world.warnings, []);
 }
 
@@ -184,12 +184,12 @@ fn a_session_that_is_lost_with_a_running_batch_is_warned_of() {
         for is_running in [true, false] {
             let mut world = tested(300);
             if is_running {
-                world.run(Operation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
+                world.run(ConsoleOperation::Run { batch: name("batch"), timeout_s: 0 }).unwrap();
             }
             world.node(1).session = held;
             world.node(2).session = held;
             for _ in 0..2 {
-                world.run(Operation::Ping { target: Target::Session, timeout_s: 5 }).unwrap();
+                world.run(ConsoleOperation::Ping { target: Target::Session, timeout_s: 5 }).unwrap();
             }
             assert_eq!((world.state(1), world.state(2)), (state, state));
             let lost = Warning::SessionLost { node: node(1), state, batch: name("batch") };
@@ -204,7 +204,7 @@ fn a_session_that_is_lost_with_a_running_batch_is_warned_of() {
 fn a_forced_node_that_falls_silent_is_warned_of() {
     for force in [true, false] {
         let mut world = World::empty([1, 2, 3]);
-        world.run(Operation::NewSession(NewSession { force, ..new_session("main") })).unwrap();
+        world.run(ConsoleOperation::NewSession(NewSession { force, ..new_session("main") })).unwrap();
         world.script(3, |_| Reaction::Silent);
         world.add_group("c", &[1, 3]);
         world.add_group("s", &[2]);
@@ -212,12 +212,12 @@ fn a_forced_node_that_falls_silent_is_warned_of() {
         assert_eq!((world.state(1), world.state(3)), (NodeState::Active, NodeState::Down));
         world.script(2, |_| Reaction::Silent);
         world
-            .run(Operation::UpdateGroup {
+            .run(ConsoleOperation::UpdateGroup {
                 name: name("c"),
                 update: GroupUpdate::Clean(NodeState::Down.into()),
             })
             .unwrap();
-        world.run(Operation::AddTest(ping_test("c", "s"))).unwrap();
+        world.run(ConsoleOperation::AddTest(ping_test("c", "s"))).unwrap();
         let silent = [Warning::Forced, Warning::SilentForced { node: node(2) }];
         assert_eq!(world.warnings, if force { &silent[..] } else { &[] });
     }
@@ -230,7 +230,7 @@ fn ticks_that_were_missed_are_not_made_up_for() {
     let next_ns = world.console.next_ns().unwrap();
     assert_eq!(next_ns, 1008 * SECOND_NS);
     let debugs = std::iter::from_fn(|| world.console.next_rpc());
-    assert_eq!(debugs.map(|rpc| rpc.service).collect::<Vec<_>>(), [Service::Debug; 2]);
+    assert_eq!(debugs.map(|rpc| rpc.service).collect::<Vec<_>>(), [LstService::Debug; 2]);
 }
 
 /// After a session its keep-alive RPCs are of no interest.
@@ -239,7 +239,7 @@ fn keep_alive_ends_with_the_session() {
     let mut world = tested(3000);
     world.script(2, |_| Reaction::Silent);
     world.pass(57 * SECOND_NS);
-    world.run(Operation::EndSession).unwrap();
+    world.run(ConsoleOperation::EndSession).unwrap();
     assert_eq!((world.console.session(), world.console.next_ns()), (None, None));
     // The DEBUG, and the RMSN that was waited for.
     assert_eq!(world.aborted.len(), 2);

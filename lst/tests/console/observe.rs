@@ -1,9 +1,10 @@
 //! stat, show_error and ping (lst 8, 10.2, 10.3).
 
-use lnet_proto::lst::{LnetCounters, Service, SessionId, Statistics};
+use lnet_proto::lst::{LnetCounters, LstService, SessionId, Statistics};
 use nix::errno::Errno;
 use nlx_lst::console::{
-    ConsoleError, Failure, NodeState, Operation, Rates, Report, Stat, Summary, Target, TargetReport, Warning,
+    ConsoleError, ConsoleOperation, NodeFailure, NodeState, Rates, Report, Stat, Summary, Target,
+    TargetReport, Warning,
 };
 use proptest::prelude::*;
 
@@ -35,8 +36,8 @@ fn rates_are_those_between_two_stats() {
     // Counters that wrap around between the two.
     world.node(2).statistics.lnet = traffic(u32::MAX - 40, u32::MAX - 50, u64::MAX - 3500, 0);
     world.sent.clear();
-    let targets = rates(world.run(Operation::Stat(stat(vec![group("c"), group("s")], 1))).unwrap());
-    assert_eq!(world.services(), [Service::Stat; 6]);
+    let targets = rates(world.run(ConsoleOperation::Stat(stat(vec![group("c"), group("s")], 1))).unwrap());
+    assert_eq!(world.services(), [LstService::Stat; 6]);
     assert_eq!(targets.iter().map(|target| target.nodes.len()).collect::<Vec<_>>(), [2, 1]);
     let first = targets[0].nodes[0].answer.unwrap();
     assert_eq!((first.interval_ms, first.sent, first.received), (2000, 5.0, 10.0));
@@ -53,7 +54,7 @@ fn each_further_interval_is_one_stat() {
     let mut world = World::with_groups(&[("c", &[1])]);
     world.sent.clear();
     let began_ns = world.now_ns;
-    world.run(Operation::Stat(stat(vec![group("c")], 3))).unwrap();
+    world.run(ConsoleOperation::Stat(stat(vec![group("c")], 3))).unwrap();
     assert_eq!((world.sent.len(), world.progress.len()), (4, 2));
     assert_eq!((world.now_ns - began_ns) / SECOND_NS, 6);
 }
@@ -62,7 +63,7 @@ fn each_further_interval_is_one_stat() {
 fn stat_without_end_is_cancelled() {
     let mut world = World::with_groups(&[("c", &[1])]);
     let endless = Stat { count: None, ..stat(vec![group("c")], 1) };
-    world.begin(Operation::Stat(endless)).unwrap();
+    world.begin(ConsoleOperation::Stat(endless)).unwrap();
     world.pass(world.now_ns + 1001 * SECOND_NS);
     assert_eq!(world.progress.len(), 500);
     // It is the command that keeps the session from expiring.
@@ -75,7 +76,7 @@ fn stat_without_end_is_cancelled() {
 fn no_further_round_begins_after_a_cancelled_one() {
     let mut world = World::with_groups(&[("c", &[1])]);
     world.sent.clear();
-    world.begin(Operation::Stat(stat(vec![group("c")], 1))).unwrap();
+    world.begin(ConsoleOperation::Stat(stat(vec![group("c")], 1))).unwrap();
     world.pass(world.now_ns);
     assert_eq!(world.sent.len(), 1);
     world.console.cancel(world.now_ns);
@@ -93,9 +94,9 @@ fn a_node_that_does_not_answer_has_no_rates() {
         if asked == 1 { Reaction::Fails(Errno::ECANCELED) } else { Reaction::Normal }
     });
     let began_ns = world.now_ns;
-    let targets = rates(world.run(Operation::Stat(stat(vec![group("c")], 1))).unwrap());
+    let targets = rates(world.run(ConsoleOperation::Stat(stat(vec![group("c")], 1))).unwrap());
     let failures: Vec<_> = targets[0].nodes.iter().map(|node| node.answer.err()).collect();
-    let failed = |errno| Some(Failure::Rpc(errno));
+    let failed = |errno| Some(NodeFailure::Rpc(errno));
     assert_eq!(failures, [None, failed(Errno::ETIMEDOUT), failed(Errno::ENODATA)]);
     // Two STATs, each given up after 5 s; the node stays ACTIVE (lst 12.1).
     assert_eq!(((world.now_ns - began_ns) / SECOND_NS, world.aborted.len()), (10, 2));
@@ -108,9 +109,9 @@ fn a_foreign_session_in_any_reply_makes_a_node_busy() {
     let mut world = World::with_groups(&[("c", &[1, 2])]);
     world.node(1).session = Some((SessionId { nid4: 5, stamp: 6 }, name("theirs")));
     world.node(2).session = None;
-    let targets = rates(world.run(Operation::Stat(stat(vec![group("c")], 1))).unwrap());
+    let targets = rates(world.run(ConsoleOperation::Stat(stat(vec![group("c")], 1))).unwrap());
     let found: Vec<_> = targets[0].nodes.iter().map(|node| (node.state, node.answer.err())).collect();
-    let refused = Some(Failure::Refused(Errno::ESRCH));
+    let refused = Some(NodeFailure::Refused(Errno::ESRCH));
     assert_eq!(found, [(NodeState::Busy, refused), (NodeState::Unknown, refused)]);
     assert_eq!((world.state(1), world.state(2)), (NodeState::Busy, NodeState::Unknown));
 }
@@ -121,11 +122,11 @@ fn errors_are_shown_and_a_dead_node_is_down_after_ten_seconds() {
     world.node(1).statistics = Statistics { brw_errors: 2, rpcs_expired: 1, ..Statistics::default() };
     world.script(2, |_| Reaction::Silent);
     let began_ns = world.now_ns;
-    let report = world.run(Operation::ShowError { targets: vec![group("c")] }).unwrap();
+    let report = world.run(ConsoleOperation::ShowError { targets: vec![group("c")] }).unwrap();
     let Report::Errors(targets) = report else { panic!() };
     let shown = targets[0].nodes[0].answer.unwrap();
     assert_eq!((shown.brw_errors, shown.ping_errors, shown.rpcs_expired), (2, 0, 1));
-    assert_eq!(targets[0].nodes[1].answer, Err(Failure::Rpc(Errno::ETIMEDOUT)));
+    assert_eq!(targets[0].nodes[1].answer, Err(NodeFailure::Rpc(Errno::ETIMEDOUT)));
     assert_eq!(((world.now_ns - began_ns) / SECOND_NS, world.state(2)), (10, NodeState::Down));
 }
 
@@ -133,14 +134,14 @@ fn errors_are_shown_and_a_dead_node_is_down_after_ten_seconds() {
 fn zombie_sessions_are_warned_of() {
     let mut world = World::with_groups(&[("c", &[1])]);
     world.node(1).statistics.zombie_sessions = 1;
-    world.run(Operation::ShowError { targets: vec![group("c")] }).unwrap();
+    world.run(ConsoleOperation::ShowError { targets: vec![group("c")] }).unwrap();
     assert_eq!(world.warnings, [Warning::Zombies { node: node(1), sessions: 1 }]);
 }
 
 #[test]
 fn ping_shows_the_sessions_of_all_kinds_of_targets() {
     let mut world = World::with_groups(&[("c", &[1]), ("s", &[2])]);
-    world.run(Operation::AddTest(crate::world::ping_test("c", "s"))).unwrap();
+    world.run(ConsoleOperation::AddTest(crate::world::ping_test("c", "s"))).unwrap();
     world.nodes.insert(node(3), crate::world::Node::new());
     let batch = |servers| Target::Batch { name: name("batch"), servers };
     let targets = [
@@ -151,7 +152,7 @@ fn ping_shows_the_sessions_of_all_kinds_of_targets() {
         (Target::Nodes(vec![node(3), node(1)]), vec![3, 1]),
     ];
     for (target, numbers) in targets {
-        let Report::Ping(report) = world.run(Operation::Ping { target, timeout_s: 5 }).unwrap() else {
+        let Report::Ping(report) = world.run(ConsoleOperation::Ping { target, timeout_s: 5 }).unwrap() else {
             panic!()
         };
         assert!(report.nodes.iter().map(|node| node.node).eq(numbers.iter().map(|number| node(*number))));
@@ -160,10 +161,11 @@ fn ping_shows_the_sessions_of_all_kinds_of_targets() {
         }
     }
     let outside = Target::Nodes(vec![node(3)]);
-    let Report::Ping(report) = world.run(Operation::Ping { target: outside, timeout_s: 5 }).unwrap() else {
+    let Report::Ping(report) = world.run(ConsoleOperation::Ping { target: outside, timeout_s: 5 }).unwrap()
+    else {
         panic!()
     };
-    assert_eq!(report.nodes[0].answer, Err(Failure::Refused(Errno::ESRCH)));
+    assert_eq!(report.nodes[0].answer, Err(NodeFailure::Refused(Errno::ESRCH)));
     assert_eq!(report.nodes[0].state, NodeState::Unknown);
 }
 
@@ -172,10 +174,10 @@ fn rounds_without_end_or_pause_are_refused() {
     let mut world = World::with_groups(&[("c", &[1])]);
     let good = stat(vec![group("c")], 1);
     for wrong in [Stat { count: Some(0), ..good.clone() }, Stat { delay_s: 0, ..good.clone() }] {
-        assert_eq!(world.run(Operation::Stat(wrong)).unwrap_err().errno(), Errno::EINVAL);
+        assert_eq!(world.run(ConsoleOperation::Stat(wrong)).unwrap_err().errno(), Errno::EINVAL);
     }
     let unknown = Stat { targets: vec![group("x")], ..good };
-    assert_eq!(world.run(Operation::Stat(unknown)).unwrap_err().errno(), Errno::ENOENT);
+    assert_eq!(world.run(ConsoleOperation::Stat(unknown)).unwrap_err().errno(), Errno::ENOENT);
 }
 
 proptest! {

@@ -1,8 +1,8 @@
 //! A whole session in one command, and the language of scripts, over scripted nodes.
 
-use lnet_proto::lst::{Check, LnetCounters, Service};
+use lnet_proto::lst::{Check, LnetCounters, LstService};
 use nlx_lst::command::{Command, Defaults, Plan, parse, script_lines};
-use nlx_lst::console::{NodeState, Operation, Report, TestKind};
+use nlx_lst::console::{ConsoleOperation, NodeState, Report, TestKind};
 
 use crate::world::{Reaction, SECOND_NS, World, name};
 
@@ -37,10 +37,10 @@ fn a_plan_runs_from_the_session_to_its_end() {
         assert_eq!((servers.total, servers.average), (f64::from(50 << 20), f64::from(50 << 20)));
     }
     assert_eq!(world.now_ns / SECOND_NS, 30);
-    let to_server: Vec<Service> = world.requests_to(3).iter().map(|request| request.service()).collect();
-    assert_eq!(to_server[..2], [Service::MakeSession, Service::Test]);
-    assert_eq!(to_server[2..34], [Service::Stat; 32]);
-    assert_eq!(to_server[34..], [Service::RemoveSession]);
+    let to_server: Vec<LstService> = world.requests_to(3).iter().map(|request| request.service()).collect();
+    assert_eq!(to_server[..2], [LstService::MakeSession, LstService::Test]);
+    assert_eq!(to_server[2..34], [LstService::Stat; 32]);
+    assert_eq!(to_server[34..], [LstService::RemoveSession]);
     assert!(world.nodes.values().all(|node| node.session.is_none()));
     assert_eq!(world.console.session(), None);
 }
@@ -72,7 +72,7 @@ fn a_plan_of_a_thousand_nodes_survives_the_death_of_two() {
     let (client, server) = (1 << 8 | 7, 3 << 8 | 7);
     let mut failures = Vec::new();
     for operation in plan.operations() {
-        let is_run = matches!(operation, Operation::Run { .. });
+        let is_run = matches!(operation, ConsoleOperation::Run { .. });
         let report = world.run(operation).unwrap();
         if is_run {
             for dead in [client, server] {
@@ -95,7 +95,7 @@ fn a_plan_of_a_thousand_nodes_survives_the_death_of_two() {
     assert_eq!(failures, [0, 0, 0, 0, 0, 2, 1, 2, 0]);
     let held: Vec<_> = world.nodes.iter().filter(|(_, node)| node.session.is_some()).collect();
     assert!(held.iter().map(|(id, _)| **id).eq([client, server].map(crate::world::node)));
-    let tests = world.sent.iter().filter(|rpc| rpc.service == Service::Test);
+    let tests = world.sent.iter().filter(|rpc| rpc.service == LstService::Test);
     assert_eq!(
         tests.filter_map(|rpc| rpc.destinations.as_ref()).map(|list| list.bytes.len()).sum::<usize>(),
         500 * 3 * 12

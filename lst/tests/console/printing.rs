@@ -2,7 +2,7 @@
 
 use lnet_proto::lst::{LnetCounters, SessionId, Statistics};
 use nlx_lst::command::{Command, Defaults, View, parse};
-use nlx_lst::console::{ConsoleError, Operation};
+use nlx_lst::console::{ConsoleError, ConsoleOperation};
 use nlx_lst::print::{self, Printed};
 
 use crate::world::{Reaction, World, name};
@@ -29,7 +29,7 @@ fn lst(world: &mut World, line: &str) -> (String, String, u8) {
     (output, errors, code)
 }
 
-fn operate(world: &mut World, operation: Operation, view: &View) -> Printed {
+fn operate(world: &mut World, operation: ConsoleOperation, view: &View) -> Printed {
     let result: Result<_, ConsoleError> = world.run(operation.clone());
     let mut all = Printed::default();
     for interim in world.progress.drain(..) {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use lnet_nid::ProcessId;
 use lnet_proto::lst::{
-    BatchOp, Check, Features, LnetCounters, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody,
-    Service, SessionId, Statistics,
+    BatchOp, Check, Features, LnetCounters, LstService, MESSAGE_LEN, Name, Reply, ReplyBody, Request,
+    RequestBody, SessionId, Statistics,
 };
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::console::{
-    AddTest, Console, ConsoleError, Distribution, Event, NewSession, NodeState, Operation, Report, Rpc,
-    TestKind, Warning,
+    AddTest, Console, ConsoleError, ConsoleOperation, ConsoleRpc, Distribution, Event, NewSession, NodeState,
+    Report, TestKind, Warning,
 };
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
@@ -187,7 +187,7 @@ pub(crate) struct World {
     pub(crate) nodes: BTreeMap<ProcessId, Node>,
     pub(crate) now_ns: u64,
     /// Every RPC that was sent.
-    pub(crate) sent: Vec<Rpc>,
+    pub(crate) sent: Vec<ConsoleRpc>,
     pub(crate) aborted: Vec<u64>,
     /// Interim results and warnings that no test has taken.
     pub(crate) progress: Vec<Report>,
@@ -243,7 +243,7 @@ impl World {
     /// The same with a session.
     pub(crate) fn new(numbers: impl IntoIterator<Item = u32>) -> World {
         let mut world = World::empty(numbers);
-        world.run(Operation::NewSession(new_session("main"))).unwrap();
+        world.run(ConsoleOperation::NewSession(new_session("main"))).unwrap();
         world
     }
 
@@ -258,7 +258,7 @@ impl World {
 
     pub(crate) fn add_group(&mut self, group: &str, numbers: &[u32]) -> Report {
         let nodes = numbers.iter().copied().map(node).collect();
-        self.run(Operation::AddGroup { name: name(group), nodes }).unwrap()
+        self.run(ConsoleOperation::AddGroup { name: name(group), nodes }).unwrap()
     }
 
     pub(crate) fn node(&mut self, number: u32) -> &mut Node {
@@ -276,12 +276,12 @@ impl World {
         nodes.find(|found| found.node == node(number)).unwrap().state
     }
 
-    pub(crate) fn begin(&mut self, operation: Operation) -> Result<(), ConsoleError> {
+    pub(crate) fn begin(&mut self, operation: ConsoleOperation) -> Result<(), ConsoleError> {
         self.console.begin(operation, self.now_ns)
     }
 
     /// Begins an operation and lets time pass until it ends.
-    pub(crate) fn run(&mut self, operation: Operation) -> Result<Report, ConsoleError> {
+    pub(crate) fn run(&mut self, operation: ConsoleOperation) -> Result<Report, ConsoleError> {
         self.begin(operation)?;
         self.finish()
     }
@@ -312,7 +312,7 @@ impl World {
         self.sent.iter().filter(|rpc| rpc.to == node(number)).map(parsed).collect()
     }
 
-    pub(crate) fn services(&self) -> Vec<Service> {
+    pub(crate) fn services(&self) -> Vec<LstService> {
         self.sent.iter().map(|rpc| rpc.service).collect()
     }
 
@@ -336,7 +336,7 @@ impl World {
         None
     }
 
-    fn send(&mut self, rpc: &Rpc) {
+    fn send(&mut self, rpc: &ConsoleRpc) {
         let request = parsed(rpc);
         let Some(node) = self.nodes.get_mut(&rpc.to) else { return };
         let outcome = match (node.script)(&request) {
@@ -374,7 +374,7 @@ impl World {
 }
 
 /// A request as the node reads it; its length and magic are checked with it.
-pub(crate) fn parsed(rpc: &Rpc) -> Request {
+pub(crate) fn parsed(rpc: &ConsoleRpc) -> Request {
     assert_eq!(rpc.request.len(), MESSAGE_LEN);
     let (request, _) = Request::parse(rpc.service, &rpc.request).unwrap();
     assert_eq!(request.reply_id, rpc.reply_id);

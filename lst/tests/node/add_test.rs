@@ -1,11 +1,11 @@
 //! lst 6 and 9.1: TEST requests.
 
 use lnet_proto::ByteOrder;
-use lnet_proto::lst::{BatchOp, BrwParameter, Check, Direction, RequestBody, Service, SessionId, Test};
+use lnet_proto::lst::{BatchOp, BrwParameter, Check, Direction, LstService, RequestBody, SessionId, Test};
 use nix::errno::Errno;
 use nlx_lst::node::{
-    BATCHES_MAX, Config, Count, DropReason, INSTANCE_BYTES, INSTANCES_MAX, MEMORY_MAX, Outcome, UNIT_BYTES,
-    Work,
+    BATCHES_MAX, Config, Count, INSTANCE_BYTES, INSTANCES_MAX, MEMORY_MAX, Outcome, RequestDropReason,
+    UNIT_BYTES, Work,
 };
 
 use crate::kit::{
@@ -50,13 +50,13 @@ fn a_server_is_added_to_a_batch_that_it_makes() {
         let mut bench = Bench::in_session(order);
         let data = bench.framework.data_service();
         assert_eq!(bench.query(2, 0).0, status(Errno::ENOENT));
-        assert!(!data.has_server(Service::Ping));
+        assert!(!data.has_server(LstService::Ping));
         assert_eq!(bench.ask(RequestBody::Test(ping_test())).status, 0);
-        assert!(data.has_server(Service::Ping) && !data.has_server(Service::Brw));
+        assert!(data.has_server(LstService::Ping) && !data.has_server(LstService::Brw));
         assert_eq!((bench.query(2, 0), bench.query(2, 1)), ((0, 0), (0, 0)));
         assert_eq!(bench.query(2, 2).0, status(Errno::ENOENT));
         bench.ask(RequestBody::RemoveSession { sid: sid(1) });
-        assert!(!data.has_server(Service::Ping));
+        assert!(!data.has_server(LstService::Ping));
     }
 }
 
@@ -177,7 +177,7 @@ fn a_get_that_fails_gets_no_reply() {
     for (errno, errors) in [(Errno::ETIMEDOUT, 1), (Errno::ECANCELED, 1)] {
         let fetch = bench.fetch(ping_test(), 1);
         let outcome = bench.framework.fetched(&fetch, Err(errno), 0);
-        assert!(matches!(outcome, Outcome::Drop(DropReason::Bulk(of)) if of == errno), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Drop(RequestDropReason::Bulk(of)) if of == errno), "{outcome:?}");
         assert_eq!(data.counters().total(Count::Errors), errors);
     }
     assert_eq!(data.counters().total(Count::Dropped), 2);
@@ -191,7 +191,7 @@ fn a_list_of_no_interfaces_or_of_another_length_is_refused() {
     for bad in [&[0xff; 12][..], &good[..11], &[], &[&good[..], &good[..]].concat()] {
         let fetch = bench.fetch(ping_test(), 1);
         let Outcome::Reply(answer) = bench.framework.fetched(&fetch, Ok(bad), 0) else { panic!("{bad:?}") };
-        assert_eq!(bench.read(Service::Test, &answer).status, status(Errno::EINVAL));
+        assert_eq!(bench.read(LstService::Test, &answer).status, status(Errno::EINVAL));
     }
     assert_eq!(bench.framework.clients().count(), 0);
 }
@@ -219,7 +219,7 @@ fn a_list_that_comes_too_late_is_refused() {
         let Outcome::Reply(answer) = bench.framework.fetched(&fetch, Ok(&to), bench.now_ns) else {
             panic!("it is a reply")
         };
-        let reply = lnet_proto::lst::Reply::parse(Service::Test, &answer.bytes).unwrap();
+        let reply = lnet_proto::lst::Reply::parse(LstService::Test, &answer.bytes).unwrap();
         assert_eq!(reply.status, status(errno));
     }
 }

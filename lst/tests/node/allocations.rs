@@ -2,7 +2,7 @@
 
 use lnet_proto::lst::{Check, Direction, Reply, ReplyBody, RequestBody, SessionId, Test};
 use nlx_lst::Ids;
-use nlx_lst::node::{Config, Ended, Framework, INSTANCE_BYTES, Served};
+use nlx_lst::node::{Config, Framework, INSTANCE_BYTES, RpcEnd, Served};
 use nlx_testkit::heap::{allocations, live_bytes};
 
 use crate::kit::{Bench, ON, ORDERS, brw_test, make_session, ping_test, process};
@@ -24,7 +24,7 @@ fn an_rpc_allocates_nothing_at_either_side() {
             let Served::Pull(pull) = data.brw(&rpc.request) else { panic!("a WRITE is pulled") };
             let Served::Reply(answer) = data.finish(&pull, Ok(&buffer)) else { panic!("it is answered") };
             assert_eq!(answer.bytes, good.emit());
-            unit.ended(Ended::Reply(&answer.bytes), &[], now_ns + now_ns * now_ns);
+            unit.ended(RpcEnd::Reply(&answer.bytes), &[], now_ns + now_ns * now_ns);
         }
     });
     assert_eq!(count, 0);

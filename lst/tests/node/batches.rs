@@ -3,7 +3,7 @@
 use lnet_proto::lst::{BatchOp, RequestBody, Test};
 use nix::errno::Errno;
 use nlx_lst::Ids;
-use nlx_lst::node::{DropReason, Outcome, Unit};
+use nlx_lst::node::{Outcome, RequestDropReason, Unit};
 
 use crate::kit::{Bench, ORDERS, SECOND, batch, make_session, ping_test, process, sid, status};
 
@@ -30,7 +30,7 @@ fn batch_requests_need_the_session_and_a_batch() {
         }
         for op in [0, 4, u32::MAX] {
             let outcome = bench(order).send(batch(1, 2, BatchOp(op), 0, 0));
-            assert!(matches!(outcome, Outcome::Drop(DropReason::Opcode(of)) if of == op));
+            assert!(matches!(outcome, Outcome::Drop(RequestDropReason::Opcode(of)) if of == op));
         }
     }
 }

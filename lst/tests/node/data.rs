@@ -2,10 +2,10 @@
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    Brw, Check, Direction, Features, Reply, ReplyBody, Request, RequestBody, Service, Test,
+    Brw, Check, Direction, Features, LstService, Reply, ReplyBody, Request, RequestBody, Test,
 };
 use nix::errno::Errno;
-use nlx_lst::node::{Count, DataService, DropReason, Served, Transfer};
+use nlx_lst::node::{Count, DataService, RequestDropReason, Served, Transfer};
 use nlx_lst::pattern::{self, PAGE_SIZE};
 
 use crate::kit::{Bench, OFF, ON, ORDERS, emit, make_session, ping_test, sid, status};
@@ -15,7 +15,7 @@ const UNKNOWN: Features = Features(4);
 /// A node with servers of both services.
 fn bench(order: ByteOrder) -> (Bench, DataService) {
     let mut bench = Bench::in_session(order);
-    for service in [Service::Ping, Service::Brw] {
+    for service in [LstService::Ping, LstService::Brw] {
         let test = Test { service: service as u32, ..ping_test() };
         assert_eq!(bench.ask(RequestBody::Test(test)).status, 0);
     }
@@ -32,7 +32,7 @@ fn brw(features: Features, direction: u32, check: u32, length: u32) -> Request {
     Request::new(features, 9, RequestBody::Brw(brw))
 }
 
-fn reply(service: Service, served: Served) -> Reply {
+fn reply(service: LstService, served: Served) -> Reply {
     let Served::Reply(answer) = served else { panic!("{served:?}") };
     assert_eq!(answer.reply_id, 9);
     assert!(answer.bytes[Reply::length(service)..].iter().all(|byte| *byte == 0));
@@ -49,12 +49,12 @@ fn the_rows_of_ping() {
         let (_bench, data) = bench(order);
         let rows = [(OFF, 0, OFF), (ON, 0, ON), (UNKNOWN, 71, ON), (ON | UNKNOWN, 71, ON)];
         for (sequence, (features, status, replied)) in (0..).zip(rows) {
-            let reply = reply(Service::Ping, data.ping(&emit(&ping(features, sequence), order)));
+            let reply = reply(LstService::Ping, data.ping(&emit(&ping(features, sequence), order)));
             assert_eq!((reply.status, reply.features), (status, replied));
             assert_eq!(reply.body, ReplyBody::Ping { sequence });
         }
         let other = Request { version: 3, ..ping(ON, 8) };
-        let reply = reply(Service::Ping, data.ping(&emit(&other, order)));
+        let reply = reply(LstService::Ping, data.ping(&emit(&other, order)));
         assert_eq!((reply.status, reply.body), (status(Errno::EPROTO), ReplyBody::Ping { sequence: 8 }));
     }
 }
@@ -65,9 +65,9 @@ fn what_is_no_ping_or_brw_is_dropped_and_counted() {
     let mut bytes = ping(ON, 1).emit();
     bytes[32] ^= 1; // the inner magic
     let [received, dropped, errors] = counts(&data);
-    assert!(matches!(data.ping(&bytes), Served::Drop(DropReason::Malformed(_))));
-    assert!(matches!(data.brw(&ping(ON, 1).emit()), Served::Drop(DropReason::Malformed(_))));
-    assert!(matches!(data.brw(&[]), Served::Drop(DropReason::Malformed(_))));
+    assert!(matches!(data.ping(&bytes), Served::Drop(RequestDropReason::Malformed(_))));
+    assert!(matches!(data.brw(&ping(ON, 1).emit()), Served::Drop(RequestDropReason::Malformed(_))));
+    assert!(matches!(data.brw(&[]), Served::Drop(RequestDropReason::Malformed(_))));
     assert_eq!(counts(&data), [received + 3, dropped + 3, errors]);
 }
 
@@ -95,12 +95,12 @@ fn the_rows_of_brw() {
     for order in ORDERS {
         let (_bench, data) = bench(order);
         for (request, status, features) in refused {
-            let reply = reply(Service::Brw, data.brw(&emit(&request, order)));
+            let reply = reply(LstService::Brw, data.brw(&emit(&request, order)));
             assert_eq!((reply.status, reply.features), (status, features), "{request:?}");
         }
         assert_eq!(data.counters().total(Count::FatalRequest), refused.len() as u64);
         let other = Request { version: 0, ..brw(ON, 9, 9, 9) };
-        assert_eq!(reply(Service::Brw, data.brw(&emit(&other, order))).status, eproto);
+        assert_eq!(reply(LstService::Brw, data.brw(&emit(&other, order))).status, eproto);
         for (check, length) in [(1, 8), (2, most), (3, 4096), (4, 12_288)] {
             for features in if length == 8 { &[ON][..] } else { &[ON, OFF] } {
                 let pushed = data.brw(&emit(&brw(*features, 1, check, length), order));
@@ -108,7 +108,7 @@ fn the_rows_of_brw() {
                 let (Served::Push(push), Served::Pull(pull)) = (pushed, pulled) else { panic!("{check}") };
                 for transfer in [push, pull] {
                     assert_eq!((transfer.bulk_id, transfer.length), (55, length as usize));
-                    let reply = reply(Service::Brw, data.finish(&transfer, Ok(&vec![0; length as usize])));
+                    let reply = reply(LstService::Brw, data.finish(&transfer, Ok(&vec![0; length as usize])));
                     // No data came for the WRITEs that are checked.
                     assert!(reply.status == 0 || reply.status == status(Errno::EBADMSG));
                     assert_eq!(reply.features, *features);
@@ -128,7 +128,7 @@ fn a_read_sends_the_pattern() {
         let mut expected = vec![0; push.length];
         pattern::fill(check, PAGE_SIZE, &mut expected);
         assert_eq!(buffer, expected);
-        assert_eq!(reply(Service::Brw, data.finish(&push, Ok(&[]))).status, 0);
+        assert_eq!(reply(LstService::Brw, data.finish(&push, Ok(&[]))).status, 0);
         assert_eq!(data.counters().total(Count::BulkPut), 12_296);
         assert_eq!(data.counters().total(Count::BulkGot), 0);
     }
@@ -148,8 +148,9 @@ fn the_data_of_a_write_are_checked_in_the_order_of_their_sender() {
             [(Check::NONE, false), (Check::SIMPLE, true), (Check::FULL, true), (Check::DISCARD, false)]
         {
             let (_bench, data) = bench(order);
-            let finish =
-                |bytes: &[u8]| reply(Service::Brw, data.finish(&pull(&data, check, order), Ok(bytes))).status;
+            let finish = |bytes: &[u8]| {
+                reply(LstService::Brw, data.finish(&pull(&data, check, order), Ok(bytes))).status
+            };
             let mut good = vec![0; 8192];
             pattern::fill(check, PAGE_SIZE, &mut good);
             if order == ByteOrder::Big {
@@ -175,7 +176,7 @@ fn a_transfer_that_fails_gets_no_reply() {
     for (number, errno) in [(1, Errno::ETIMEDOUT), (2, Errno::ECANCELED)] {
         let pull = pull(&data, Check::NONE, ByteOrder::Little);
         let served = data.finish(&pull, Err(errno));
-        assert!(matches!(served, Served::Drop(DropReason::Bulk(of)) if of == errno));
+        assert!(matches!(served, Served::Drop(RequestDropReason::Bulk(of)) if of == errno));
         assert_eq!(counts(&data), [received + number, dropped + number, errors + 1], "cancelled is no error");
     }
     data.reply_failed(Errno::EHOSTUNREACH);
@@ -193,14 +194,14 @@ fn the_end_of_the_session_aborts_requests_that_are_being_served() {
     assert!(!data.is_aborted(&pull), "it had two references");
     bench.ask(RequestBody::RemoveSession { sid: sid(1) });
     assert!(data.is_aborted(&pull));
-    assert!(matches!(data.finish(&pull, Ok(&[0; 8192])), Served::Drop(DropReason::Aborted)));
+    assert!(matches!(data.finish(&pull, Ok(&[0; 8192])), Served::Drop(RequestDropReason::Aborted)));
 }
 
 #[test]
 fn requests_without_a_server_get_no_reply() {
     let mut bench = Bench::in_session(ByteOrder::Little);
     let data = bench.framework.data_service();
-    let no_server = |served| matches!(served, Served::Drop(DropReason::NoServer(_)));
+    let no_server = |served| matches!(served, Served::Drop(RequestDropReason::NoServer(_)));
     assert!(no_server(data.ping(&ping(ON, 0).emit())));
     bench.ask(RequestBody::Test(ping_test()));
     assert!(!no_server(data.ping(&ping(ON, 0).emit())));

@@ -2,11 +2,11 @@
 
 use lnet_proto::ProtoError;
 use lnet_proto::lst::{
-    BatchOp, Features, LnetCounters, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody, Service,
+    BatchOp, Features, LnetCounters, LstService, MESSAGE_LEN, Name, Reply, ReplyBody, Request, RequestBody,
     SessionId, Test,
 };
 use nix::errno::Errno;
-use nlx_lst::node::{BatchReport, Config, Count, DropReason, Expired, Outcome};
+use nlx_lst::node::{BatchReport, Config, Count, Expired, Outcome, RequestDropReason};
 
 use crate::kit::{
     Bench, OFF, ON, ORDERS, SECOND, batch, emit, make_session, name, ping_test, process, sid, status,
@@ -43,12 +43,12 @@ fn what_is_no_message_of_the_service_is_dropped_and_counted() {
             let before = [Count::Received, Count::Dropped].map(|count| counters.counters().total(count));
             for bad in [&good[..MESSAGE_LEN - 1], &longer, &magic, &kind, &[]] {
                 let outcome = bench.framework.handle(service, bad, LnetCounters::default, 0);
-                assert!(matches!(outcome, Outcome::Drop(DropReason::Malformed(_))), "{outcome:?}");
+                assert!(matches!(outcome, Outcome::Drop(RequestDropReason::Malformed(_))), "{outcome:?}");
             }
             let after = [Count::Received, Count::Dropped].map(|count| counters.counters().total(count));
             assert_eq!(after, before.map(|count| count + 5));
             let outcome = bench.framework.handle(service, &magic, LnetCounters::default, 0);
-            let Outcome::Drop(DropReason::Malformed(error)) = outcome else { panic!("{outcome:?}") };
+            let Outcome::Drop(RequestDropReason::Malformed(error)) = outcome else { panic!("{outcome:?}") };
             assert!(matches!(error, ProtoError::Magic { .. }));
         }
     }
@@ -69,7 +69,7 @@ fn a_stranger_is_refused_and_counted() {
             assert_eq!((reply.status, reply.sid), (Errno::EACCES as u32, SessionId::NONE), "{body:?}");
             assert_eq!(bench.framework.report(0), before);
             let malformed = bench.framework.refuse(request.service(), &[0; MESSAGE_LEN]);
-            assert!(matches!(malformed, Outcome::Drop(DropReason::Malformed(_))), "{malformed:?}");
+            assert!(matches!(malformed, Outcome::Drop(RequestDropReason::Malformed(_))), "{malformed:?}");
             let counted = [Count::Received, Count::Strangers, Count::Dropped]
                 .map(|count| counters.counters().total(count));
             assert_eq!(counted, [3, 1, 1], "one made the session");
@@ -112,7 +112,7 @@ fn services_that_a_node_does_not_have_are_not_served() {
     let join = RequestBody::Join { sid: SessionId::NONE, group: name("g") };
     let ping = RequestBody::Ping { sequence: 0, seconds: 0, nanoseconds: 0 };
     for body in [join, ping] {
-        assert!(matches!(bench.send(body), Outcome::Drop(DropReason::NotServed(_))));
+        assert!(matches!(bench.send(body), Outcome::Drop(RequestDropReason::NotServed(_))));
     }
 }
 
@@ -132,9 +132,10 @@ fn another_version_gets_eproto_and_does_not_keep_the_session_alive() {
         }
         let mut idle = Bench::new(order);
         let request = Request { version: 0, ..idle.request(requests()[0]) };
-        let outcome = idle.framework.handle(Service::Debug, &emit(&request, order), LnetCounters::default, 0);
+        let outcome =
+            idle.framework.handle(LstService::Debug, &emit(&request, order), LnetCounters::default, 0);
         let Outcome::Reply(answer) = outcome else { panic!("{outcome:?}") };
-        let reply = idle.read(Service::Debug, &answer);
+        let reply = idle.read(LstService::Debug, &answer);
         assert_eq!((reply.status, reply.features), (status(Errno::EPROTO), ON));
     }
 }
@@ -145,7 +146,7 @@ fn a_node_that_shuts_down_does_not_reply() {
         let mut bench = Bench::in_session(ORDERS[0]);
         bench.framework.shut_down();
         assert_eq!(bench.framework.session(), None);
-        assert!(matches!(bench.send(body), Outcome::Drop(DropReason::ShutDown)));
+        assert!(matches!(bench.send(body), Outcome::Drop(RequestDropReason::ShutDown)));
     }
 }
 
@@ -160,11 +161,11 @@ fn features_are_checked() {
                 assert_eq!(bench.ask(make_session(1, 0, "one")).features, held);
                 bench.features = asked;
                 let reply = bench.ask(body);
-                let session_only = matches!(reply.service(), Service::MakeSession | Service::Debug);
+                let session_only = matches!(reply.service(), LstService::MakeSession | LstService::Debug);
                 let refused = if session_only { asked.has_unknown() } else { asked != held };
                 assert_eq!(reply.status == status(Errno::EPROTO), refused, "{held:?} {asked:?} {body:?}");
                 // A RMSN that succeeds leaves no session.
-                let ended = reply.service() == Service::RemoveSession && !refused;
+                let ended = reply.service() == LstService::RemoveSession && !refused;
                 assert_eq!(reply.features, if refused || ended { ON } else { held });
                 assert_eq!(reply.sid, if ended { SessionId::NONE } else { sid(1) });
             }
@@ -178,7 +179,7 @@ fn without_a_session_features_are_checked_for_mksn_and_debug_only() {
         let mut bench = Bench::new(ORDERS[0]);
         bench.features = UNKNOWN;
         let reply = bench.ask(body);
-        let session_only = matches!(reply.service(), Service::MakeSession | Service::Debug);
+        let session_only = matches!(reply.service(), LstService::MakeSession | LstService::Debug);
         assert_eq!(reply.status == status(Errno::EPROTO), session_only, "{reply:?}");
         assert_eq!((reply.features, reply.sid), (ON, SessionId::NONE));
         assert_eq!(bench.framework.session(), None);

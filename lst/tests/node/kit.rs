@@ -3,11 +3,11 @@
 use lnet_nid::{Pid, ProcessId};
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    BatchOp, BrwParameter, Check, Destinations, Direction, Features, LnetCounters, Name, Reply, ReplyBody,
-    Request, RequestBody, Service, SessionId, Statistics, Test,
+    BatchOp, BrwParameter, Check, Destinations, Direction, Features, LnetCounters, LstService, Name, Reply,
+    ReplyBody, Request, RequestBody, SessionId, Statistics, Test,
 };
 use nix::errno::Errno;
-use nlx_lst::node::{Answer, Config, Fetch, Framework, Outcome, Units};
+use nlx_lst::node::{Config, Fetch, Framework, Outcome, ReplyMessage, Units};
 
 pub(crate) const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
 pub(crate) const ON: Features = Features::BULK_LENGTH;
@@ -51,15 +51,15 @@ pub(crate) fn emit(request: &Request, order: ByteOrder) -> Vec<u8> {
 /// The lengths of the fields behind the head.
 fn fields(request: &Request) -> &'static [usize] {
     match request.service() {
-        Service::Debug | Service::Stat => &[8, 8, 8, 4],
-        Service::MakeSession => &[8, 8, 8, 4, 32],
-        Service::RemoveSession => &[8, 8, 8],
-        Service::Batch => &[8, 8, 8, 8, 4, 4, 4],
-        Service::Test if request.features == OFF => &[8, 8, 8, 8, 8, 4, 4, 4, 1, 1, 4, 4, 4, 4],
-        Service::Test => &[8, 8, 8, 8, 8, 4, 4, 4, 1, 1, 4, 2, 2, 4, 4],
-        Service::Join => &[8, 8, 8, 32],
-        Service::Brw => &[8, 8, 4, 4, 4],
-        Service::Ping => &[8, 4, 4, 8, 8],
+        LstService::Debug | LstService::Stat => &[8, 8, 8, 4],
+        LstService::MakeSession => &[8, 8, 8, 4, 32],
+        LstService::RemoveSession => &[8, 8, 8],
+        LstService::Batch => &[8, 8, 8, 8, 4, 4, 4],
+        LstService::Test if request.features == OFF => &[8, 8, 8, 8, 8, 4, 4, 4, 1, 1, 4, 4, 4, 4],
+        LstService::Test => &[8, 8, 8, 8, 8, 4, 4, 4, 1, 1, 4, 2, 2, 4, 4],
+        LstService::Join => &[8, 8, 8, 32],
+        LstService::Brw => &[8, 8, 4, 4, 4],
+        LstService::Ping => &[8, 4, 4, 8, 8],
     }
 }
 
@@ -108,7 +108,7 @@ impl Bench {
         }
     }
 
-    pub(crate) fn read(&self, service: Service, answer: &Answer) -> Reply {
+    pub(crate) fn read(&self, service: LstService, answer: &ReplyMessage) -> Reply {
         assert_eq!(answer.reply_id, self.reply_id);
         assert_eq!(answer.bytes[..4], [0x0d, 0xf0, 0xb0, 0xee], "little-endian");
         let behind = &answer.bytes[Reply::length(service)..];
@@ -121,7 +121,7 @@ impl Bench {
         let fetch = self.fetch(test, destinations.len());
         let list = list(destinations, self.order);
         match self.framework.fetched(&fetch, Ok(&list), self.now_ns) {
-            Outcome::Reply(answer) => self.read(Service::Test, &answer),
+            Outcome::Reply(answer) => self.read(LstService::Test, &answer),
             outcome => panic!("{outcome:?} to {test:?}"),
         }
     }
@@ -141,7 +141,7 @@ impl Bench {
     pub(crate) fn run(&mut self, batch_id: u64) -> Units {
         match self.send(batch(1, batch_id, BatchOp::RUN, 0, 0)) {
             Outcome::Run(answer, units) => {
-                assert_eq!(self.read(Service::Batch, &answer).status, 0);
+                assert_eq!(self.read(LstService::Batch, &answer).status, 0);
                 units
             }
             outcome => panic!("{outcome:?} to RUN"),
@@ -191,7 +191,7 @@ pub(crate) fn ping_test() -> Test {
         bulk_id: 0,
         sid: sid(1),
         batch: 2,
-        service: Service::Ping as u32,
+        service: LstService::Ping as u32,
         repeats: 1,
         concurrency: 1,
         is_client: false,
@@ -203,6 +203,6 @@ pub(crate) fn ping_test() -> Test {
 
 /// A BRW server in batch 2 of session 1, or with a list of destinations a client.
 pub(crate) fn brw_test(direction: Direction, check: Check, length: u32) -> Test {
-    let test = Test { service: Service::Brw as u32, ..ping_test() };
+    let test = Test { service: LstService::Brw as u32, ..ping_test() };
     test.with_brw(&BrwParameter { direction, check, length, offset: 0 }, ON).unwrap()
 }

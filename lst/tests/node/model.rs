@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    BatchOp, Brw, Check, Direction, Features, LnetCounters, MESSAGE_LEN, Reply, ReplyBody, Request,
-    RequestBody, Service, SessionId, Statistics, Test,
+    BatchOp, Brw, Check, Direction, Features, LnetCounters, LstService, MESSAGE_LEN, Reply, ReplyBody,
+    Request, RequestBody, SessionId, Statistics, Test,
 };
 use nlx_lst::node::{Client, Config, Count, Framework, Outcome, Served, Unit};
 use proptest::prelude::*;
@@ -311,7 +311,7 @@ proptest! {
     #[test]
     fn bytes_of_any_kind_do_no_harm(
         requests in prop::collection::vec(
-            (0..Service::ALL.len(), prop::collection::vec(any::<u8>(), 0..200), any::<bool>(), 0..24_usize),
+            (0..LstService::ALL.len(), prop::collection::vec(any::<u8>(), 0..200), any::<bool>(), 0..24_usize),
             1..60,
         ),
     ) {
@@ -319,7 +319,7 @@ proptest! {
         let data = framework.data_service();
         let mut units = Vec::new();
         for (service, mut bytes, is_message, kept) in requests.clone() {
-            let service = Service::ALL[service];
+            let service = LstService::ALL[service];
             if is_message {
                 // A message of session 1, in which all behind its first fields is random.
                 let known = emit(&Request::new(ON, 5, known_body(service)), ByteOrder::Little);
@@ -327,7 +327,7 @@ proptest! {
                 bytes[..48 + kept].copy_from_slice(&known[..48 + kept]);
             }
             if service.is_data() {
-                let served = if service == Service::Ping { data.ping(&bytes) } else { data.brw(&bytes) };
+                let served = if service == LstService::Ping { data.ping(&bytes) } else { data.brw(&bytes) };
                 if let Served::Push(transfer) | Served::Pull(transfer) = served {
                     let ended = data.finish(&transfer, Ok(&bytes));
                     prop_assert!(matches!(ended, Served::Reply(_) | Served::Drop(_)));
@@ -351,20 +351,20 @@ proptest! {
     }
 }
 
-fn known_body(service: Service) -> RequestBody {
+fn known_body(service: LstService) -> RequestBody {
     let (sid, group) = (sid(1), name("any"));
     match service {
-        Service::Debug => RequestBody::Debug { sid, flags: 0 },
-        Service::MakeSession => RequestBody::MakeSession { sid, force: 0, name: group },
-        Service::RemoveSession => RequestBody::RemoveSession { sid },
-        Service::Batch => RequestBody::Batch { sid, batch: 2, op: BatchOp::RUN, test: 0, argument: 0 },
-        Service::Test => RequestBody::Test(Test { is_client: true, destinations: 1, ..ping_test() }),
-        Service::Stat => RequestBody::Stat { sid, kind: 0 },
-        Service::Join => RequestBody::Join { sid, group },
-        Service::Brw => {
+        LstService::Debug => RequestBody::Debug { sid, flags: 0 },
+        LstService::MakeSession => RequestBody::MakeSession { sid, force: 0, name: group },
+        LstService::RemoveSession => RequestBody::RemoveSession { sid },
+        LstService::Batch => RequestBody::Batch { sid, batch: 2, op: BatchOp::RUN, test: 0, argument: 0 },
+        LstService::Test => RequestBody::Test(Test { is_client: true, destinations: 1, ..ping_test() }),
+        LstService::Stat => RequestBody::Stat { sid, kind: 0 },
+        LstService::Join => RequestBody::Join { sid, group },
+        LstService::Brw => {
             let (direction, check) = (Direction::READ, Check::NONE);
             RequestBody::Brw(Brw { bulk_id: 1, direction, length: 8, check })
         }
-        Service::Ping => RequestBody::Ping { sequence: 0, seconds: 0, nanoseconds: 0 },
+        LstService::Ping => RequestBody::Ping { sequence: 0, seconds: 0, nanoseconds: 0 },
     }
 }

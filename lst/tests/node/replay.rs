@@ -7,13 +7,13 @@ use std::path::Path;
 
 use lnet_nid::Nid;
 use lnet_proto::lst::{
-    BatchOp, DATA_PORTAL, FRAMEWORK_PORTAL, LnetCounters, REPLY_PORTAL, Reply, ReplyBody, Request,
-    RequestBody, Service, SessionId,
+    BatchOp, DATA_PORTAL, FRAMEWORK_PORTAL, LnetCounters, LstService, REPLY_PORTAL, Reply, ReplyBody,
+    Request, RequestBody, SessionId,
 };
 use lnet_proto::{Body, Header, ib};
 use nlx_lst::Ids;
 use nlx_lst::node::{
-    Answer, Config, DataService, Ended, Framework, Outcome, Rpc, Served, Transfer, Unit, Work,
+    Config, DataService, Framework, Outcome, ReplyMessage, RpcEnd, Served, Transfer, Unit, UnitRpc, Work,
 };
 use nlx_lst::pattern::{PAGE_SIZE, fill};
 use serde_json::Value;
@@ -24,7 +24,7 @@ struct Session(Vec<(Header, Option<Vec<u8>>)>);
 /// One source's requests to a node, in order; a TEST with the list that was fetched for it.
 struct Source {
     nid: Nid,
-    requests: Vec<(Service, Vec<u8>)>,
+    requests: Vec<(LstService, Vec<u8>)>,
     lists: Vec<Vec<u8>>,
 }
 
@@ -53,7 +53,7 @@ impl Session {
             let Some(payload) = payload.clone() else { continue };
             match header.body {
                 Body::Put { match_bits, portal, .. } if is_request(portal) => {
-                    source.requests.push((Service::of(match_bits).unwrap(), payload));
+                    source.requests.push((LstService::of(match_bits).unwrap(), payload));
                 }
                 // The only other GETs are pings, whose answers are longer.
                 Body::Reply { .. } if payload.len() == 12 => source.lists.push(payload),
@@ -126,7 +126,7 @@ struct Node<'a> {
     framework: Framework,
     data: DataService,
     ids: Ids,
-    running: Vec<(Unit, Rpc)>,
+    running: Vec<(Unit, UnitRpc)>,
     /// PINGs that units do when they are started.
     pings: usize,
 }
@@ -139,10 +139,15 @@ impl<'a> Node<'a> {
     }
 
     /// The answer to a request, if the recorded reply is the same.
-    fn replay(&mut self, service: Service, payload: &[u8], lists: &mut Vec<Vec<u8>>) -> Result<(), String> {
+    fn replay(
+        &mut self,
+        service: LstService,
+        payload: &[u8],
+        lists: &mut Vec<Vec<u8>>,
+    ) -> Result<(), String> {
         let answer = match service {
-            Service::Ping => self.served(self.data.ping(payload)),
-            Service::Brw => self.served(self.data.brw(payload)),
+            LstService::Ping => self.served(self.data.ping(payload)),
+            LstService::Brw => self.served(self.data.brw(payload)),
             _ => {
                 let outcome = self.framework.handle(service, payload, LnetCounters::default, 0);
                 self.handled(outcome, lists)
@@ -156,7 +161,7 @@ impl<'a> Node<'a> {
         if found == expected { Ok(()) } else { Err(format!("{request:?}:\n{found:x?}, not\n{expected:x?}")) }
     }
 
-    fn handled(&mut self, outcome: Outcome, lists: &mut Vec<Vec<u8>>) -> Result<Answer, String> {
+    fn handled(&mut self, outcome: Outcome, lists: &mut Vec<Vec<u8>>) -> Result<ReplyMessage, String> {
         match outcome {
             Outcome::Reply(answer) => Ok(answer),
             Outcome::Run(answer, units) => {
@@ -173,7 +178,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn served(&self, served: Served) -> Result<Answer, String> {
+    fn served(&self, served: Served) -> Result<ReplyMessage, String> {
         let finish = |transfer: &Transfer, is_put| {
             assert!(self.session.has_bulk(self.nid, is_put, transfer.bulk_id, transfer.length));
             let mut data = vec![0; transfer.length];
@@ -200,7 +205,7 @@ impl<'a> Node<'a> {
         self.resume(unit);
     }
 
-    fn begin(&self, unit: &mut Unit) -> Option<Rpc> {
+    fn begin(&self, unit: &mut Unit) -> Option<UnitRpc> {
         let mut buffer = vec![0; unit.instance().work().bulk_length()];
         unit.begin(&self.ids, &mut buffer, 0)
     }
@@ -220,7 +225,7 @@ impl<'a> Node<'a> {
     }
 }
 
-fn succeed(unit: &mut Unit, rpc: &Rpc) {
+fn succeed(unit: &mut Unit, rpc: &UnitRpc) {
     let (request, _) = Request::parse(rpc.service, &rpc.request).unwrap();
     let body = match request.body {
         RequestBody::Ping { sequence, .. } => ReplyBody::Ping { sequence },
@@ -231,7 +236,7 @@ fn succeed(unit: &mut Unit, rpc: &Rpc) {
     if let Work::Brw { check, .. } = unit.instance().work() {
         fill(check, PAGE_SIZE, &mut data);
     }
-    unit.ended(Ended::Reply(&reply.emit()), &data, 0);
+    unit.ended(RpcEnd::Reply(&reply.emit()), &data, 0);
 }
 
 /// The bytes of a reply that mean something and do not depend on time or on LNet.

@@ -2,7 +2,7 @@
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    BatchOp, Check, Direction, Reply, ReplyBody, RequestBody, Service, SessionId, Statistics, Test,
+    BatchOp, Check, Direction, LstService, Reply, ReplyBody, RequestBody, SessionId, Statistics, Test,
 };
 use nlx_lst::node::Count;
 use proptest::prelude::*;
@@ -254,7 +254,7 @@ proptest! {
         for node in NODES {
             prop_assert_eq!(network.units(node), 0);
             prop_assert!(network.framework(node).session().is_none());
-            prop_assert!(!network.data(node).has_server(Service::Ping));
+            prop_assert!(!network.data(node).has_server(LstService::Ping));
             ask(&mut network, node, make_session(1, 0, "all"));
             prop_assert_eq!(statistics(&mut network, node).zombie_sessions, 0);
             let most = Test { concurrency: 1024, ..brw_test(Direction::READ, Check::NONE, 1 << 20) };

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use lnet_nid::ProcessId;
 use lnet_proto::ByteOrder;
-use lnet_proto::lst::{LnetCounters, Reply, Request, RequestBody, Service, Test};
+use lnet_proto::lst::{LnetCounters, LstService, Reply, Request, RequestBody, Test};
 use nix::errno::Errno;
 use nlx_lst::Ids;
 use nlx_lst::node::{
-    Answer, Config, DataService, Ended, Fetch, Framework, Outcome, Rpc, Served, Transfer, Unit,
+    Config, DataService, Fetch, Framework, Outcome, ReplyMessage, RpcEnd, Served, Transfer, Unit, UnitRpc,
 };
 
 use crate::kit::{ON, SECOND, emit, list, process};
@@ -21,7 +21,7 @@ const BULK_TIMEOUT_NS: u64 = 30 * SECOND;
 
 /// A message, by what it is at its receiver.
 enum Kind {
-    Request(Service),
+    Request(LstService),
     /// A reply, or the data of a READ: a PUT to these match bits.
     Put(u64),
     /// A GET of these match bits.
@@ -41,7 +41,7 @@ struct Message {
 struct Driven {
     unit: Unit,
     buffer: Vec<u8>,
-    rpc: Rpc,
+    rpc: UnitRpc,
 }
 
 /// A GET that has not been answered.
@@ -59,7 +59,7 @@ struct SimNode {
     /// GETs by match bits, with their source and their deadline.
     gets: BTreeMap<(ProcessId, u64), (Getting, u64)>,
     /// Framework requests that wait for the list of one before them.
-    waiting: VecDeque<(ProcessId, Service, Vec<u8>)>,
+    waiting: VecDeque<(ProcessId, LstService, Vec<u8>)>,
 }
 
 /// The network with everything on it.
@@ -231,7 +231,7 @@ impl SimNode {
         Message { from: self.process, to, kind, payload }
     }
 
-    fn answer(&self, to: ProcessId, answer: &Answer) -> Message {
+    fn answer(&self, to: ProcessId, answer: &ReplyMessage) -> Message {
         self.message(to, Kind::Put(answer.reply_id), answer.bytes.to_vec())
     }
 
@@ -297,14 +297,15 @@ impl SimNode {
         Some(message)
     }
 
-    fn end(&mut self, index: usize, end: Ended<'_>, now_ns: u64) -> Option<Message> {
+    fn end(&mut self, index: usize, end: RpcEnd<'_>, now_ns: u64) -> Option<Message> {
         let Driven { mut unit, buffer, .. } = self.units.remove(index);
         unit.ended(end, &buffer, now_ns);
         self.begin(unit, buffer, now_ns)
     }
 
-    fn serve(&mut self, from: ProcessId, service: Service, payload: &[u8], now_ns: u64) -> Vec<Message> {
-        let served = if service == Service::Ping { self.data.ping(payload) } else { self.data.brw(payload) };
+    fn serve(&mut self, from: ProcessId, service: LstService, payload: &[u8], now_ns: u64) -> Vec<Message> {
+        let served =
+            if service == LstService::Ping { self.data.ping(payload) } else { self.data.brw(payload) };
         match served {
             Served::Reply(answer) => vec![self.answer(from, &answer)],
             Served::Push(push) => {
@@ -327,7 +328,7 @@ impl SimNode {
     fn put(&mut self, from: ProcessId, bits: u64, payload: &[u8], now_ns: u64) -> Vec<Message> {
         let offered = |driven: &Driven| driven.rpc.to == from && driven.rpc.reply_id == bits;
         if let Some(index) = self.units.iter().position(offered) {
-            return self.end(index, Ended::Reply(payload), now_ns).into_iter().collect();
+            return self.end(index, RpcEnd::Reply(payload), now_ns).into_iter().collect();
         }
         let sink = |driven: &&mut Driven| {
             driven.rpc.to == from && driven.rpc.bulk.is_some_and(|bulk| bulk.id == bits && bulk.is_sink)
@@ -359,7 +360,7 @@ impl SimNode {
         let mut sent = Vec::new();
         for index in (0..self.units.len()).rev() {
             if self.units[index].unit.is_aborted() {
-                sent.extend(self.end(index, Ended::Aborted, now_ns));
+                sent.extend(self.end(index, RpcEnd::Aborted, now_ns));
             }
         }
         let data = self.data.clone();
@@ -378,7 +379,7 @@ impl SimNode {
         let mut sent = self.abort(now_ns);
         for index in (0..self.units.len()).rev() {
             if self.units[index].rpc.deadline_ns <= now_ns {
-                sent.extend(self.end(index, Ended::Expired, now_ns));
+                sent.extend(self.end(index, RpcEnd::Expired, now_ns));
             }
         }
         let due = self.gets.iter().filter(|(_, (_, deadline))| *deadline <= now_ns);

@@ -1,12 +1,12 @@
 //! lst 8: STAT.
 
 use lnet_proto::lst::{
-    Brw, Check, Direction, LnetCounters, Reply, ReplyBody, Request, RequestBody, Service, SessionId,
+    Brw, Check, Direction, LnetCounters, LstService, Reply, ReplyBody, Request, RequestBody, SessionId,
     Statistics,
 };
 use nix::errno::Errno;
 use nlx_lst::Ids;
-use nlx_lst::node::{Ended, Outcome, Served};
+use nlx_lst::node::{Outcome, RpcEnd, Served};
 
 use crate::kit::{Bench, ON, ORDERS, brw_test, emit, make_session, ping_test, process, sid, status};
 
@@ -53,8 +53,8 @@ fn each_counter_counts_its_events() {
     for unit in &mut units {
         assert!(unit.begin(&ids, &mut [0; 8], 0).is_some());
     }
-    units[0].ended(Ended::Expired, &[], 1);
-    units[1].ended(Ended::Failed(Errno::EHOSTUNREACH), &[], 1);
+    units[0].ended(RpcEnd::Expired, &[], 1);
+    units[1].ended(RpcEnd::Failed(Errno::EHOSTUNREACH), &[], 1);
     units.drain(..2);
     // A read of 16 bytes, a write of 24, one that fails, one that is no request.
     for (direction, length) in [(Direction::READ, 16), (Direction::WRITE, 24)] {
@@ -69,9 +69,10 @@ fn each_counter_counts_its_events() {
     assert!(matches!(data.ping(&[]), Served::Drop(_)));
     bench.now_ns = 4_321_999_999;
     let request = bench.request(RequestBody::Stat { sid: sid(1), kind: 0 });
-    let outcome = bench.framework.handle(Service::Stat, &emit(&request, bench.order), || lnet, bench.now_ns);
+    let outcome =
+        bench.framework.handle(LstService::Stat, &emit(&request, bench.order), || lnet, bench.now_ns);
     let Outcome::Reply(answer) = outcome else { panic!("{outcome:?}") };
-    let Reply { status: 0, body: ReplyBody::Stat(found), .. } = bench.read(Service::Stat, &answer) else {
+    let Reply { status: 0, body: ReplyBody::Stat(found), .. } = bench.read(LstService::Stat, &answer) else {
         panic!("it is a reply of STAT")
     };
     let expected = Statistics {
@@ -103,7 +104,7 @@ fn counters_of_the_session_end_with_it() {
     bench.add_client(ping_test(), &[process("10.0.0.2@tcp")]);
     let mut unit = bench.run(2).next().unwrap();
     assert!(unit.begin(&ids, &mut [], 0).is_some());
-    unit.ended(Ended::Expired, &[], 0);
+    unit.ended(RpcEnd::Expired, &[], 0);
     bench.now_ns = 5_000_000_000;
     assert_eq!(bench.statistics().ping_errors, 1);
     bench.ask(make_session(2, 1, "two"));
@@ -112,7 +113,7 @@ fn counters_of_the_session_end_with_it() {
         bench.statistics();
     assert_eq!((session_ms, ping_errors, rpcs_expired, rpcs_sent, zombie_sessions), (0, 0, 1, 1, 1));
     // An error of a unit of the ended session does not count for the new one.
-    unit.ended(Ended::Expired, &[], 0);
+    unit.ended(RpcEnd::Expired, &[], 0);
     assert_eq!(bench.statistics().ping_errors, 0);
 }
 

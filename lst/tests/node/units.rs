@@ -2,11 +2,11 @@
 
 use lnet_proto::ByteOrder;
 use lnet_proto::lst::{
-    Check, Direction, Features, Reply, ReplyBody, Request, RequestBody, Service, SessionId, Test,
+    Check, Direction, Features, LstService, Reply, ReplyBody, Request, RequestBody, SessionId, Test,
 };
 use nix::errno::Errno;
 use nlx_lst::Ids;
-use nlx_lst::node::{Bulk, Config, Count, Ended, Rpc, Unit};
+use nlx_lst::node::{BulkBuffer, Config, Count, RpcEnd, Unit, UnitRpc};
 use nlx_lst::pattern::{self, PAGE_SIZE};
 
 use crate::kit::{Bench, ON, ORDERS, SECOND, brw_test, make_session, ping_test, process};
@@ -18,7 +18,7 @@ fn units(bench: &mut Bench, test: Test) -> Vec<Unit> {
 }
 
 /// The reply of a server that has nothing to complain of, in its byte order.
-fn good_reply(rpc: &Rpc, order: ByteOrder) -> Vec<u8> {
+fn good_reply(rpc: &UnitRpc, order: ByteOrder) -> Vec<u8> {
     let (request, _) = Request::parse(rpc.service, &rpc.request).unwrap();
     let body = match request.body {
         RequestBody::Ping { sequence, .. } => ReplyBody::Ping { sequence },
@@ -41,17 +41,17 @@ fn a_ping_is_sent_and_its_reply_recognised() {
         let ids = Ids::new(3);
         let unit = &mut units[0];
         let rpc = unit.begin(&ids, &mut [], 7 * SECOND + 5).unwrap();
-        assert_eq!((rpc.to, rpc.service, rpc.bulk), (process("10.0.0.2@tcp"), Service::Ping, None));
+        assert_eq!((rpc.to, rpc.service, rpc.bulk), (process("10.0.0.2@tcp"), LstService::Ping, None));
         assert_eq!((rpc.reply_id, rpc.deadline_ns), (3 << 48, 71 * SECOND + 5));
         let body = RequestBody::Ping { sequence: 0, seconds: 7, nanoseconds: 5 };
         assert_eq!(rpc.request, Request::new(ON, 3 << 48, body).emit());
-        unit.ended(Ended::Reply(&good_reply(&rpc, order)), &[], 7 * SECOND + 1005);
+        unit.ended(RpcEnd::Reply(&good_reply(&rpc, order)), &[], 7 * SECOND + 1005);
         let latency = unit.instance().results().latency();
         assert_eq!((latency.len(), unit.instance().results().errors()), (1, 0));
         assert!(latency.equivalent(latency.max(), 1000));
         let rpc = unit.begin(&ids, &mut [], 0).unwrap();
         assert!(matches!(
-            Request::parse(Service::Ping, &rpc.request).unwrap().0.body,
+            Request::parse(LstService::Ping, &rpc.request).unwrap().0.body,
             RequestBody::Ping { sequence: 1, .. }
         ));
     }
@@ -65,7 +65,7 @@ fn all_units_of_a_node_number_their_pings_together() {
     let mut units = units(&mut bench, Test { concurrency: 3, ..ping_test() });
     for unit in &mut units {
         let rpc = unit.begin(&ids, &mut [], 0).unwrap();
-        let (request, _) = Request::parse(Service::Ping, &rpc.request).unwrap();
+        let (request, _) = Request::parse(LstService::Ping, &rpc.request).unwrap();
         let RequestBody::Ping { sequence, .. } = request.body else { panic!("{request:?}") };
         sequences.push(sequence);
     }
@@ -80,8 +80,8 @@ fn a_brw_offers_its_buffer() {
         let mut units = units(&mut bench, brw_test(direction, Check::SIMPLE, 8192));
         let mut buffer = vec![0; units[0].instance().work().bulk_length()];
         let rpc = units[0].begin(&Ids::new(0), &mut buffer, 0).unwrap();
-        assert_eq!((rpc.reply_id, rpc.bulk), (0, Some(Bulk { id: 1, is_sink, length: 8192 })));
-        let (request, _) = Request::parse(Service::Brw, &rpc.request).unwrap();
+        assert_eq!((rpc.reply_id, rpc.bulk), (0, Some(BulkBuffer { id: 1, is_sink, length: 8192 })));
+        let (request, _) = Request::parse(LstService::Brw, &rpc.request).unwrap();
         let RequestBody::Brw(brw) = request.body else { panic!("{request:?}") };
         assert_eq!((brw.bulk_id, brw.direction, brw.length, brw.check), (1, direction, 8192, Check::SIMPLE));
         let mut expected = vec![0; 8192];
@@ -105,7 +105,7 @@ fn requests_have_the_features_of_their_session() {
     let test = brw_test(Direction::READ, Check::NONE, 8).with_brw(&brw, Features::NONE).unwrap();
     let mut units = units(&mut bench, test);
     let rpc = units[0].begin(&Ids::new(0), &mut [0; 8192], 0).unwrap();
-    let (request, _) = Request::parse(Service::Brw, &rpc.request).unwrap();
+    let (request, _) = Request::parse(LstService::Brw, &rpc.request).unwrap();
     let RequestBody::Brw(brw) = request.body else { panic!("{request:?}") };
     assert_eq!((request.features, brw.length, brw.check), (Features::NONE, 8192, Check::FULL));
 }
@@ -122,7 +122,7 @@ fn units_do_as_many_rpcs_as_the_test_says() {
             let mut done = 0;
             while done < 1000 {
                 let Some(rpc) = units[0].begin(&ids, &mut [], 0) else { break };
-                units[0].ended(Ended::Reply(&good_reply(&rpc, ByteOrder::Little)), &[], 0);
+                units[0].ended(RpcEnd::Reply(&good_reply(&rpc, ByteOrder::Little)), &[], 0);
                 done += 1;
             }
             assert_eq!(done, expected.unwrap_or(1000));
@@ -156,7 +156,7 @@ fn what_is_an_error() {
         let mut reply = good_reply(&rpc, ByteOrder::Little);
         pattern::fill(Check::SIMPLE, PAGE_SIZE, &mut data);
         change(&mut reply, &mut data);
-        units[0].ended(Ended::Reply(&reply), &data, 1);
+        units[0].ended(RpcEnd::Reply(&reply), &data, 1);
         let instance = units[0].instance();
         assert_eq!(
             (instance.results().errors(), instance.results().latency().len()),
@@ -175,7 +175,7 @@ fn another_sequence_or_inner_magic_is_a_ping_error() {
         let rpc = units[0].begin(&Ids::new(0), &mut [], 0).unwrap();
         let mut reply = good_reply(&rpc, ByteOrder::Little);
         reply[at] ^= 1;
-        units[0].ended(Ended::Reply(&reply), &[], 1);
+        units[0].ended(RpcEnd::Reply(&reply), &[], 1);
         assert_eq!((bench.statistics().ping_errors, bench.statistics().brw_errors), (1, 0));
     }
 }
@@ -192,7 +192,7 @@ fn the_data_of_a_read_are_checked_in_the_order_of_the_server() {
             if filled == ByteOrder::Big {
                 data.chunks_mut(8).for_each(<[u8]>::reverse);
             }
-            units[0].ended(Ended::Reply(&good_reply(&rpc, order)), &data, 1);
+            units[0].ended(RpcEnd::Reply(&good_reply(&rpc, order)), &data, 1);
             assert_eq!(bench.statistics().brw_errors, u32::from(order != filled));
         }
     }
@@ -204,10 +204,10 @@ fn the_data_of_a_read_are_checked_in_the_order_of_the_server() {
 fn with_stop_on_error_only_the_unit_with_the_error_stops() {
     for stop_on_error in [false, true] {
         for (end, counted) in [
-            (Ended::Failed(Errno::EHOSTUNREACH), (1, 0)),
-            (Ended::Failed(Errno::ECANCELED), (0, 0)),
-            (Ended::Expired, (0, 1)),
-            (Ended::Reply(&[]), (0, 0)),
+            (RpcEnd::Failed(Errno::EHOSTUNREACH), (1, 0)),
+            (RpcEnd::Failed(Errno::ECANCELED), (0, 0)),
+            (RpcEnd::Expired, (0, 1)),
+            (RpcEnd::Reply(&[]), (0, 0)),
         ] {
             let mut bench = Bench::in_session(ORDERS[0]);
             let test = Test { repeats: 9, concurrency: 2, stop_on_error, ..ping_test() };
@@ -220,7 +220,7 @@ fn with_stop_on_error_only_the_unit_with_the_error_stops() {
             let data = bench.framework.data_service();
             let counters = data.counters();
             assert_eq!((counters.total(Count::Errors), counters.total(Count::Expired)), counted);
-            units[1].ended(Ended::Aborted, &[], 0);
+            units[1].ended(RpcEnd::Aborted, &[], 0);
             assert_eq!(units[1].begin(&ids, &mut [], 0).is_none(), stop_on_error);
         }
     }
@@ -233,7 +233,7 @@ fn errors_while_a_test_is_stopped_do_not_count() {
         let mut units = units(&mut bench, ping_test());
         assert!(units[0].begin(&Ids::new(0), &mut [], 0).is_some());
         bench.ask(crate::kit::batch(1, 2, lnet_proto::lst::BatchOp::STOP, 0, force));
-        units[0].ended(if force == 1 { Ended::Aborted } else { Ended::Expired }, &[], 0);
+        units[0].ended(if force == 1 { RpcEnd::Aborted } else { RpcEnd::Expired }, &[], 0);
         assert_eq!((bench.statistics().ping_errors, units[0].instance().results().errors()), (0, 0));
     }
 }

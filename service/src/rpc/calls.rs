@@ -24,7 +24,7 @@ pub struct Calls<P, B> {
     /// Every server that was called: the sequence numbers of a session continue.
     peers: Vec<Peer<P>>,
     by_address: HashMap<P, usize, RandomState>,
-    entries: Slots<Call<B>>,
+    entries: Slots<PendingCall<B>>,
     due: Deadlines,
     counters: RequestCounters,
 }
@@ -69,7 +69,7 @@ impl PeerSlot {
     }
 }
 
-struct Call<B> {
+struct PendingCall<B> {
     peer: usize,
     delivery: Delivery,
     class: Class,
@@ -121,12 +121,12 @@ pub enum Action<P, B> {
         to: P,
     },
     /// Report the end of a call.
-    Ended(Ended<B>),
+    Ended(EndedCall<B>),
 }
 
 /// The end of a call.
 #[derive(Debug)]
-pub struct Ended<B> {
+pub struct EndedCall<B> {
     /// The call.
     pub id: CallId,
     /// The result. If it is `Ok`, the answer is the body of the message that ended the call.
@@ -206,7 +206,7 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         let peer = self.peer(to);
         let (slot, sequence) = self.peers[peer].take_slot();
         let latest_ns = now_ns.saturating_add(nanoseconds(self.options.deadline_max));
-        let call = Call {
+        let call = PendingCall {
             peer,
             delivery,
             class,
@@ -334,7 +334,7 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         call.sent += 1;
         self.counters.retries += u64::from(call.sent > 1);
         call.sent_ns = (if call.sent == 1 { now_ns } else { call.sent_ns.0 }, now_ns);
-        let Call { slot, session, sequence, length, has_offers, .. } = *call;
+        let PendingCall { slot, session, sequence, length, has_offers, .. } = *call;
         let header =
             Header { slot, session, sequence, length, has_offers, ..header(kind, attempt(call.sent)) };
         let within = Duration::from_nanos(call.deadline_ns - now_ns);
@@ -356,7 +356,12 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
     /// Handles the result of sending a request, or a request for a session. An error that proves
     /// that the server cannot be reached ends the calls concerned, unless the options are patient.
     /// Call this until it returns `None`.
-    pub fn sent(&mut self, tag: u64, error: Option<(Errno, &dyn Display)>, now_ns: u64) -> Option<Ended<B>> {
+    pub fn sent(
+        &mut self,
+        tag: u64,
+        error: Option<(Errno, &dyn Display)>,
+        now_ns: u64,
+    ) -> Option<EndedCall<B>> {
         let id = CallId::from_tag(tag);
         let call = self.find(id).map(|call| (call.peer, call.sent));
         let (index, sent) = call.or_else(|| (tag < self.peers.len() as u64).then_some((tag as usize, 0)))?;
@@ -385,7 +390,7 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
     }
 
     /// Handles a message from a server. Returns the end of the call that it answers.
-    pub fn receive(&mut self, message: &[u8], from: &P, now_ns: u64) -> Option<Ended<B>> {
+    pub fn receive(&mut self, message: &[u8], from: &P, now_ns: u64) -> Option<EndedCall<B>> {
         let Some(header) = &Header::parse(message) else {
             self.counters.malformed += 1;
             return None;
@@ -442,7 +447,7 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
         self.due.set(id.key().index, again_ns.min(call.deadline_ns));
     }
 
-    fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended<B>> {
+    fn answered(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<EndedCall<B>> {
         let Some(id) = self.call_of(peer, header) else {
             self.count_unexpected(peer, header);
             return None;
@@ -474,7 +479,7 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
     /// Handles a refusal: the server does not have the session. A request that was sent in the
     /// session must not be sent in another one: even if it was sent only once, the network may have
     /// duplicated it, and the first copy may have reached a server that had the session.
-    fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<Ended<B>> {
+    fn refused(&mut self, peer: usize, header: &Header, now_ns: u64) -> Option<EndedCall<B>> {
         if header.status != Errno::ESTALE as u32 {
             // The server has no room for another session: the request for one is repeated later.
             return None;
@@ -496,20 +501,20 @@ impl<P: Clone + Eq + Hash + Display, B> Calls<P, B> {
     }
 
     /// Ends a call that the program gives up.
-    pub fn give_up(&mut self, id: CallId, now_ns: u64) -> Option<Ended<B>> {
+    pub fn give_up(&mut self, id: CallId, now_ns: u64) -> Option<EndedCall<B>> {
         self.end(id, Err(RequestError::GivenUp), now_ns)
     }
 
-    fn end(&mut self, id: CallId, result: Result<(), RequestError>, now_ns: u64) -> Option<Ended<B>> {
+    fn end(&mut self, id: CallId, result: Result<(), RequestError>, now_ns: u64) -> Option<EndedCall<B>> {
         let call = self.entries.remove(id.key())?;
         self.due.remove(id.key().index);
         let answered = matches!(result, Ok(()) | Err(RequestError::Refused { .. }));
         self.peers[call.peer].free_slot(call.slot, !answered);
         let after = Duration::from_nanos(now_ns.saturating_sub(call.started_ns));
-        Some(Ended { id, result, after, buffer: call.buffer })
+        Some(EndedCall { id, result, after, buffer: call.buffer })
     }
 
-    fn find(&mut self, id: CallId) -> Option<&mut Call<B>> {
+    fn find(&mut self, id: CallId) -> Option<&mut PendingCall<B>> {
         self.entries.get_mut(id.key())
     }
 }
@@ -547,7 +552,7 @@ impl<P> Peer<P> {
     }
 }
 
-impl<B> Call<B> {
+impl<B> PendingCall<B> {
     /// Returns the time at which this attempt was sent, if that is known.
     fn sent_ns(&self, number: u8) -> Option<u64> {
         match number {

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use nix::errno::Errno;
 use parking_lot::Mutex;
 
-use super::server::{RequestId, Server, Verdict};
+use super::server::{MessageDecision, RequestId, Server};
 use super::terms::{ResponderCounters, ResponderOptions};
 use super::wire::{ClientId, HEADER, Header};
 use crate::offers::Offers;
@@ -290,13 +290,13 @@ impl<T: Transport<Peer: Eq + Hash>, H: RpcHandler<T>> Handler<T> for Rpc<T, H> {
         let shard = self.hasher.hash_one(from) as usize % self.shards.len();
         let mut server = self.shards[shard].lock();
         state.step = match server.receive(bytes, from, now_ns) {
-            Verdict::Run(id, header) => RpcStep::Run { shard, id, header },
-            Verdict::Answer(header, body) if HEADER + body.len() <= reply.len() => {
+            MessageDecision::Run(id, header) => RpcStep::Run { shard, id, header },
+            MessageDecision::Answer(header, body) if HEADER + body.len() <= reply.len() => {
                 reply[..HEADER].copy_from_slice(&header.emit());
                 reply[HEADER..HEADER + body.len()].copy_from_slice(body);
                 RpcStep::Reply { tag: header.client.incarnation, length: HEADER + body.len() }
             }
-            Verdict::Answer(..) | Verdict::Drop => RpcStep::Drop,
+            MessageDecision::Answer(..) | MessageDecision::Drop => RpcStep::Drop,
         };
         let due_ns = server.next_ns().unwrap_or(u64::MAX);
         drop(server);

@@ -59,7 +59,7 @@ struct Running<P> {
 
 /// The decision on a message.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict<'a> {
+pub enum MessageDecision<'a> {
     /// It is a request: run it, then call [`Server::answered`] or [`Server::dropped`].
     Run(RequestId, Header),
     /// Answer it with this header and these bytes.
@@ -84,10 +84,10 @@ impl<P: Clone + Eq + Hash> Server<P> {
     }
 
     /// Handles a message from a client.
-    pub fn receive(&mut self, message: &[u8], from: &P, now_ns: u64) -> Verdict<'_> {
+    pub fn receive(&mut self, message: &[u8], from: &P, now_ns: u64) -> MessageDecision<'_> {
         let Some(header) = Header::parse(message) else {
             self.counters.malformed += 1;
-            return Verdict::Drop;
+            return MessageDecision::Drop;
         };
         let estimate_ms = milliseconds(self.estimate_ns(header.class, now_ns));
         let (kind, status, session) = match header.kind {
@@ -104,7 +104,7 @@ impl<P: Clone + Eq + Hash> Server<P> {
                     }
                     Opened::Late => {
                         self.counters.ignored += 1;
-                        return Verdict::Drop;
+                        return MessageDecision::Drop;
                     }
                 }
             }
@@ -113,11 +113,11 @@ impl<P: Clone + Eq + Hash> Server<P> {
                 RequestAction::Running(id) => {
                     self.counters.ignored += 1;
                     self.repeated(id, &header, now_ns);
-                    return Verdict::Drop;
+                    return MessageDecision::Drop;
                 }
                 RequestAction::Ignore => {
                     self.counters.ignored += 1;
-                    return Verdict::Drop;
+                    return MessageDecision::Drop;
                 }
                 RequestAction::Repeat { status } => {
                     self.counters.repeated += 1;
@@ -130,23 +130,23 @@ impl<P: Clone + Eq + Hash> Server<P> {
             },
             Kind::Opened | Kind::Answer | Kind::Refusal | Kind::Early => {
                 self.counters.malformed += 1;
-                return Verdict::Drop;
+                return MessageDecision::Drop;
             }
         };
         let body = if kind == Kind::Answer { self.sessions.answer(from, &header) } else { &[] };
         let length = body.len() as u32;
         let answer = Header { kind, status, session, length, time_ms: 0, estimate_ms, ..header };
-        Verdict::Answer(Header { has_offers: false, ..answer }, body)
+        MessageDecision::Answer(Header { has_offers: false, ..answer }, body)
     }
 
-    fn run(&mut self, header: Header, from: &P, now_ns: u64) -> Verdict<'static> {
+    fn run(&mut self, header: Header, from: &P, now_ns: u64) -> MessageDecision<'static> {
         let mut running =
             Running { from: from.clone(), header, arrived_ns: now_ns, deadline_ns: now_ns, early: 0 };
         running.extend(&header, now_ns);
         let due_ns = running.next_early_ns(now_ns);
         let Some(key) = self.running.insert(running) else {
             self.counters.overflow += 1;
-            return Verdict::Drop;
+            return MessageDecision::Drop;
         };
         self.counters.requests += 1;
         let id = RequestId(key);
@@ -156,7 +156,7 @@ impl<P: Clone + Eq + Hash> Server<P> {
         if let Some(due_ns) = due_ns {
             self.due.set(key.index, due_ns);
         }
-        Verdict::Run(id, header)
+        MessageDecision::Run(id, header)
     }
 
     /// Has an early reply sent now for a request that waits or runs, so that its client stops
@@ -348,8 +348,8 @@ mod tests {
 
     fn open(server: &mut Server<u8>, from: u8, incarnation: u64, now_ns: u64) -> Option<u64> {
         match server.receive(&message(Kind::Open, incarnation, 0, 0, 0).emit(), &from, now_ns) {
-            Verdict::Answer(Header { kind: Kind::Opened, session, .. }, b"") => Some(session),
-            Verdict::Answer(Header { kind: Kind::Refusal, status, .. }, b"") => {
+            MessageDecision::Answer(Header { kind: Kind::Opened, session, .. }, b"") => Some(session),
+            MessageDecision::Answer(Header { kind: Kind::Refusal, status, .. }, b"") => {
                 assert_eq!(status, Errno::EBUSY as u32);
                 None
             }
@@ -359,7 +359,7 @@ mod tests {
 
     fn begin(server: &mut Server<u8>, from: u8, header: &Header, now_ns: u64) -> RequestId {
         match server.receive(&header.emit(), &from, now_ns) {
-            Verdict::Run(id, found) => {
+            MessageDecision::Run(id, found) => {
                 assert_eq!(found, *header);
                 id
             }
@@ -367,8 +367,8 @@ mod tests {
         }
     }
 
-    fn is_stale(verdict: &Verdict<'_>) -> bool {
-        matches!(verdict, Verdict::Answer(Header { kind: Kind::Refusal, status, .. }, b"") if *status == Errno::ESTALE as u32)
+    fn is_stale(verdict: &MessageDecision<'_>) -> bool {
+        matches!(verdict, MessageDecision::Answer(Header { kind: Kind::Refusal, status, .. }, b"") if *status == Errno::ESTALE as u32)
     }
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(open(&mut server, 1, 7, 0), session, "an open that is sent again opens nothing new");
         let first = message(Kind::Once, 7, session.unwrap_or(0), 3, 1);
         let id = begin(&mut server, 1, &first, 0);
-        assert_eq!(server.receive(&first.emit(), &1, 0), Verdict::Drop);
+        assert_eq!(server.receive(&first.emit(), &1, 0), MessageDecision::Drop);
         assert_eq!(server.next_ns(), Some(0));
         let early = server.early(0).map(|(header, _)| (header.kind, header.slot, header.sequence));
         assert_eq!(early, Some((Kind::Early, 3, 1)));
@@ -386,15 +386,15 @@ mod tests {
         assert_eq!((answer.kind, answer.status, answer.length, answer.time_ms), (Kind::Answer, 5, 4, 3));
         let repetition = Header { attempt: 2, ..first };
         let stored = Header { attempt: 2, time_ms: 0, ..answer };
-        assert_eq!(server.receive(&repetition.emit(), &1, 0), Verdict::Answer(stored, b"done"));
+        assert_eq!(server.receive(&repetition.emit(), &1, 0), MessageDecision::Answer(stored, b"done"));
         assert_eq!(server.answered(id, 0, b"again", 0), None, "it has ended");
         // The client may have abandoned requests that never arrived.
         let fourth = Header { sequence: 4, ..first };
         let id = begin(&mut server, 1, &fourth, 0);
-        assert_eq!(server.receive(&Header { sequence: 2, ..first }.emit(), &1, 0), Verdict::Drop);
+        assert_eq!(server.receive(&Header { sequence: 2, ..first }.emit(), &1, 0), MessageDecision::Drop);
         // A request that its program drops is not run again, and gets no early reply.
         server.dropped(id);
-        assert_eq!(server.receive(&fourth.emit(), &1, 0), Verdict::Drop);
+        assert_eq!(server.receive(&fourth.emit(), &1, 0), MessageDecision::Drop);
         assert_eq!((server.running(), server.next_ns()), (0, None));
     }
 
@@ -426,8 +426,8 @@ mod tests {
         let id = begin(&mut server, 1, &request, 0);
         assert!(open(&mut server, 1, 8, 0).is_some_and(|new| new != old));
         assert_eq!(server.sessions(), 1);
-        // Late messages of the former life change nothing.
-        assert_eq!(server.receive(&message(Kind::Open, 7, 0, 0, 0).emit(), &1, 0), Verdict::Drop);
+        // Late messages of the client's previous start change nothing.
+        assert_eq!(server.receive(&message(Kind::Open, 7, 0, 0, 0).emit(), &1, 0), MessageDecision::Drop);
         assert!(is_stale(&server.receive(&request.emit(), &1, 0)));
         assert!(server.answered(id, 0, b"answer", 0).is_some());
         assert_eq!((server.sessions(), server.answer_bytes(), server.running()), (1, 0, 0));
@@ -467,7 +467,7 @@ mod tests {
         for number in 0..RUNNING_MAX as u64 {
             let _ = begin(&mut server, 1, &message(Kind::Often, 7, 0, 0, number), 0);
         }
-        assert_eq!(server.receive(&message(Kind::Often, 7, 0, 0, 0).emit(), &1, 0), Verdict::Drop);
+        assert_eq!(server.receive(&message(Kind::Often, 7, 0, 0, 0).emit(), &1, 0), MessageDecision::Drop);
         assert_eq!((server.counters().overflow, server.running()), (1, RUNNING_MAX));
     }
 
@@ -493,7 +493,7 @@ mod tests {
                 match step.0 {
                     0 => {
                         let header = message(Kind::Open, *incarnation, 0, 0, 0);
-                        if let Verdict::Answer(Header { kind: Kind::Opened, session, .. }, _) =
+                        if let MessageDecision::Answer(Header { kind: Kind::Opened, session, .. }, _) =
                             server.receive(&header.emit(), &from, now_ns)
                         {
                             sessions.push((*incarnation, session));
@@ -514,14 +514,14 @@ mod tests {
                         let header = message(Kind::Once, incarnation, session, slot, sequence);
                         let name = (from, incarnation, session, slot, sequence);
                         match server.receive(&header.emit(), &from, now_ns) {
-                            Verdict::Run(id, _) => {
+                            MessageDecision::Run(id, _) => {
                                 prop_assert!(ran.insert(name), "{:?} has run twice", name);
                                 running.push((id, name));
                             }
-                            Verdict::Answer(Header { kind: Kind::Answer, .. }, body) => {
+                            MessageDecision::Answer(Header { kind: Kind::Answer, .. }, body) => {
                                 prop_assert_eq!(body, &answered[&name]);
                             }
-                            Verdict::Answer(..) | Verdict::Drop => {}
+                            MessageDecision::Answer(..) | MessageDecision::Drop => {}
                         }
                     }
                 }

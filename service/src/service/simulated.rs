@@ -90,8 +90,10 @@ impl Network {
         let (at, crossed) = (posted.at, found != partition);
         let is_full = posted.taken == posted.requests;
         let (from, length) = (client, LENGTH);
-        self.events()
-            .arrived(at, Arrival { from, offset, length, sent_length: length, urgent: false, crossed });
+        self.events().arrived(
+            at,
+            ArrivedMessage { from, offset, length, sent_length: length, urgent: false, crossed },
+        );
         traffic.crossed += u64::from(crossed);
         if is_full {
             traffic.posted[found].pop_front();

@@ -11,7 +11,9 @@ use nlx_core::{Address, Descriptor, Errno, TmOptions};
 use nlx_service::client::{Client, ClientOptions};
 use nlx_service::machines::{Machines, Registered};
 use nlx_service::offers::Offers;
-use nlx_service::rpc::{HEADER, Header, Kind, RequestId, RequestOptions, ResponderOptions, Server, Verdict};
+use nlx_service::rpc::{
+    HEADER, Header, Kind, MessageDecision, RequestId, RequestOptions, ResponderOptions, Server,
+};
 use nlx_service::{BufferOptions, Handler, Next, Pool, PoolOptions, Request, Service, Transport};
 use parking_lot::Mutex;
 
@@ -96,9 +98,9 @@ impl Handler<Machines> for Scripted {
             return Next::Drop;
         }
         let id = match self.protocol.lock().receive(request.bytes, request.from, request.arrived_ns) {
-            Verdict::Run(id, _) => id,
-            Verdict::Answer(header, body) => return reply(request.reply, &header, body),
-            Verdict::Drop => return Next::Drop,
+            MessageDecision::Run(id, _) => id,
+            MessageDecision::Answer(header, body) => return reply(request.reply, &header, body),
+            MessageDecision::Drop => return Next::Drop,
         };
         self.runs.fetch_add(1, Ordering::AcqRel);
         match request.bytes.last() {

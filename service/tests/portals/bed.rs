@@ -10,7 +10,7 @@ use lnet_cpt::CptTable;
 use lnet_nid::{MatchBits, Pid, Portal, ProcessId};
 use lnet_node::{Node, NodeConfig};
 use lnet_region::{IoVec, Region};
-use nlx_service::caller::{Bulk, Call, Caller, Ended, Line, Owner};
+use nlx_service::caller::{Bulk, CallEnd, CallSpec, Caller, Line, Owner};
 use nlx_service::portals::{PortalNames, Portals};
 use nlx_service::{BufferOptions, Handler, Next, OnPartitions, Pool, PoolOptions, Request, Service};
 use nlx_testkit::addresses::unused;
@@ -90,7 +90,7 @@ impl Handler<Portals> for Echo {
 /// Collects the ends of calls, unless it only counts them.
 #[derive(Default)]
 pub(crate) struct Collector {
-    ended: Mutex<Vec<(Vec<u8>, Ended)>>,
+    ended: Mutex<Vec<(Vec<u8>, CallEnd)>>,
     pub(crate) count: AtomicUsize,
     pub(crate) only_counts: AtomicBool,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Collector {
 impl Owner for Collector {
     type State = ();
 
-    fn ended(&self, _: &Caller<Collector>, line: &Arc<Line<()>>, ended: Ended) {
+    fn ended(&self, _: &Caller<Collector>, line: &Arc<Line<()>>, ended: CallEnd) {
         if self.only_counts.load(Ordering::Relaxed) {
             self.count.fetch_add(1, Ordering::Release);
             return;
@@ -154,7 +154,7 @@ impl Bed {
     }
 
     /// Makes a call that can be begun.
-    pub(crate) fn prepare(&self, number: u64, ask: Ask) -> (Arc<Line<()>>, Call) {
+    pub(crate) fn prepare(&self, number: u64, ask: Ask) -> (Arc<Line<()>>, CallSpec) {
         let partition = number as usize % self.caller.partitions();
         let line = self.caller.line(partition).unwrap();
         let reply_bits = MatchBits(number * 2);
@@ -168,7 +168,7 @@ impl Bed {
         let is_source = ask == Ask::Pull;
         let bulk = matches!(ask, Ask::Push | Ask::Pull).then_some(Bulk { bits, memory, is_source });
         let deadline_ns = matches!(ask, Ask::Nothing | Ask::Panic).then(|| self.caller.now_ns() + 50_000_000);
-        let call = Call {
+        let call = CallSpec {
             to: ProcessId { nid: self.server.nids()[0], pid: Pid::LNET },
             from: Some(self.client.nids()[0]),
             portal: portal(REQUESTS),
@@ -182,7 +182,7 @@ impl Bed {
     }
 
     /// Waits for the ends of this number of calls, and returns what was collected.
-    pub(crate) fn ends(&self, count: usize) -> Vec<(Vec<u8>, Ended)> {
+    pub(crate) fn ends(&self, count: usize) -> Vec<(Vec<u8>, CallEnd)> {
         until("all calls end", || self.caller.owner().count.load(Ordering::Acquire) >= count);
         std::mem::take(&mut *self.caller.owner().ended.lock())
     }

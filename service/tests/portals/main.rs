@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lnet_api::Errno;
 use nlx_service::PartitionStatistics;
-use nlx_service::caller::Ended;
+use nlx_service::caller::CallEnd;
 use nlx_testkit::buffers::pattern;
 use nlx_testkit::until;
 
@@ -34,7 +34,7 @@ fn each_call_is_answered_once() {
                 bytes[8] = kinds[number as usize % 3] as u8;
                 let moved = (!number.is_multiple_of(3)).then_some(BULK);
                 bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
-                (bytes, Ended { reply: Ok(LENGTH), moved })
+                (bytes, CallEnd { reply: Ok(LENGTH), moved })
             })
             .collect();
         expected.sort_by(|(one, _), (other, _)| one.cmp(other));

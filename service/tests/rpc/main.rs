@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nlx_service::Class;
 use nlx_service::rpc::{
-    ClientId, Delivery, Header, Kind, RequestError, RequestOptions, ResponderOptions, Server, Verdict,
+    ClientId, Delivery, Header, Kind, MessageDecision, RequestError, RequestOptions, ResponderOptions, Server,
 };
 use proptest::prelude::*;
 
@@ -167,12 +167,12 @@ fn message(kind: Kind, from: u32, session: u64, sequence: u64) -> Header {
 /// Opens a session, and has one request run; returns false if there is no room for the session.
 fn visit(server: &mut Server<u32>, from: u32, answer: &[u8], now_ns: u64) -> bool {
     let session = match server.receive(&message(Kind::Open, from, 0, 0).emit(), &from, now_ns) {
-        Verdict::Answer(Header { kind: Kind::Opened, session, .. }, _) => session,
-        Verdict::Answer(Header { kind: Kind::Refusal, .. }, _) => return false,
+        MessageDecision::Answer(Header { kind: Kind::Opened, session, .. }, _) => session,
+        MessageDecision::Answer(Header { kind: Kind::Refusal, .. }, _) => return false,
         other => panic!("{other:?}"),
     };
     match server.receive(&message(Kind::Once, from, session, 1).emit(), &from, now_ns) {
-        Verdict::Run(id, _) => assert!(server.answered(id, 0, answer, now_ns).is_some()),
+        MessageDecision::Run(id, _) => assert!(server.answered(id, 0, answer, now_ns).is_some()),
         other => panic!("{other:?}"),
     }
     true
@@ -213,7 +213,7 @@ fn a_hundred_thousand_clients_take_bounded_memory() {
             ..message(Kind::Open, from, 0, 0)
         };
         let verdict = server.receive(&open.emit(), &from, later_ns);
-        assert!(matches!(verdict, Verdict::Answer(Header { kind: Kind::Opened, .. }, _)));
+        assert!(matches!(verdict, MessageDecision::Answer(Header { kind: Kind::Opened, .. }, _)));
     }
     assert_eq!((server.sessions(), server.answer_bytes()), (CLIENTS as usize, 0));
 }

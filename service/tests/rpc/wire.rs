@@ -11,7 +11,7 @@ use lnet_nid::MatchBits;
 use lnet_region::{IoVec, Region};
 use nlx_service::Transport;
 use nlx_service::rpc::{HEADER, Header};
-use nlx_service::transport::{Access, Arrival, Events, Place, Posting};
+use nlx_service::transport::{Access, ArrivedMessage, Events, Place, Posting};
 use parking_lot::Mutex;
 
 /// The network, which the test and the service share.
@@ -65,7 +65,7 @@ impl Wire {
                 posted.pop_front();
             }
             let arrival =
-                Arrival { from, offset, length, sent_length: length, urgent: false, crossed: false };
+                ArrivedMessage { from, offset, length, sent_length: length, urgent: false, crossed: false };
             (at, arrival, is_full)
         };
         let events = self.events();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lnet_fake::Rng;
 use nlx_service::Class;
 use nlx_service::rpc::{
-    Action, CallId, Calls, ClientId, Delivery, Ended, HEADER, Header, Kind, NewCall, RequestCounters,
-    RequestError, RequestId, RequestOptions, ResponderOptions, Server, Verdict,
+    Action, CallId, Calls, ClientId, Delivery, EndedCall, HEADER, Header, Kind, MessageDecision, NewCall,
+    RequestCounters, RequestError, RequestId, RequestOptions, ResponderOptions, Server,
 };
 
 pub(crate) const MS_NS: u64 = 1_000_000;
@@ -286,7 +286,7 @@ impl World {
         }
     }
 
-    fn end(&mut self, node: u32, ended: Ended<u64>) {
+    fn end(&mut self, node: u32, ended: EndedCall<u64>) {
         let number = self.clients[node as usize - 1].open.remove(&ended.id).unwrap();
         assert_eq!(ended.buffer, Some(number));
         let call = &mut self.calls[number as usize];
@@ -317,7 +317,7 @@ impl World {
 
     fn serve(&mut self, from: u32, bytes: &[u8]) {
         let answer = match self.server.receive(bytes, &from, self.now_ns) {
-            Verdict::Run(id, _) => {
+            MessageDecision::Run(id, _) => {
                 let number = u64::from_le_bytes(bytes[HEADER..].try_into().unwrap());
                 self.calls[number as usize].ran += 1;
                 let slow = self.random.chance(10 * self.plan.slow_per_mille);
@@ -326,8 +326,8 @@ impl World {
                 let served = Event::Served { life: self.life, id, number, to: from };
                 return self.at(self.now_ns + served_ms * MS_NS, served);
             }
-            Verdict::Answer(header, body) => (header, body.to_vec()),
-            Verdict::Drop => return,
+            MessageDecision::Answer(header, body) => (header, body.to_vec()),
+            MessageDecision::Drop => return,
         };
         self.send(SERVER, from, &answer.0, &answer.1);
     }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use lnet_api::Errno;
 use lnet_node::Node;
 use nlx_lst::command::{Command, Defaults, parse};
-use nlx_lst::console::{ConsoleError, Failure, NodeAnswer, NodeState, Operation, Report};
+use nlx_lst::console::{ConsoleError, ConsoleOperation, NodeAnswer, NodeFailure, NodeState, Report};
 use nlx_lst::net::ConsoleRunner;
 use nlx_testkit::addresses::unused;
 use nlx_tests::judge::lst::message::{service, status};
@@ -32,7 +32,7 @@ impl Bed {
     }
 
     /// Returns the operation of a line of `lst`; `{0}` is replaced by the NID of the first node.
-    fn operation(&self, line: &str) -> Operation {
+    fn operation(&self, line: &str) -> ConsoleOperation {
         let fill = |line: String, (index, server): (usize, &Server)| {
             line.replace(&format!("{{{index}}}"), &server.nid.to_string())
         };
@@ -73,7 +73,7 @@ impl Bed {
 }
 
 /// Returns the states and answers of nodes.
-fn answers<T: Copy>(nodes: &[NodeAnswer<T>]) -> Vec<(NodeState, Result<(), Failure>)> {
+fn answers<T: Copy>(nodes: &[NodeAnswer<T>]) -> Vec<(NodeState, Result<(), NodeFailure>)> {
     nodes.iter().map(|node| (node.state, node.answer.map(drop))).collect()
 }
 
@@ -91,7 +91,7 @@ fn a_node_that_does_not_fit_is_left_out_of_its_group() {
         bed.command("new_session main");
         bed.command("add_group first {0}");
         let Report::Group { nodes, .. } = bed.command("add_group second {1}") else { panic!("{fault:?}") };
-        assert_eq!(nodes[0].answer, Err(Failure::Refused(errno)), "{fault:?}");
+        assert_eq!(nodes[0].answer, Err(NodeFailure::Refused(errno)), "{fault:?}");
         let Report::Ping(ping) = bed.command("ping --group first") else { panic!("{fault:?}") };
         assert_eq!(answers(&ping.nodes), [(NodeState::Active, Ok(()))]);
         assert!(bed.end() >= 1);
@@ -123,7 +123,7 @@ fn a_node_that_does_not_answer_is_given_up() {
         bed.servers[0].raw.misbehave(service::DEBUG, fault);
         let Report::Ping(ping) = bed.command("ping --group g --timeout 3") else { panic!("{fault:?}") };
         let silent = ping.nodes[0].answer;
-        assert!(matches!(silent, Err(Failure::Rpc(_))), "{fault:?}: {silent:?}");
+        assert!(matches!(silent, Err(NodeFailure::Rpc(_))), "{fault:?}: {silent:?}");
         assert!(ping.nodes[1].answer.is_ok());
         // It is back: a dead node's connections are made anew.
         let Report::Ping(ping) = bed.command("ping --group g --timeout 3") else { panic!("{fault:?}") };
@@ -160,7 +160,7 @@ fn a_test_that_a_node_refuses_is_not_added() {
         bed.servers[index].raw.misbehave(service::TEST, Fault::Status(status::ENOMEM));
         let Report::Test { number, nodes, .. } = bed.command(line) else { panic!("no test") };
         assert_eq!(number, None);
-        assert_eq!(nodes.last().unwrap().answer, Err(Failure::Refused(Errno::ENOMEM)), "node {index}");
+        assert_eq!(nodes.last().unwrap().answer, Err(NodeFailure::Refused(Errno::ENOMEM)), "node {index}");
         bed.servers[index].raw.misbehave(service::TEST, Fault::NoReply);
         let silent = bed.cancelled(line, index, bed.servers[index].received() + 1);
         assert!(!matches!(silent, Ok(Report::Test { number: Some(_), .. })), "{silent:?}");

@@ -8,7 +8,7 @@ use lnet_cpt::CptTable;
 use lnet_node::{AcceptPolicy, Node, NodeConfig};
 use lnet_proto::lst::LnetCounters;
 use nlx_lst::Ids;
-use nlx_lst::net::{Network, TestNode, TestNodeOptions};
+use nlx_lst::net::{NodeHandles, TestNode, TestNodeOptions};
 use nlx_lst::node::Client;
 use nlx_testkit::addresses::unused;
 use nlx_tests::judge::lst::message::service;
@@ -152,8 +152,8 @@ pub(crate) fn start(address: Ipv4Addr, port: u16, partitions: usize) -> Node {
 }
 
 /// Returns what lst uses of a node.
-pub(crate) fn network(node: &Node) -> Network {
-    Network { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
+pub(crate) fn network(node: &Node) -> NodeHandles {
+    NodeHandles { lnet: node.lnet(), drive: node.drive(), partitions: node.partitions().clone() }
 }
 
 /// Returns ids that no other node here uses, as each program of a real site has its own.

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use nlx_service::Class;
-use nlx_service::rpc::{Action, Calls, ClientId, Ended, HEADER, Header, NewCall};
+use nlx_service::rpc::{Action, Calls, ClientId, EndedCall, HEADER, Header, NewCall};
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
 use super::{CallId, Delivery, RequestCounters, RequestError, RequestOptions, SEND_TIMEOUT};
@@ -274,8 +274,8 @@ impl Requester {
         }
     }
 
-    fn finish(&mut self, ended: Ended<Buffer>, message: Option<Message>) {
-        let Ended { id, result, after, buffer } = ended;
+    fn finish(&mut self, ended: EndedCall<Buffer>, message: Option<Message>) {
+        let EndedCall { id, result, after, buffer } = ended;
         buffer.into_iter().for_each(|buffer| self.mailbox.put(buffer));
         let outcome = match (result, message) {
             (Ok(()), Some(message)) => Ok(Answer(message)),

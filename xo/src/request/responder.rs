@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nlx_core::Errno;
-use nlx_service::rpc::{HEADER, Header, RequestId, Server, Verdict};
+use nlx_service::rpc::{HEADER, Header, MessageDecision, RequestId, Server};
 use parking_lot::Mutex;
 
 use super::mailbox::{LATE_MAX, Mailbox, MailboxEvent};
@@ -164,11 +164,11 @@ impl Responder {
     fn receive(&mut self, message: &[u8], from: &EndPoint) -> Option<RequestId> {
         let now_ns = self.mailbox.machine().now_ns();
         let sent = match self.server.receive(message, from, now_ns) {
-            Verdict::Run(id, _) => return Some(id),
-            Verdict::Answer(header, body) => {
+            MessageDecision::Run(id, _) => return Some(id),
+            MessageDecision::Answer(header, body) => {
                 self.mailbox.filled(body).and_then(|buffer| self.send(buffer, &header, from))
             }
-            Verdict::Drop => Ok(()),
+            MessageDecision::Drop => Ok(()),
         };
         if let Err(error) = sent {
             // The client repeats its request, as after a lost answer.

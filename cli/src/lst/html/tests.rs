@@ -4,7 +4,7 @@
 use lnet_nid::{Pid, ProcessId};
 use lnet_proto::lst::{Name, Statistics};
 use nlx_lst::command::{Command, Defaults, Plan, parse};
-use nlx_lst::console::{Failure, NodeAnswer, NodeState, Rates, Target, TargetReport};
+use nlx_lst::console::{NodeAnswer, NodeFailure, NodeState, Rates, Target, TargetReport};
 
 use super::*;
 use crate::svg::elements;
@@ -18,7 +18,7 @@ fn plan() -> Plan {
     plan
 }
 
-fn target<T>(name: &str, answers: Vec<(u8, Result<T, Failure>)>) -> TargetReport<T> {
+fn target<T>(name: &str, answers: Vec<(u8, Result<T, NodeFailure>)>) -> TargetReport<T> {
     let node = |last: u8| ProcessId::new(format!("10.0.0.{last}@tcp").parse().unwrap(), Pid::LNET);
     let answer = |(last, answer)| NodeAnswer { node: node(last), state: NodeState::Active, answer };
     TargetReport {
@@ -27,7 +27,7 @@ fn target<T>(name: &str, answers: Vec<(u8, Result<T, Failure>)>) -> TargetReport
     }
 }
 
-fn rates(received: f64, mib: f64) -> Result<Rates, Failure> {
+fn rates(received: f64, mib: f64) -> Result<Rates, NodeFailure> {
     let bytes = mib * f64::from(1 << 20);
     let last = Statistics::default();
     Ok(Rates {
@@ -46,7 +46,7 @@ fn outcome() -> Outcome {
     for interval in 0..3 {
         let at = f64::from(interval);
         let second =
-            if interval == 1 { Err(Failure::Rpc(lnet_api::Errno::ETIMEDOUT)) } else { rates(50.0, 1.5) };
+            if interval == 1 { Err(NodeFailure::Rpc(lnet_api::Errno::ETIMEDOUT)) } else { rates(50.0, 1.5) };
         let clients = target("clients", vec![(1, rates(100.0 + at, 3.0)), (2, second)]);
         outcome.add_interval(&[clients, target("servers", vec![(3, rates(150.0, 4.0))])]);
     }

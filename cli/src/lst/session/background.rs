@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use lnet_api::Errno;
 use nix::sys::socket::{MsgFlags, recv};
-use nlx_lst::console::{Event, Operation, Warning};
+use nlx_lst::console::{ConsoleOperation, Event, Warning};
 use nlx_lst::net::ConsoleRunner;
 use nlx_lst::print::Printed;
 use serde_json::json;
@@ -118,7 +118,7 @@ impl Background {
             }
             if self.signals.stopped() {
                 // Nodes keep a session that is not ended for 100 s.
-                let _ = self.console.run(Operation::EndSession, &|| false, |event| self.note(event));
+                let _ = self.console.run(ConsoleOperation::EndSession, &|| false, |event| self.note(event));
                 self.leave_words("its console was stopped by a signal");
                 return None;
             }

@@ -1,7 +1,7 @@
 //! The messages of LNet's self-test, `lst`: RPCs of 160 bytes between a console and test nodes, and
 //! between test nodes (lst 2 to 8).
 //!
-//! A request is a PUT to the portal of its [`Service`], with the service's number as match bits.
+//! A request is a PUT to the portal of its [`LstService`], with the service's number as match bits.
 //! The reply is a PUT to [`REPLY_PORTAL`], with the match bits that the request names
 //! ([`Request::reply_id`]). Bulk data go through the same portal, with the request's bulk id. Each
 //! sender writes in its own byte order, which the magic number shows. This crate emits
@@ -13,13 +13,13 @@
 //! (lst 3).
 //!
 //! ```
-//! use lnet_proto::lst::{Features, Name, Request, RequestBody, Service, SessionId};
+//! use lnet_proto::lst::{Features, LstService, Name, Request, RequestBody, SessionId};
 //!
 //! let sid = SessionId::new("10.77.0.2@tcp".parse()?, 344_984)?;
 //! let body = RequestBody::MakeSession { sid, force: 0, name: Name::new("t391")? };
 //! let request = Request::new(Features::BULK_LENGTH, 7, body);
 //! let bytes = request.emit();
-//! let (parsed, _) = Request::parse(Service::MakeSession, &bytes)?;
+//! let (parsed, _) = Request::parse(LstService::MakeSession, &bytes)?;
 //! assert_eq!(parsed, request);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -82,7 +82,7 @@ const OBJECT: &str = "lst message";
 /// A kind of RPC (lst 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
-pub enum Service {
+pub enum LstService {
     /// DEBUG: reports the session of a node, and keeps it alive.
     Debug = 0,
     /// MKSN: makes a session.
@@ -103,24 +103,24 @@ pub enum Service {
     Ping = 12,
 }
 
-impl Service {
+impl LstService {
     /// All services.
-    pub const ALL: [Service; 9] = [
-        Service::Debug,
-        Service::MakeSession,
-        Service::RemoveSession,
-        Service::Batch,
-        Service::Test,
-        Service::Stat,
-        Service::Join,
-        Service::Brw,
-        Service::Ping,
+    pub const ALL: [LstService; 9] = [
+        LstService::Debug,
+        LstService::MakeSession,
+        LstService::RemoveSession,
+        LstService::Batch,
+        LstService::Test,
+        LstService::Stat,
+        LstService::Join,
+        LstService::Brw,
+        LstService::Ping,
     ];
 
     /// Returns the service of a request with these match bits.
     #[must_use]
-    pub fn of(bits: MatchBits) -> Option<Service> {
-        Service::ALL.into_iter().find(|service| service.match_bits() == bits)
+    pub fn of(bits: MatchBits) -> Option<LstService> {
+        LstService::ALL.into_iter().find(|service| service.match_bits() == bits)
     }
 
     /// Returns the match bits of its requests: its number.
@@ -133,7 +133,7 @@ impl Service {
     /// services.
     #[must_use]
     pub const fn is_data(self) -> bool {
-        matches!(self, Service::Brw | Service::Ping)
+        matches!(self, LstService::Brw | LstService::Ping)
     }
 
     /// Returns the portal of its requests.
@@ -146,15 +146,15 @@ impl Service {
     #[must_use]
     pub const fn request_type(self) -> u32 {
         match self {
-            Service::MakeSession => 0,
-            Service::RemoveSession => 2,
-            Service::Batch => 4,
-            Service::Stat => 6,
-            Service::Test => 8,
-            Service::Debug => 10,
-            Service::Brw => 12,
-            Service::Ping => 14,
-            Service::Join => 16,
+            LstService::MakeSession => 0,
+            LstService::RemoveSession => 2,
+            LstService::Batch => 4,
+            LstService::Stat => 6,
+            LstService::Test => 8,
+            LstService::Debug => 10,
+            LstService::Brw => 12,
+            LstService::Ping => 14,
+            LstService::Join => 16,
         }
     }
 
@@ -168,20 +168,20 @@ impl Service {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Service::Debug => "DEBUG",
-            Service::MakeSession => "MKSN",
-            Service::RemoveSession => "RMSN",
-            Service::Batch => "BATCH",
-            Service::Test => "TEST",
-            Service::Stat => "STAT",
-            Service::Join => "JOIN",
-            Service::Brw => "BRW",
-            Service::Ping => "PING",
+            LstService::Debug => "DEBUG",
+            LstService::MakeSession => "MKSN",
+            LstService::RemoveSession => "RMSN",
+            LstService::Batch => "BATCH",
+            LstService::Test => "TEST",
+            LstService::Stat => "STAT",
+            LstService::Join => "JOIN",
+            LstService::Brw => "BRW",
+            LstService::Ping => "PING",
         }
     }
 }
 
-impl fmt::Display for Service {
+impl fmt::Display for LstService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

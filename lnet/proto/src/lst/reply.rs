@@ -5,7 +5,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::stat::RawStatistics;
-use super::{Features, Head, MESSAGE_LEN, Name, PING_MAGIC, RawHead, RawSid, Service, SessionId};
+use super::{Features, Head, LstService, MESSAGE_LEN, Name, PING_MAGIC, RawHead, RawSid, SessionId};
 use super::{Statistics, VERSION, body, emit};
 use crate::{ByteOrder, ProtoError};
 
@@ -131,32 +131,32 @@ const_assert_eq!(HEAD + size_of::<RawPing>(), 36);
 impl Reply {
     /// Returns the service that it comes from.
     #[must_use]
-    pub const fn service(&self) -> Service {
+    pub const fn service(&self) -> LstService {
         match self.body {
-            ReplyBody::Debug { .. } => Service::Debug,
-            ReplyBody::MakeSession { .. } => Service::MakeSession,
-            ReplyBody::RemoveSession => Service::RemoveSession,
-            ReplyBody::Batch { .. } => Service::Batch,
-            ReplyBody::Test => Service::Test,
-            ReplyBody::Stat(_) => Service::Stat,
-            ReplyBody::Join { .. } => Service::Join,
-            ReplyBody::Brw => Service::Brw,
-            ReplyBody::Ping { .. } => Service::Ping,
+            ReplyBody::Debug { .. } => LstService::Debug,
+            ReplyBody::MakeSession { .. } => LstService::MakeSession,
+            ReplyBody::RemoveSession => LstService::RemoveSession,
+            ReplyBody::Batch { .. } => LstService::Batch,
+            ReplyBody::Test => LstService::Test,
+            ReplyBody::Stat(_) => LstService::Stat,
+            ReplyBody::Join { .. } => LstService::Join,
+            ReplyBody::Brw => LstService::Brw,
+            ReplyBody::Ping { .. } => LstService::Ping,
         }
     }
 
     /// Returns the number of bytes of the reply that have a meaning. Kernel nodes leave bytes of
     /// earlier replies behind.
     #[must_use]
-    pub const fn length(service: Service) -> usize {
+    pub const fn length(service: LstService) -> usize {
         HEAD + match service {
-            Service::Debug => size_of::<RawDebug>(),
-            Service::MakeSession | Service::Join => size_of::<RawNamed>(),
-            Service::RemoveSession | Service::Test => size_of::<RawFramework>(),
-            Service::Batch => size_of::<RawBatch>(),
-            Service::Stat => size_of::<RawStat>(),
-            Service::Brw => size_of::<U32>(),
-            Service::Ping => size_of::<RawPing>(),
+            LstService::Debug => size_of::<RawDebug>(),
+            LstService::MakeSession | LstService::Join => size_of::<RawNamed>(),
+            LstService::RemoveSession | LstService::Test => size_of::<RawFramework>(),
+            LstService::Batch => size_of::<RawBatch>(),
+            LstService::Stat => size_of::<RawStat>(),
+            LstService::Brw => size_of::<U32>(),
+            LstService::Ping => size_of::<RawPing>(),
         }
     }
 
@@ -166,7 +166,7 @@ impl Reply {
     /// A length other than [`MESSAGE_LEN`] ([`ProtoError::Truncated`]), another magic number, also
     /// inside of a PING ([`ProtoError::Magic`]), another type than the service's
     /// ([`ProtoError::LstType`]), another version than [`VERSION`] ([`ProtoError::Version`]).
-    pub fn parse(service: Service, bytes: &[u8]) -> Result<Reply, ProtoError> {
+    pub fn parse(service: LstService, bytes: &[u8]) -> Result<Reply, ProtoError> {
         let (Head { order, version, features }, rest) = Head::parse(service.reply_type(), bytes)?;
         if version != VERSION {
             let object = super::OBJECT;
@@ -175,36 +175,36 @@ impl Reply {
         let u32 = |raw: U32| order.u32(raw.get());
         let read = |start: &RawFramework, body| Reply::read(features, order, start, body);
         Ok(match service {
-            Service::Debug => {
+            LstService::Debug => {
                 let raw: &RawDebug = body(rest)?;
                 let (timeout_s, batches) = (u32(raw.timeout_s), u32(raw.batches));
                 read(&raw.start, ReplyBody::Debug { timeout_s, batches, name: Name::received(raw.name) })
             }
-            Service::MakeSession => {
+            LstService::MakeSession => {
                 let raw: &RawNamed = body(rest)?;
                 let (timeout_s, name) = (u32(raw.timeout_s), Name::received(raw.name));
                 read(&raw.start, ReplyBody::MakeSession { timeout_s, name })
             }
-            Service::Join => {
+            LstService::Join => {
                 let raw: &RawNamed = body(rest)?;
                 let (timeout_s, name) = (u32(raw.timeout_s), Name::received(raw.name));
                 read(&raw.start, ReplyBody::Join { timeout_s, name })
             }
-            Service::RemoveSession => read(body(rest)?, ReplyBody::RemoveSession),
-            Service::Test => read(body(rest)?, ReplyBody::Test),
-            Service::Batch => {
+            LstService::RemoveSession => read(body(rest)?, ReplyBody::RemoveSession),
+            LstService::Test => read(body(rest)?, ReplyBody::Test),
+            LstService::Batch => {
                 let raw: &RawBatch = body(rest)?;
                 read(&raw.start, ReplyBody::Batch { active: u32(raw.active), time: u32(raw.time) })
             }
-            Service::Stat => {
+            LstService::Stat => {
                 let raw: &RawStat = body(rest)?;
                 read(&raw.start, ReplyBody::Stat(raw.statistics.parse(order)))
             }
-            Service::Brw => {
+            LstService::Brw => {
                 let status = u32(*body::<U32>(rest)?);
                 Reply { features, status, sid: SessionId::NONE, body: ReplyBody::Brw }
             }
-            Service::Ping => {
+            LstService::Ping => {
                 let raw: &RawPing = body(rest)?;
                 let magic = u32(raw.magic);
                 if magic != PING_MAGIC {

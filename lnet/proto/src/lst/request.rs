@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use lnet_nid::{Nid, Pid, ProcessId};
 
-use super::{Features, Head, MESSAGE_LEN, Name, PING_MAGIC, RawHead, RawSid, Service, SessionId, VERSION};
+use super::{Features, Head, LstService, MESSAGE_LEN, Name, PING_MAGIC, RawHead, RawSid, SessionId, VERSION};
 use super::{body, emit};
 use crate::error::{nid4, to_nid4};
 use crate::{ByteOrder, ProtoError};
@@ -302,17 +302,17 @@ impl Request {
 
     /// Returns the service that it goes to.
     #[must_use]
-    pub const fn service(&self) -> Service {
+    pub const fn service(&self) -> LstService {
         match self.body {
-            RequestBody::Debug { .. } => Service::Debug,
-            RequestBody::MakeSession { .. } => Service::MakeSession,
-            RequestBody::RemoveSession { .. } => Service::RemoveSession,
-            RequestBody::Batch { .. } => Service::Batch,
-            RequestBody::Test(_) => Service::Test,
-            RequestBody::Stat { .. } => Service::Stat,
-            RequestBody::Join { .. } => Service::Join,
-            RequestBody::Brw(_) => Service::Brw,
-            RequestBody::Ping { .. } => Service::Ping,
+            RequestBody::Debug { .. } => LstService::Debug,
+            RequestBody::MakeSession { .. } => LstService::MakeSession,
+            RequestBody::RemoveSession { .. } => LstService::RemoveSession,
+            RequestBody::Batch { .. } => LstService::Batch,
+            RequestBody::Test(_) => LstService::Test,
+            RequestBody::Stat { .. } => LstService::Stat,
+            RequestBody::Join { .. } => LstService::Join,
+            RequestBody::Brw(_) => LstService::Brw,
+            RequestBody::Ping { .. } => LstService::Ping,
         }
     }
 
@@ -323,43 +323,43 @@ impl Request {
     /// The cases that a node does not answer (lst 6, row 1; lst 7.1): a length other than
     /// [`MESSAGE_LEN`] ([`ProtoError::Truncated`]), another magic number ([`ProtoError::Magic`]),
     /// another type than the service's ([`ProtoError::LstType`]).
-    pub fn parse(service: Service, bytes: &[u8]) -> Result<(Request, ByteOrder), ProtoError> {
+    pub fn parse(service: LstService, bytes: &[u8]) -> Result<(Request, ByteOrder), ProtoError> {
         let (Head { order, version, features }, rest) = Head::parse(service.request_type(), bytes)?;
         let (u32, u64) = (|raw: U32| order.u32(raw.get()), |raw: U64| order.u64(raw.get()));
         let (reply_id, body) = match service {
-            Service::Debug => {
+            LstService::Debug => {
                 let raw: &RawDebug = body(rest)?;
                 (raw.reply_id, RequestBody::Debug { sid: raw.sid.parse(order), flags: u32(raw.word) })
             }
-            Service::Stat => {
+            LstService::Stat => {
                 let raw: &RawDebug = body(rest)?;
                 (raw.reply_id, RequestBody::Stat { sid: raw.sid.parse(order), kind: u32(raw.word) })
             }
-            Service::MakeSession => {
+            LstService::MakeSession => {
                 let raw: &RawMakeSession = body(rest)?;
                 let (sid, force, name) = (raw.sid.parse(order), u32(raw.force), Name::received(raw.name));
                 (raw.reply_id, RequestBody::MakeSession { sid, force, name })
             }
-            Service::RemoveSession => {
+            LstService::RemoveSession => {
                 let raw: &RawRemoveSession = body(rest)?;
                 (raw.reply_id, RequestBody::RemoveSession { sid: raw.sid.parse(order) })
             }
-            Service::Join => {
+            LstService::Join => {
                 let raw: &RawJoin = body(rest)?;
                 let (sid, group) = (raw.sid.parse(order), Name::received(raw.group));
                 (raw.reply_id, RequestBody::Join { sid, group })
             }
-            Service::Batch => {
+            LstService::Batch => {
                 let raw: &RawBatch = body(rest)?;
                 let (sid, batch, op) = (raw.sid.parse(order), u64(raw.batch), BatchOp(u32(raw.op)));
                 let (test, argument) = (u32(raw.test), u32(raw.argument));
                 (raw.reply_id, RequestBody::Batch { sid, batch, op, test, argument })
             }
-            Service::Test => {
+            LstService::Test => {
                 let raw: &RawTest = body(rest)?;
                 (raw.reply_id, RequestBody::Test(raw.parse(order, features)))
             }
-            Service::Brw => {
+            LstService::Brw => {
                 let raw: &RawBrw = body(rest)?;
                 let brw = Brw {
                     bulk_id: u64(raw.bulk_id),
@@ -369,7 +369,7 @@ impl Request {
                 };
                 (raw.reply_id, RequestBody::Brw(brw))
             }
-            Service::Ping => {
+            LstService::Ping => {
                 let raw: &RawPing = body(rest)?;
                 let magic = u32(raw.magic);
                 if magic != PING_MAGIC {

@@ -12,27 +12,28 @@ use lnet_api::{
     MdOptions, MeSpec, Put, Threshold, Unlink,
 };
 use lnet_nid::{MatchBits, Nid, Pid, ProcessId};
-use lnet_proto::lst::{DATA_PORTAL, FRAMEWORK_PORTAL, LnetCounters, MESSAGE_LEN, REPLY_PORTAL, Service};
+use lnet_proto::lst::{DATA_PORTAL, FRAMEWORK_PORTAL, LnetCounters, LstService, MESSAGE_LEN, REPLY_PORTAL};
 use lnet_region::{IoVec, Region};
 use nlx_lst::Ids;
-use nlx_lst::console::{Console, Rpc};
+use nlx_lst::console::{Console, ConsoleRpc};
 use nlx_lst::node::{
-    Answer, Config, Count, DataService, Ended, Fetch, Framework, Instance, Outcome, Served, Transfer, Unit,
+    Config, Count, DataService, Fetch, Framework, Outcome, ReplyMessage, RpcEnd, Served, TestInstance,
+    Transfer, Unit,
 };
 use parking_lot::Mutex;
 
 use super::{LstDefect, LstSeen};
 
 /// Services of a test node.
-const SERVICES: [Service; 8] = [
-    Service::Debug,
-    Service::MakeSession,
-    Service::RemoveSession,
-    Service::Batch,
-    Service::Test,
-    Service::Stat,
-    Service::Brw,
-    Service::Ping,
+const SERVICES: [LstService; 8] = [
+    LstService::Debug,
+    LstService::MakeSession,
+    LstService::RemoveSession,
+    LstService::Batch,
+    LstService::Test,
+    LstService::Stat,
+    LstService::Brw,
+    LstService::Ping,
 ];
 
 /// Request buffers of each service. There are few, so that requests also wait on the lazy portals.
@@ -67,7 +68,7 @@ enum Part {
 /// The use of a descriptor. The number of the use is its user pointer.
 enum Use {
     /// Takes a request to this service.
-    Request(Service, IoVec),
+    Request(LstService, IoVec),
     /// Belongs to an RPC that this host has sent.
     Call(u64, Part),
     /// Moves the bulk of a request.
@@ -130,7 +131,7 @@ struct Tally {
 
 /// The RPCs of the units of one test, as the host has seen them end.
 struct TestTally {
-    instance: Arc<Instance>,
+    instance: Arc<TestInstance>,
     begun: u64,
     ended: u64,
     right: u64,
@@ -273,7 +274,7 @@ impl Host {
         self.engine.md_attach(me, md, Unlink::Auto).map_err(|error| in_words(&error))
     }
 
-    fn post_request(&mut self, service: Service) -> Check {
+    fn post_request(&mut self, service: LstService) -> Check {
         let memory = memory_of(vec![0; MESSAGE_LEN])?;
         let number = self.add_use(Use::Request(service, memory.clone()));
         let me = MeSpec::new(service.portal(), service.match_bits());
@@ -303,7 +304,7 @@ impl Host {
         self.engine.bind_put(put).map_err(|error| error.errno())
     }
 
-    fn send_reply(&mut self, to: ProcessId, answer: &Answer) -> Check {
+    fn send_reply(&mut self, to: ProcessId, answer: &ReplyMessage) -> Check {
         let number = self.add_use(Use::Answer);
         let memory = memory_of(answer.bytes.to_vec())?;
         if let Err(errno) = self.put(to, answer.reply_id, &memory, number) {
@@ -330,7 +331,7 @@ impl Host {
                 let (service, memory) = (*service, memory.clone());
                 self.release(event);
                 // A fresh buffer is posted before the reply is sent, and also if the request is lost.
-                let is_lost = self.defect == Some(LstDefect::LosesBuffers) && service == Service::Stat;
+                let is_lost = self.defect == Some(LstDefect::LosesBuffers) && service == LstService::Stat;
                 if event.kind == EventKind::Put && event.unlinked && !is_lost {
                     self.post_request(service)?;
                 }
@@ -394,7 +395,7 @@ impl Host {
     /// Serves a request.
     fn serve(
         &mut self,
-        service: Service,
+        service: LstService,
         from: ProcessId,
         bytes: &[u8],
         now_ns: u64,
@@ -404,7 +405,8 @@ impl Host {
         let Some(node) = &mut self.node else { return Err("a console got a request".to_string()) };
         node.tally.received += 1;
         if service.is_data() {
-            let served = if service == Service::Ping { node.data.ping(bytes) } else { node.data.brw(bytes) };
+            let served =
+                if service == LstService::Ping { node.data.ping(bytes) } else { node.data.brw(bytes) };
             return self.act_on_data(served, from, seen);
         }
         let had = node.framework.session().map(|session| session.sid);
@@ -412,7 +414,7 @@ impl Host {
         let has = node.framework.session().map(|session| session.sid);
         seen.sessions += u64::from(has.is_some() && has != had);
         seen.forced += u64::from(has.is_some() && had.is_some() && has != had);
-        if service == Service::Batch || has != had {
+        if service == LstService::Batch || has != had {
             self.excuse();
         }
         self.act(outcome, from, now_ns, seen)
@@ -581,7 +583,7 @@ impl Host {
         let mut found = false;
         while let Some(rpc) = self.console.as_mut().and_then(Console::next_rpc) {
             found = true;
-            let Rpc { to, service, reply_id, request, destinations } = rpc;
+            let ConsoleRpc { to, service, reply_id, request, destinations } = rpc;
             let bulk = match destinations {
                 Some(list) => Some((list.bulk_id, memory_of(list.bytes)?, false)),
                 None => None,
@@ -597,7 +599,7 @@ impl Host {
         Ok(found)
     }
 
-    fn note_test(&mut self, instance: &Arc<Instance>) {
+    fn note_test(&mut self, instance: &Arc<TestInstance>) {
         let Some(node) = &mut self.node else { return };
         if !node.tests.iter().any(|test| Arc::ptr_eq(&test.instance, instance)) {
             let instance = instance.clone();
@@ -605,7 +607,7 @@ impl Host {
         }
     }
 
-    fn test_of(&mut self, instance: &Arc<Instance>) -> Option<&mut TestTally> {
+    fn test_of(&mut self, instance: &Arc<TestInstance>) -> Option<&mut TestTally> {
         let node = self.node.as_mut()?;
         node.tests.iter_mut().find(|test| Arc::ptr_eq(&test.instance, instance))
     }
@@ -630,7 +632,7 @@ impl Host {
     fn call(
         &mut self,
         caller: Caller,
-        (to, service, reply_id): (ProcessId, Service, u64),
+        (to, service, reply_id): (ProcessId, LstService, u64),
         request: &[u8],
         bulk: Option<(u64, IoVec, bool)>,
     ) -> Check {
@@ -730,23 +732,23 @@ impl Host {
                 }
                 let data: &[u8] = if open.moved { &run.bulk } else { &[] };
                 let end = match &reply {
-                    Ok(reply) => Ended::Reply(reply),
-                    Err(Errno::ECANCELED) => Ended::Aborted,
-                    Err(_) if now_ns >= run.deadline_ns => Ended::Expired,
-                    Err(errno) => Ended::Failed(*errno),
+                    Ok(reply) => RpcEnd::Reply(reply),
+                    Err(Errno::ECANCELED) => RpcEnd::Aborted,
+                    Err(_) if now_ns >= run.deadline_ns => RpcEnd::Expired,
+                    Err(errno) => RpcEnd::Failed(*errno),
                 };
                 let instance = run.unit.instance().clone();
                 run.unit.ended(end, data, now_ns);
-                if end == Ended::Expired {
+                if end == RpcEnd::Expired {
                     self.node.iter_mut().for_each(|node| node.tally.expired += 1);
                 }
                 // A reply without the data that were asked for is an error.
-                let is_right = matches!(end, Ended::Reply(_)) && (!has_bulk || open.moved);
+                let is_right = matches!(end, RpcEnd::Reply(_)) && (!has_bulk || open.moved);
                 match end {
-                    Ended::Reply(_) => seen.answered += 1,
-                    Ended::Aborted => seen.aborted += 1,
-                    Ended::Expired => seen.expired += 1,
-                    Ended::Failed(_) => seen.failed += 1,
+                    RpcEnd::Reply(_) => seen.answered += 1,
+                    RpcEnd::Aborted => seen.aborted += 1,
+                    RpcEnd::Expired => seen.expired += 1,
+                    RpcEnd::Failed(_) => seen.failed += 1,
                 }
                 if let Some(test) = self.test_of(&instance) {
                     test.ended += 1;

@@ -3,8 +3,8 @@
 use lnet_nid::ProcessId;
 use lnet_proto::lst::{Check, Direction, Features, Name};
 use nlx_lst::console::{
-    AddTest, BrwTest, Console, Distribution, GroupInfo, GroupUpdate, NewSession, NodeAnswer, NodeStates,
-    Operation, Query, Report, Stat, Target, TestKind,
+    AddTest, BrwTest, Console, ConsoleOperation, Distribution, GroupInfo, GroupUpdate, NewSession,
+    NodeAnswer, NodeStates, Query, Report, Stat, Target, TestKind,
 };
 
 use crate::Rng;
@@ -17,17 +17,17 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 const TIMEOUTS_S: [u32; 2] = [300, 60];
 
 /// The answers of a report's nodes: an errno, or none for success.
-pub(super) type Answers = Vec<(ProcessId, Result<(), nlx_lst::console::Failure>)>;
+pub(super) type Answers = Vec<(ProcessId, Result<(), nlx_lst::console::NodeFailure>)>;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap_or(Name::EMPTY)
 }
 
 /// Returns a command. Most are such that they can succeed; the console refuses the others.
-pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &mut Rng) -> Operation {
+pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &mut Rng) -> ConsoleOperation {
     let session = console.session();
     if session.is_none() || rng.chance(100) {
-        return Operation::NewSession(NewSession {
+        return ConsoleOperation::NewSession(NewSession {
             name: name("simulated"),
             stamp,
             timeout_s: rng.pick(&TIMEOUTS_S),
@@ -36,7 +36,7 @@ pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &
         });
     }
     if session.is_some_and(|session| session.expired) || rng.chance(300) {
-        return Operation::EndSession;
+        return ConsoleOperation::EndSession;
     }
     let groups = console.groups();
     if groups.is_empty() || (groups.len() < NAMES.len() && rng.chance(1_500)) {
@@ -44,16 +44,16 @@ pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &
         if some.is_empty() {
             some.push(nodes[rng.index(nodes.len())]);
         }
-        return Operation::AddGroup { name: name(rng.pick(&NAMES)), nodes: some };
+        return ConsoleOperation::AddGroup { name: name(rng.pick(&NAMES)), nodes: some };
     }
     let group = |rng: &mut Rng| groups[rng.index(groups.len())].name;
     let of_group = |rng: &mut Rng| Target::Group(group(rng));
     match rng.below(12) {
-        0 => return Operation::Ping { target: of_group(rng), timeout_s: 5 },
-        1 => return Operation::ShowError { targets: vec![of_group(rng)] },
+        0 => return ConsoleOperation::Ping { target: of_group(rng), timeout_s: 5 },
+        1 => return ConsoleOperation::ShowError { targets: vec![of_group(rng)] },
         2 => return update(group(rng), &groups, rng),
-        3 if rng.chance(3_000) => return Operation::DelGroup { name: group(rng) },
-        4 if rng.chance(3_000) => return Operation::AddBatch { name: name(rng.pick(&NAMES)) },
+        3 if rng.chance(3_000) => return ConsoleOperation::DelGroup { name: group(rng) },
+        4 if rng.chance(3_000) => return ConsoleOperation::AddBatch { name: name(rng.pick(&NAMES)) },
         5 => return stat(vec![of_group(rng)], rng),
         _ => {}
     }
@@ -61,14 +61,21 @@ pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &
     let batch = &batches[rng.index(batches.len())];
     let (name, is_empty) = (batch.name, batch.tests.is_empty());
     match rng.below(6) {
-        _ if is_empty => Operation::AddTest(test(name, group(rng), group(rng), rng)),
-        0 => Operation::AddTest(test(name, group(rng), group(rng), rng)),
-        1 if batch.running => Operation::Stop { batch: name, force: rng.chance(5_000) },
-        1..5 if !batch.running => Operation::Run { batch: name, timeout_s: 0 },
+        _ if is_empty => ConsoleOperation::AddTest(test(name, group(rng), group(rng), rng)),
+        0 => ConsoleOperation::AddTest(test(name, group(rng), group(rng), rng)),
+        1 if batch.running => ConsoleOperation::Stop { batch: name, force: rng.chance(5_000) },
+        1..5 if !batch.running => ConsoleOperation::Run { batch: name, timeout_s: 0 },
         2 => stat(vec![of_group(rng)], rng),
         _ => {
             let (servers, test) = (rng.chance(1_000), rng.below(3) as u32);
-            Operation::Query(Query { batch: name, test, servers, timeout_s: 5, count: Some(2), delay_s: 1 })
+            ConsoleOperation::Query(Query {
+                batch: name,
+                test,
+                servers,
+                timeout_s: 5,
+                count: Some(2),
+                delay_s: 1,
+            })
         }
     }
 }
@@ -88,11 +95,16 @@ fn test(batch: Name, from: Name, to: Name, rng: &mut Rng) -> AddTest {
     }
 }
 
-fn stat(targets: Vec<Target>, rng: &mut Rng) -> Operation {
-    Operation::Stat(Stat { targets, timeout_s: 5, delay_s: 1, count: Some(rng.between((1, 2)) as u32) })
+fn stat(targets: Vec<Target>, rng: &mut Rng) -> ConsoleOperation {
+    ConsoleOperation::Stat(Stat {
+        targets,
+        timeout_s: 5,
+        delay_s: 1,
+        count: Some(rng.between((1, 2)) as u32),
+    })
 }
 
-fn update(name: Name, groups: &[GroupInfo], rng: &mut Rng) -> Operation {
+fn update(name: Name, groups: &[GroupInfo], rng: &mut Rng) -> ConsoleOperation {
     let members = groups.iter().find(|group| group.name == name).map_or(&[][..], |group| &group.nodes);
     let first = members.first().map(|info| info.node);
     let update = match rng.below(3) {
@@ -100,7 +112,7 @@ fn update(name: Name, groups: &[GroupInfo], rng: &mut Rng) -> Operation {
         1 => GroupUpdate::Clean(NodeStates::ALL),
         _ => GroupUpdate::Remove(first.into_iter().collect()),
     };
-    Operation::UpdateGroup { name, update }
+    ConsoleOperation::UpdateGroup { name, update }
 }
 
 fn convert<T>(nodes: &[NodeAnswer<T>]) -> Answers {
@@ -128,7 +140,7 @@ pub(super) fn answers(report: &Report) -> Answers {
 
 /// Returns the nodes that a command must have a result for, where the command alone decides that;
 /// `None` if it also depends on the answers of its first steps.
-pub(super) fn expected(operation: &Operation, console: &Console) -> Option<Vec<ProcessId>> {
+pub(super) fn expected(operation: &ConsoleOperation, console: &Console) -> Option<Vec<ProcessId>> {
     let group_of = |target: &Target| match target {
         Target::Group(name) => console.groups().into_iter().find(|group| group.name == *name),
         _ => None,
@@ -137,11 +149,11 @@ pub(super) fn expected(operation: &Operation, console: &Console) -> Option<Vec<P
         group_of(target).into_iter().flat_map(|group| group.nodes).map(|info| info.node).collect()
     };
     match operation {
-        Operation::Ping { target, .. } => Some(members(target)),
-        Operation::ShowError { targets } | Operation::Stat(Stat { targets, .. }) => {
+        ConsoleOperation::Ping { target, .. } => Some(members(target)),
+        ConsoleOperation::ShowError { targets } | ConsoleOperation::Stat(Stat { targets, .. }) => {
             Some(targets.iter().flat_map(members).collect())
         }
-        Operation::Run { batch, .. } => {
+        ConsoleOperation::Run { batch, .. } => {
             let batches = console.batches();
             let found = batches.iter().find(|info| info.name == *batch)?;
             Some(found.clients.iter().map(|info| info.node).collect())

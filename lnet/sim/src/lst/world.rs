@@ -7,7 +7,8 @@ use lnet_api::Lnd;
 use lnet_nid::{Net, NetType, Nid, ProcessId};
 use lnet_proto::lst::{Check as DataCheck, Direction, Features, Name};
 use nlx_lst::console::{
-    AddTest, BrwTest, Distribution, Event, Failure, NewSession, Operation, Report, Target, TestKind,
+    AddTest, BrwTest, ConsoleOperation, Distribution, Event, NewSession, NodeFailure, Report, Target,
+    TestKind,
 };
 use nlx_lst::node::{Config, UNIT_BYTES};
 
@@ -198,8 +199,8 @@ impl World {
             self.seen.results += 1;
             match answer {
                 Ok(()) => {}
-                Err(Failure::Refused(_)) => self.seen.refusals += 1,
-                Err(Failure::Rpc(_)) => self.seen.rpc_failures += 1,
+                Err(NodeFailure::Refused(_)) => self.seen.refusals += 1,
+                Err(NodeFailure::Rpc(_)) => self.seen.rpc_failures += 1,
             }
         }
         answers
@@ -208,8 +209,8 @@ impl World {
     /// Checks that each node of a command has a result.
     fn check_report(&mut self, running: &Running, report: &Report) -> Check {
         let answers = self.count(report);
-        let unanswered = |(_, answer): &&(ProcessId, Result<(), Failure>)| {
-            *answer == Err(Failure::Rpc(nix::errno::Errno::EINPROGRESS))
+        let unanswered = |(_, answer): &&(ProcessId, Result<(), NodeFailure>)| {
+            *answer == Err(NodeFailure::Rpc(nix::errno::Errno::EINPROGRESS))
         };
         if let Some((node, _)) = answers.iter().find(unanswered) {
             return Err(format!("{}: {node} has no result", running.text));
@@ -227,7 +228,7 @@ impl World {
     }
 
     /// Begins a command on a console; nothing, if the console refuses it.
-    fn begin(&mut self, index: usize, operation: Operation) -> Check {
+    fn begin(&mut self, index: usize, operation: ConsoleOperation) -> Check {
         let now_ns = self.net.now_ns();
         let Some(console) = &mut self.hosts[index].console else { return Ok(()) };
         let running = Running {
@@ -312,10 +313,10 @@ impl World {
         };
         debug_assert!(units * (UNIT_BYTES + u64::from(LAST_LENGTH)) > MEMORY / 2);
         for operation in [
-            Operation::NewSession(session),
-            Operation::AddGroup { name: all, nodes: self.nodes() },
-            Operation::AddTest(test),
-            Operation::ShowError { targets: vec![Target::Group(all)] },
+            ConsoleOperation::NewSession(session),
+            ConsoleOperation::AddGroup { name: all, nodes: self.nodes() },
+            ConsoleOperation::AddTest(test),
+            ConsoleOperation::ShowError { targets: vec![Target::Group(all)] },
         ] {
             let result = self.must_succeed(console, operation)?;
             if let Report::Errors(targets) = &result {
@@ -326,12 +327,12 @@ impl World {
                 }
             }
         }
-        self.must_succeed(console, Operation::EndSession)?;
+        self.must_succeed(console, ConsoleOperation::EndSession)?;
         self.drain()
     }
 
     /// Carries out a command by hand; all nodes must succeed.
-    fn must_succeed(&mut self, index: usize, operation: Operation) -> Check<Report> {
+    fn must_succeed(&mut self, index: usize, operation: ConsoleOperation) -> Check<Report> {
         let text = format!("{operation:?}");
         let now_ns = self.net.now_ns();
         let Some(console) = &mut self.hosts[index].console else { return Err("no console".to_string()) };
@@ -417,7 +418,7 @@ impl Play for World {
             if self.rng.chance(5_000) {
                 self.kill(index)?;
             } else {
-                self.begin(index, Operation::EndSession)?;
+                self.begin(index, ConsoleOperation::EndSession)?;
             }
         }
         self.finish()?;
