@@ -228,7 +228,7 @@ fn simulated_nodes_misbehave_as_they_say() {
     assert_eq!(named(refused, "Device or resource busy"), busy);
     assert_eq!(named(refused, "Connection refused"), dead);
     assert_eq!(named(refused, ""), &busy | &dead);
-    // Those that are left answer for some time, also the slow ones; then some are gone.
+    // The members of the session answer for some time, the slow ones included; then some disappear.
     let left: Vec<String> = (1..=40).map(|host| format!("127.78.0.{host}@tcp")).collect();
     let left: Vec<&str> =
         left.iter().filter(|nid| !busy.contains(*nid) && !dead.contains(*nid)).map(String::as_str).collect();

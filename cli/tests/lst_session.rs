@@ -51,7 +51,7 @@ impl Shell {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that fails; returns its complaint.
+    /// Runs a command that fails, and returns its error message.
     fn refused(&self, words: &[&str]) -> String {
         let output = self.try_run(words);
         assert_eq!(output.status.code(), Some(255), "{words:?}: {}", complaint(&output));

@@ -46,7 +46,7 @@
 //! | [`pattern`] | the pattern in bulk data |
 //! | [`net`] | a console and a test node on an LNet node, over the service layer |
 //!
-//! Messages and their bytes are in `lnet_proto::lst`. `docs/lst.md` is for those who use `nlx lst`.
+//! Messages and their bytes are in `lnet_proto::lst`. `docs/lst.md` describes the use of `nlx lst`.
 
 #![forbid(unsafe_code)]
 

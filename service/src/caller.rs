@@ -66,13 +66,13 @@ pub struct CallSpec {
 pub struct Bulk {
     /// Its match bits, which the request carries.
     pub bits: MatchBits,
-    /// The memory.
+    /// The memory that the server reads or fills.
     pub memory: IoVec,
     /// Set if the server fetches the memory; otherwise the server sends into it.
     pub is_source: bool,
 }
 
-/// How a call ended.
+/// The result of a call: its reply and its bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallEnd {
     /// The length of the reply, or why there is none.
@@ -227,7 +227,7 @@ impl<O: Owner> Caller<O> {
         Ok(caller)
     }
 
-    /// Returns the owner.
+    /// Returns the program's side, whose methods the caller runs.
     pub fn owner(&self) -> &O {
         &self.owner
     }
@@ -238,7 +238,7 @@ impl<O: Owner> Caller<O> {
         self.pool.now_ns()
     }
 
-    /// Returns the number of partitions.
+    /// Returns the number of partitions: those of the pool.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.partitions.len()

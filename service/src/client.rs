@@ -78,7 +78,7 @@ const RECEIVE_BUFFERS: u32 = 4;
 /// Maximum number of answers that a receive buffer takes.
 const ANSWERS_MAX: usize = 64;
 
-/// The item that stands for all news in the inbox. That of call `n` is `n + 1`.
+/// The item for all news in the inbox. The item of call `n` is `n + 1`.
 const INBOX: u32 = 0;
 
 const CALL_BITS: u32 = 16;
@@ -93,8 +93,8 @@ pub struct ClientOptions {
     pub tag: u64,
     /// The number of the client among those of its address; 0 over transfer machines.
     pub number: u32,
-    /// The number by which servers tell this start of the client from earlier ones; by default a
-    /// random one. Over LNet portals answers have it as match bits.
+    /// The number by which servers distinguish this start of the client from earlier ones; by default
+    /// a random one. Over LNet portals answers have it as match bits.
     pub incarnation: Option<u64>,
     /// Deadlines, repetitions, and the length of messages.
     pub request: RequestOptions,
@@ -103,14 +103,14 @@ pub struct ClientOptions {
 /// The answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Its bytes.
+    /// The body of the answer; the server decides what it means.
     pub bytes: Vec<u8>,
     /// For each offer of the call, readable ones first, the number of bytes that the server has
     /// moved; `None` if it has not used the offer.
     pub moved: Vec<Option<usize>>,
 }
 
-/// The result of a call.
+/// The result of a call: the answer, or the reason why there is none.
 pub type Outcome = Result<Answer, RequestError>;
 
 /// Names a call of a client.
@@ -168,7 +168,7 @@ struct CallState<T: Transport> {
     id: Option<CallId>,
     /// Operations in flight: the request, and offers.
     open: u32,
-    /// The offers are being made: the call does not end meanwhile.
+    /// Set while the offers are being made: the call cannot end before.
     is_staging: bool,
     result: Option<Result<Vec<u8>, RequestError>>,
     completion: Option<Completion>,
@@ -378,7 +378,7 @@ impl<T: Transport> Client<T> {
             }
             if call.result.is_none() {
                 let has_offers = !call.offers.is_empty();
-                // An offer works once, and so does its request.
+                // An offer can be used once, so a request with offers must not run twice.
                 let delivery = if has_offers { Delivery::AtMostOnce } else { call.delivery };
                 let (length, class, deadline_ns) = (call.length as u32, call.class, call.deadline_ns);
                 let new = NewCall { buffer: index, length, delivery, class, has_offers, deadline_ns };
@@ -550,7 +550,7 @@ impl<T: Transport> Client<T> {
         self.settle(index);
     }
 
-    /// Tells the protocol that a message has left, or why not, and settles the calls that this ends.
+    /// Passes the result of a send to the protocol, and settles the calls that end by it.
     fn was_sent(&self, tag: u64, outcome: Result<usize, Errno>) {
         let failure = outcome.err().map(|errno| (errno, errno.desc()));
         loop {

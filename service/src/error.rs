@@ -9,9 +9,9 @@ pub enum ServiceError {
     /// An option is outside its range.
     #[error("the option {name} = {value} of a service is invalid: {rule}")]
     Option {
-        /// The option.
+        /// The name of the option, as of its field.
         name: &'static str,
-        /// Its value.
+        /// The value that was given.
         value: u64,
         /// The rule that the value breaks.
         rule: &'static str,
@@ -21,7 +21,7 @@ pub enum ServiceError {
     System {
         /// The step that failed, with its object.
         what: String,
-        /// The errno.
+        /// The errno of the transport or the system.
         errno: Errno,
     },
 }

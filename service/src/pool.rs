@@ -266,7 +266,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Returns the number of partitions.
+    /// Returns the number of partitions, each with threads and queues of its own.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.0.parts.len()
@@ -416,7 +416,7 @@ impl Part {
         }
     }
 
-    /// Returns whether the driver has a reason to look at the queue.
+    /// Returns whether the driver has a reason to check the queue.
     fn has_news(&self) -> bool {
         let can_run = self.waiting.load(Ordering::Acquire) > 0 && !self.full.load(Ordering::Relaxed);
         can_run || self.starved.load(Ordering::Acquire) != 0
@@ -484,9 +484,9 @@ impl Queue {
     }
 }
 
-/// Who runs the next items while a worker is busy.
+/// The workers that run the next items while a worker is busy.
 enum Help {
-    /// Nobody is needed.
+    /// No further worker is needed.
     No,
     /// An idle worker.
     Call(u32),
@@ -544,8 +544,8 @@ impl Inner {
         }
     }
 
-    /// Does this work. If `goes_on`, takes the next item of a batch, if one waits and none is
-    /// expected to take long.
+    /// Runs an item, or the sources' timers. If `goes_on`, takes the next item of a batch, if one waits
+    /// and none is expected to take long.
     fn perform(
         self: &Arc<Inner>,
         partition: usize,
@@ -731,7 +731,7 @@ impl Inner {
         None
     }
 
-    /// Decides who else must be awake while a worker runs this work.
+    /// Returns which other workers must be awake while a worker runs this work.
     fn help_for(&self, part: &Part, queue: &mut Queue, work: &Work) -> Help {
         let Work::Run { item, .. } = work else { return Help::No };
         let expected_ns = part.estimate_ns(item.source);

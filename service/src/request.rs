@@ -7,13 +7,13 @@ use crate::{Class, Service, Transport};
 
 /// A request, lent to its handler.
 pub struct Request<'a, T: Transport, S> {
-    /// Its sender.
+    /// The sender, as the transport names it.
     pub from: &'a T::Peer,
     /// Index of the endpoint at which it arrived; over LNet, of its match bits.
     pub endpoint: usize,
     /// The partition whose buffer it arrived in, and in which it is served.
     pub partition: usize,
-    /// Its bytes.
+    /// The bytes that arrived, in the request buffer.
     pub bytes: &'a [u8],
     /// The number of bytes that its sender sent; larger than `bytes` if it was cut off.
     pub sent_length: usize,
@@ -94,7 +94,7 @@ pub trait Handler<T: Transport>: Send + Sync + 'static {
         let _ = (state, replied);
     }
 
-    /// Does what is due at this time, on the thread that drives, also while all workers are busy.
+    /// Runs the handler's timers, on the thread that drives, even while all workers are busy.
     /// Returns the time of the next call, at the latest; another call may come earlier.
     fn tick(&self, service: &Service<T, Self>, partition: usize, now_ns: u64) -> u64
     where

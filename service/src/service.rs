@@ -178,7 +178,7 @@ impl<T: Transport, H: Handler<T>> Service<T, H> {
         Ok(service)
     }
 
-    /// Returns the handler.
+    /// Returns the program's handler, which the service owns.
     pub fn handler(&self) -> &H {
         &self.handler
     }

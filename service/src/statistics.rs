@@ -34,7 +34,7 @@ pub struct ServiceCounters {
     pub bulk_failed: u64,
     /// Requests that arrived in a buffer of this partition because their own had none.
     pub crossed: u64,
-    /// Request buffers.
+    /// Request buffers that exist now.
     pub buffers: u64,
     /// Requests for which the posted ones have room.
     pub room: u64,
@@ -82,9 +82,9 @@ impl Percentiles {
 /// What is counted and measured of a service, for reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceStatistics {
-    /// The name of the service.
+    /// The name that the program chose, for its status.
     pub name: &'static str,
-    /// Its partitions.
+    /// One entry for each partition of the pool.
     pub partitions: Vec<PartitionStatistics>,
 }
 

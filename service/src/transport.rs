@@ -135,7 +135,7 @@ pub enum Access {
 /// A partition and the token of an operation there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The partition.
+    /// Index of the partition that owns the memory.
     pub partition: usize,
     /// The number that the events of the operation return.
     pub token: u32,
@@ -146,9 +146,9 @@ pub struct Place {
 pub struct Posting<'a, M> {
     /// The partition, and the token of the memory.
     pub at: Place,
-    /// The endpoint.
+    /// Index of the endpoint whose requests the memory takes.
     pub endpoint: usize,
-    /// The memory.
+    /// The memory to post; it belongs to the transport until the end is reported.
     pub memory: &'a M,
     /// Maximum number of requests.
     pub requests: u32,
@@ -156,18 +156,18 @@ pub struct Posting<'a, M> {
     pub request_max: usize,
 }
 
-/// A request that has arrived in posted memory.
+/// A message that has arrived in posted memory: a request, or the answer to one.
 #[derive(Debug, Clone)]
 pub struct ArrivedMessage<P> {
     /// The sender, as the transport names it.
     pub from: P,
-    /// The offset of the request in the memory.
+    /// The offset of the message in the memory.
     pub offset: usize,
-    /// Its length there.
+    /// Bytes in the memory.
     pub length: usize,
     /// The length that was sent; larger if it was cut off.
     pub sent_length: usize,
-    /// Set if the request is of the urgent class.
+    /// Set if the message is of the urgent class.
     pub urgent: bool,
     /// Set if the thread that received it belongs to another partition: its own had no memory.
     pub crossed: bool,

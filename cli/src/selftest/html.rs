@@ -18,7 +18,7 @@ const BULK_BYTES: u64 = 4096;
 /// The phase that measures latency; the others measure throughput.
 const PING_PONG: &str = "ping_pong";
 
-/// Returns the whole page.
+/// Returns the HTML page of a selftest, with its figures and the machine.
 pub(super) fn page(outcome: &Outcome, machine: &Machine) -> String {
     let phases: Vec<(Figures<'_>, &Phase)> =
         outcome.phases.iter().map(|phase| (Figures::from(phase), phase)).collect();

@@ -37,7 +37,7 @@ impl VirtualNode {
         VirtualNode { engine, nid, drive }
     }
 
-    /// Returns its NID.
+    /// Returns the NID of the virtual node, which it keeps until it is dropped.
     #[must_use]
     pub fn nid(&self) -> Nid {
         self.nid

@@ -35,9 +35,9 @@ pub enum CommandError {
     /// A line is too long, or there are too many of something.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// The things.
+        /// The kind of things, in the plural: nodes, bytes.
         what: &'static str,
-        /// The limit.
+        /// The maximum number of them.
         limit: usize,
     },
 }

@@ -36,7 +36,7 @@ pub use words::{LINE_MAX, script_lines, split_words};
 
 use options::{Args, Opt};
 
-/// A command.
+/// A parsed line of the language of `lst`, for shells, scripts and sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// An operation of the console.
@@ -70,7 +70,7 @@ pub enum Command {
     Plan(Plan),
     /// `sleep`: a pause in a script.
     Sleep {
-        /// Its length.
+        /// Seconds to pause.
         seconds: u32,
     },
 }
@@ -78,16 +78,16 @@ pub enum Command {
 /// Which results of an operation are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum View {
-    /// What there is.
+    /// The whole report, for commands whose output has no options.
     All,
     /// Of `add_group`, the nodes as they were given.
     AddGroup {
         /// Their list.
         nodes: String,
     },
-    /// Of a query, the nodes.
+    /// The nodes of a query in the selected states.
     Query(QueryView),
-    /// Of `stat`, the rates.
+    /// The rates of `stat` in the selected units.
     Stat(StatView),
     /// Of `show_error`, whether only errors of the session are.
     Errors {
@@ -118,11 +118,11 @@ pub struct StatView {
     pub received: bool,
     /// The lines of sent messages, `[W]`: `--read`, since servers send what is read.
     pub sent: bool,
-    /// The averages over the nodes.
+    /// Print the averages over the nodes.
     pub average: bool,
-    /// The minimums.
+    /// Print the lowest value of a node.
     pub minimum: bool,
-    /// The maximums.
+    /// Print the highest value of a node.
     pub maximum: bool,
     /// Whether bandwidth is in units of 10⁶ bytes instead of 2²⁰.
     pub mbs: bool,

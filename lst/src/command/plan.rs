@@ -19,17 +19,17 @@ const STAT_WAIT_S: u32 = 5;
 /// A session with one test that is run for a time, measured, stopped and ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The session.
+    /// The session to open; the plan ends it after the measurement.
     pub session: NewSession,
-    /// The clients.
+    /// The nodes that send the requests of the test.
     pub from: Vec<ProcessId>,
-    /// The servers.
+    /// The nodes that answer the requests of the test.
     pub to: Vec<ProcessId>,
-    /// What the clients send.
+    /// The kind of requests: PING, or BRW with its transfers.
     pub kind: TestKind,
     /// Units of a client for each of its servers.
     pub concurrency: u32,
-    /// Which client has which servers.
+    /// The assignment of servers to clients.
     pub distribution: Distribution,
     /// Seconds for which it runs, at least 1.
     pub duration_s: u32,

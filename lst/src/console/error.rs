@@ -24,9 +24,9 @@ pub enum ConsoleError {
     /// The session has ended because no command was given.
     #[error("session {name} has expired after {timeout_s} s without a command: end it and open a new one")]
     Expired {
-        /// The session.
+        /// The session that has expired.
         name: Name,
-        /// Its timeout.
+        /// Seconds without a command after which it expires.
         timeout_s: u32,
     },
     /// The operation before this one has not ended.
@@ -40,7 +40,7 @@ pub enum ConsoleError {
     Exists {
         /// `group` or `batch`.
         object: &'static str,
-        /// Its name.
+        /// The name that is in use.
         name: Name,
     },
     /// No object has the name.
@@ -48,43 +48,43 @@ pub enum ConsoleError {
     NotFound {
         /// `group`, `batch` or `test`.
         object: &'static str,
-        /// Its name or number.
+        /// The name or number that was not found.
         name: String,
     },
     /// A group cannot change because a test uses it.
     #[error("group {group} is used by a test of batch {batch}")]
     InUse {
-        /// The group.
+        /// The group that was to change.
         group: Name,
-        /// The batch.
+        /// The batch with the test that uses the group.
         batch: Name,
     },
     /// A batch cannot change between `run` and `stop`.
     #[error("batch {batch} is running: stop it first")]
     Running {
-        /// The batch.
+        /// The batch that runs.
         batch: Name,
     },
     /// A batch without a test cannot run.
     #[error("batch {batch} has no test")]
     NoTests {
-        /// The batch.
+        /// The batch that was to run.
         batch: Name,
     },
     /// A node that takes part is not ACTIVE.
     #[error("node {node} is {state}, not Active")]
     NotActive {
-        /// The node.
+        /// The node that the operation needs.
         node: ProcessId,
-        /// Its state.
+        /// The state of the node, other than ACTIVE.
         state: NodeState,
     },
     /// A node is no member of the group.
     #[error("node {node} is not in group {group}")]
     NotMember {
-        /// The node.
+        /// The node that is not in the group.
         node: ProcessId,
-        /// The group.
+        /// The group that was searched.
         group: Name,
     },
     /// A number is out of range.
@@ -92,19 +92,19 @@ pub enum ConsoleError {
     Range {
         /// What the number is.
         what: &'static str,
-        /// The number.
+        /// The number that was given.
         value: u64,
         /// The least valid one.
         min: u64,
         /// The greatest valid one.
         limit: u64,
     },
-    /// There are too many of something.
+    /// A limit on the number of objects is reached.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// The things.
+        /// The kind of objects, in the plural.
         what: &'static str,
-        /// The limit.
+        /// The maximum number of these objects.
         limit: usize,
     },
     /// A NID has no 64-bit form, which session ids and lists of destinations need (lst 14).
@@ -144,11 +144,11 @@ impl ConsoleError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} is {value}, must be {limit}: nodes of {releases} would stop with an assertion")]
 pub struct Hazard {
-    /// What the value is.
+    /// The name of the number, for the message.
     pub what: &'static str,
-    /// The value.
+    /// The number that was given.
     pub value: String,
-    /// What it must be.
+    /// The accepted range, as text.
     pub limit: &'static str,
     /// The releases of LNet that would have died of it.
     pub releases: &'static str,
@@ -170,9 +170,9 @@ pub enum Warning {
          restarted"
     )]
     Zombies {
-        /// The node.
+        /// The node that holds ended sessions.
         node: ProcessId,
-        /// Their number.
+        /// The number of zombie sessions.
         sessions: u32,
     },
     /// A node has joined a forced session and does not answer any more.
@@ -181,7 +181,7 @@ pub enum Warning {
          answers no framework RPC until it is restarted"
     )]
     SilentForced {
-        /// The node.
+        /// The node that does not answer.
         node: ProcessId,
     },
     /// The console ends its session while a batch runs.
@@ -200,7 +200,7 @@ pub enum Warning {
          hang there"
     )]
     SessionLost {
-        /// The node.
+        /// The client that lost the session.
         node: ProcessId,
         /// Its state now: BUSY if another console has it.
         state: NodeState,
@@ -213,7 +213,7 @@ pub enum Warning {
          flight end by their own timeout, 64 s"
     )]
     ForcedTooLate {
-        /// The batch.
+        /// The batch that is stopped twice.
         batch: Name,
     },
     /// The console's session has ended by its timeout while batches ran.
@@ -233,7 +233,7 @@ pub enum Warning {
          and rmmod lnet_selftest may hang there"
     )]
     NodeExpired {
-        /// The node.
+        /// The client that does not answer.
         node: ProcessId,
         /// Seconds since its last answer.
         silent_s: u64,
@@ -251,9 +251,9 @@ pub enum Warning {
         "{nodes} nodes have added the test that others refused, and run it with batch {batch}: use a new batch"
     )]
     TestLeftovers {
-        /// The batch.
+        /// The batch that the test was added to.
         batch: Name,
-        /// Number of these nodes.
+        /// The number of nodes that have added the test.
         nodes: usize,
     },
 }

@@ -34,7 +34,7 @@ impl Console {
         let Some(session) = &self.session else {
             return AfterStep::Done(Ok(Report::End { nodes: Vec::new() }));
         };
-        // Of an expired one the nodes have been told, and the user warned.
+        // When a session expires, its nodes get their RMSNs and the user is warned at once.
         for batch in session.batches.iter().filter(|batch| batch.running && !session.expired) {
             self.events.push_back(Event::Warning(Warning::EndedRunning { batch: batch.name }));
         }

@@ -12,40 +12,40 @@ pub enum ConsoleOperation {
     NewSession(NewSession),
     /// Makes a group of nodes and sends MKSN to those that are not ACTIVE.
     AddGroup {
-        /// The group.
+        /// The name of the new group, which no other group has.
         name: Name,
-        /// Its nodes.
+        /// The members.
         nodes: Vec<ProcessId>,
     },
     /// Deletes a group that no test uses and sends RMSN to its ACTIVE nodes without another group.
     DelGroup {
-        /// The group.
+        /// The group to delete.
         name: Name,
     },
     /// Changes a group that no test uses.
     UpdateGroup {
-        /// The group.
+        /// The group to change.
         name: Name,
-        /// The change.
+        /// The nodes to remove, or to ask again.
         update: GroupUpdate,
     },
     /// Makes a batch without tests. Sends nothing.
     AddBatch {
-        /// The batch.
+        /// The name of the new batch, which no other batch has.
         name: Name,
     },
     /// Adds a test to a batch that does not run: TEST to the servers, then to the clients.
     AddTest(AddTest),
     /// Starts the clients of a batch.
     Run {
-        /// The batch.
+        /// The batch to start.
         batch: Name,
         /// A number that goes to the nodes, which ignore it.
         timeout_s: u32,
     },
     /// Stops the clients of a batch, and waits until none of them runs.
     Stop {
-        /// The batch.
+        /// The batch to stop.
         batch: Name,
         /// Whether RPCs in flight are aborted.
         force: bool,
@@ -56,12 +56,12 @@ pub enum ConsoleOperation {
     Stat(Stat),
     /// Asks for the error counters.
     ShowError {
-        /// The nodes.
+        /// The nodes to ask; the report has an entry for each target.
         targets: Vec<Target>,
     },
     /// Asks which session the nodes hold.
     Ping {
-        /// The nodes.
+        /// The nodes to ask.
         target: Target,
         /// Seconds to wait, raised or lowered to [`WAIT_MIN_S`](super::WAIT_MIN_S) to
         /// [`WAIT_S`](super::WAIT_S).
@@ -74,7 +74,7 @@ pub enum ConsoleOperation {
 /// A session to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSession {
-    /// Its name.
+    /// The name under which the nodes show the session; at most 31 bytes.
     pub name: Name,
     /// Distinguishes it from other sessions of this console: milliseconds since the start of the
     /// host or of the epoch.
@@ -87,7 +87,7 @@ pub struct NewSession {
     pub features: Features,
 }
 
-/// A change of a group.
+/// A change of the members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GroupUpdate {
     /// Sends MKSN again to the nodes that are not ACTIVE.
@@ -101,19 +101,19 @@ pub enum GroupUpdate {
 /// A test to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddTest {
-    /// Its batch.
+    /// The batch that starts and stops the test.
     pub batch: Name,
-    /// The group of its clients.
+    /// The group whose nodes send the requests.
     pub from: Name,
-    /// The group of its servers.
+    /// The group whose nodes answer the requests.
     pub to: Name,
-    /// What the clients send.
+    /// The kind of requests: PING, or BRW with its transfers.
     pub kind: TestKind,
     /// RPCs of each unit of a client; `None` is without end.
     pub repeats: Option<u32>,
     /// Units of a client for each of its servers.
     pub concurrency: u32,
-    /// Which client has which servers.
+    /// The assignment of servers to clients.
     pub distribution: Distribution,
 }
 
@@ -129,9 +129,9 @@ pub enum TestKind {
 /// The transfers of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrwTest {
-    /// Which way the data move.
+    /// Whether clients read from their servers or write to them.
     pub direction: Direction,
-    /// How they are checked.
+    /// The pattern that the receiver compares with; one side fills its buffer with it.
     pub check: Check,
     /// Bytes of each transfer.
     pub length: u32,
@@ -152,7 +152,7 @@ pub struct Distribution {
 /// A question for the state of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The batch.
+    /// The batch whose clients or servers are asked.
     pub batch: Name,
     /// The test of the batch, from 1; 0 is the whole batch.
     pub test: u32,
@@ -169,7 +169,7 @@ pub struct Query {
 /// A measurement of rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The nodes.
+    /// The nodes to measure; the report has an entry for each target.
     pub targets: Vec<Target>,
     /// Seconds to wait, raised or lowered to [`WAIT_MIN_S`](super::WAIT_MIN_S) to
     /// [`WAIT_S`](super::WAIT_S).
@@ -183,7 +183,7 @@ pub struct Stat {
 /// Nodes that are asked together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every node of the session.
+    /// The members of all groups, each once.
     Session,
     /// The nodes of a group.
     Group(Name),

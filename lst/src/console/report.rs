@@ -21,25 +21,25 @@ pub enum Event {
 /// The result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Report {
-    /// A session was opened.
+    /// The session that this console has opened; no node knows it yet.
     Session(SessionInfo),
     /// A batch was made.
     Batch {
-        /// The batch.
+        /// The name of the new batch.
         name: Name,
     },
     /// A group was added, changed or deleted.
     Group {
-        /// The group.
+        /// The group that was changed.
         name: Name,
-        /// What happened to it.
+        /// The change.
         outcome: GroupOutcome,
         /// The nodes that were sent an RPC.
         nodes: Vec<NodeAnswer<()>>,
     },
     /// A test was added, or not.
     Test {
-        /// The batch.
+        /// The batch that the test was added to.
         batch: Name,
         /// The number of the test in the batch, from 1; `None` if it was not added.
         number: Option<u32>,
@@ -48,23 +48,23 @@ pub enum Report {
     },
     /// A batch was started.
     Run {
-        /// The batch.
+        /// The batch that was started.
         batch: Name,
-        /// Its clients.
+        /// The answers of the clients.
         nodes: Vec<NodeAnswer<()>>,
     },
     /// Clients of a batch still run after a STOP.
     Stopping {
-        /// The batch.
+        /// The batch that is being stopped.
         batch: Name,
         /// Clients with test instances that still run.
         nodes: usize,
     },
     /// A batch was stopped.
     Stop {
-        /// The batch.
+        /// The batch that was stopped.
         batch: Name,
-        /// Its clients, by their answers to STOP, or by the QUERY that failed.
+        /// The answers of the clients to STOP, or the failures of the last QUERYs.
         nodes: Vec<NodeAnswer<()>>,
         /// Clients that still ran when the console ceased to wait.
         running: usize,
@@ -87,7 +87,7 @@ pub enum Report {
 /// What happened to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupOutcome {
-    /// It was made.
+    /// The group is new.
     Added,
     /// It was deleted again, because no node is ACTIVE.
     AddedWithoutNodes,
@@ -102,9 +102,9 @@ pub enum GroupOutcome {
 /// The answer of one node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeAnswer<T> {
-    /// The node.
+    /// The node that was asked.
     pub node: ProcessId,
-    /// Its state after the answer.
+    /// The state of the node after the answer, or after the wait for it.
     pub state: NodeState,
     /// The result, or the reason why the node has none.
     pub answer: Result<T, NodeFailure>,
@@ -140,7 +140,7 @@ impl NodeFailure {
 /// One round of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryReport {
-    /// The batch.
+    /// The batch whose clients or servers were asked.
     pub batch: Name,
     /// The test, from 1; 0 is the whole batch.
     pub test: u32,
@@ -159,9 +159,9 @@ impl QueryReport {
 /// The answers of a target's nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TargetReport<T> {
-    /// The target.
+    /// The nodes that were asked, as the operation names them.
     pub target: Target,
-    /// Its nodes.
+    /// One answer for each node that was asked.
     pub nodes: Vec<NodeAnswer<T>>,
 }
 
@@ -200,22 +200,22 @@ pub struct Rates {
 /// Average, minimum and maximum of a rate over nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// The average.
+    /// The arithmetic mean over the nodes with rates.
     pub average: f64,
-    /// The minimum.
+    /// The lowest rate of a node.
     pub minimum: f64,
-    /// The maximum.
+    /// The highest rate of a node.
     pub maximum: f64,
-    /// The sum.
+    /// The sum over the nodes.
     pub total: f64,
 }
 
 /// The session that a node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldSession {
-    /// Its id.
+    /// The id: the NID of the console, and its stamp.
     pub sid: SessionId,
-    /// Its name.
+    /// The name that the console chose.
     pub name: Name,
     /// Seconds after which the node ends it without an RPC; 0 is never.
     pub timeout_s: u32,
@@ -224,9 +224,9 @@ pub struct HeldSession {
 /// The session of a console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its name.
+    /// The name under which the nodes show the session.
     pub name: Name,
-    /// Its id.
+    /// The id: the NID of the console, and the stamp.
     pub sid: SessionId,
     /// Its features: those asked until a node has answered.
     pub features: Features,
@@ -240,34 +240,34 @@ pub struct SessionInfo {
     pub expired: bool,
 }
 
-/// A node and its state.
+/// A member of a group or a test, with its last known state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeInfo {
-    /// The node.
+    /// The process id of the node.
     pub node: ProcessId,
-    /// Its state.
+    /// The state after the last reply of the node, or after the wait for one.
     pub state: NodeState,
 }
 
-/// A group.
+/// A group of the session, with its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// Its name.
+    /// The name, unique among groups.
     pub name: Name,
-    /// Its nodes.
+    /// The members, with their states.
     pub nodes: Vec<NodeInfo>,
 }
 
-/// A batch.
+/// A batch of the session, with its tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchInfo {
-    /// Its name.
+    /// The name, unique among batches.
     pub name: Name,
     /// Its number on the wire.
     pub id: u64,
     /// Whether it was run and not stopped since. Its clients may have ended.
     pub running: bool,
-    /// Its tests.
+    /// The tests, in the order in which they were added.
     pub tests: Vec<TestInfo>,
     /// The clients of all tests, each once.
     pub clients: Vec<NodeInfo>,
@@ -280,9 +280,9 @@ pub struct BatchInfo {
 pub struct TestInfo {
     /// The test as it was added.
     pub test: AddTest,
-    /// Its clients.
+    /// The nodes that accepted the test as clients.
     pub clients: Vec<NodeInfo>,
-    /// Its servers.
+    /// The nodes that accepted the test as servers.
     pub servers: Vec<NodeInfo>,
 }
 

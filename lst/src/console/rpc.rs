@@ -16,7 +16,7 @@ pub struct ConsoleRpc {
     pub service: LstService,
     /// The match bits of the reply. Names the RPC among all of this console.
     pub reply_id: u64,
-    /// The request.
+    /// The payload of the PUT.
     pub request: [u8; MESSAGE_LEN],
     /// What the node fetches before it answers.
     pub destinations: Option<DestinationList>,
@@ -25,7 +25,7 @@ pub struct ConsoleRpc {
 /// A list of destinations, to be posted as a passive buffer for one GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationList {
-    /// The match bits of the GET.
+    /// The match bits of the GET, which the request carries.
     pub bulk_id: u64,
     /// The list: 12 bytes for each destination.
     pub bytes: Vec<u8>,

@@ -27,7 +27,7 @@ pub struct NodeHandles {
     pub lnet: Arc<dyn LNet>,
     /// The handle by which its threads drive it.
     pub drive: Arc<dyn Drive>,
-    /// Its CPU partitions.
+    /// The CPU partitions of the node, on which the threads of the pools run.
     pub partitions: Arc<CptTable>,
 }
 

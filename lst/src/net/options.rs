@@ -1,4 +1,4 @@
-//! Options of a test node on an LNet node: who may use it, and how much it takes of its host.
+//! Options of a test node on an LNet node: the consoles that may use it, and its share of the host.
 
 use std::sync::Arc;
 

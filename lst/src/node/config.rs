@@ -15,7 +15,7 @@ pub const RPC_TIMEOUT_NS: u64 = 64_000_000_000;
 /// one destination. A TEST beyond it gets ENOMEM.
 pub const MEMORY_MAX: u64 = (2 << 30) + (64 << 20);
 
-/// Most batches of a session: a console numbers those of its administrator, who names each of them.
+/// Maximum number of batches of a session. An administrator names each batch, so there are few.
 pub const BATCHES_MAX: usize = 1024;
 
 /// Most tests of a batch at one node, servers and clients: likewise made one by one.

@@ -72,7 +72,7 @@ impl DataService {
         DataService { node: Arc::clone(&self.node), lane }
     }
 
-    /// The counters of the node.
+    /// Returns the counters of the node, which the framework shares.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.node.counters
@@ -97,7 +97,7 @@ impl DataService {
         self.node.session_ends() != transfer.session_ends
     }
 
-    /// Serves a PING request.
+    /// Serves a PING request: checks the magic and returns the reply to send.
     #[must_use]
     pub fn ping(&self, payload: &[u8]) -> Served {
         let request = match self.receive(LstService::Ping, payload) {

@@ -59,7 +59,7 @@ impl From<Errno> for Refusal {
 }
 
 impl Framework {
-    /// A node without a session.
+    /// Creates a node without a session.
     #[must_use]
     pub fn new(config: Config) -> Framework {
         let node = Arc::new(NodeShared::new(config));
@@ -72,7 +72,7 @@ impl Framework {
         DataService::new(Arc::clone(&self.node))
     }
 
-    /// The session that the node holds.
+    /// Returns the session that the node holds, if it has one.
     #[must_use]
     pub fn session(&self) -> Option<SessionView> {
         self.session.as_ref().map(Session::view)
@@ -128,8 +128,8 @@ impl Framework {
         self.outcome(&request, handled)
     }
 
-    /// Refuses a request of a node that may not use this one: EACCES, in a reply that does not tell of
-    /// the session.
+    /// Refuses a request of a node that may not use this one: the status is EACCES, and the reply
+    /// shows nothing of the session.
     #[must_use]
     pub fn refuse(&mut self, service: LstService, payload: &[u8]) -> Outcome {
         self.count(Count::Received, 1);

@@ -27,7 +27,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// The service of its requests.
+    /// Returns the service that the requests are sent to.
     #[must_use]
     pub const fn service(self) -> LstService {
         match self {
@@ -76,13 +76,13 @@ impl TestInstance {
         self.work
     }
 
-    /// The processes that they send to.
+    /// Returns the processes that the units send to: each has as many units as the others.
     #[must_use]
     pub fn destinations(&self) -> &[ProcessId] {
         &self.destinations
     }
 
-    /// Number of units.
+    /// Returns the number of units: concurrency × destinations.
     #[must_use]
     pub fn units(&self) -> u32 {
         // At most 1,024 times 87,296.
@@ -95,7 +95,7 @@ impl TestInstance {
         self.progress.running()
     }
 
-    /// Its results.
+    /// Returns the results, which outlive the test client.
     #[must_use]
     pub fn results(&self) -> Arc<Results> {
         Arc::clone(&self.results)

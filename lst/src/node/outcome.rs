@@ -1,4 +1,4 @@
-//! What becomes of a request.
+//! The outcome of a request at a test node: a reply, work for units, or a drop.
 
 use lnet_proto::lst::{LstService, MESSAGE_LEN, Reply, Request};
 use lnet_proto::{ByteOrder, ProtoError};
@@ -12,7 +12,7 @@ use super::Units;
 pub struct ReplyMessage {
     /// The match bits that the request asked for.
     pub reply_id: u64,
-    /// Its payload.
+    /// The payload of the PUT.
     pub bytes: [u8; MESSAGE_LEN],
 }
 

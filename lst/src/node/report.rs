@@ -6,11 +6,11 @@ use super::{Framework, SessionView};
 /// The state of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReport {
-    /// The session that it holds.
+    /// The session that the node holds; `None` if it has none.
     pub session: Option<SessionReport>,
     /// Ended sessions with test clients that have not ended.
     pub zombies: u32,
-    /// Bytes that tests use.
+    /// Bytes of destinations, units and bulk buffers that the tests use.
     pub memory_used: u64,
     /// Most bytes that they may use.
     pub memory_max: u64,
@@ -19,7 +19,7 @@ pub struct NodeReport {
 /// The session of a node at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionReport {
-    /// The session.
+    /// The id, the name and the features of the session.
     pub view: SessionView,
     /// Nanoseconds since it was made.
     pub age_ns: u64,

@@ -57,7 +57,7 @@ pub struct SessionView {
     pub sid: SessionId,
     /// The name that its console chose.
     pub name: Name,
-    /// Its features.
+    /// The features that the console chose; every later request must carry the same.
     pub features: Features,
     /// When it was made.
     pub made_ns: u64,

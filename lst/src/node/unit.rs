@@ -85,7 +85,7 @@ pub struct BulkBuffer {
     pub id: u64,
     /// Whether the server PUTs into it (READ); otherwise it GETs from it (WRITE).
     pub is_sink: bool,
-    /// Its bytes.
+    /// Bytes of the buffer: the length of the transfer.
     pub length: usize,
 }
 
@@ -114,7 +114,7 @@ impl Unit {
         &self.instance
     }
 
-    /// The process that it sends to.
+    /// Returns the process that the unit sends to.
     #[must_use]
     pub fn destination(&self) -> ProcessId {
         self.instance.destinations[(self.index / self.instance.concurrency) as usize]

@@ -20,7 +20,7 @@ use super::wire::{ClientId, HEADER, Header};
 use crate::offers::Offers;
 use crate::{Class, Handler, Next, Pool, Request, Service, ServiceError, Transport};
 
-/// Shards for each partition: so many that two workers seldom want the same.
+/// Shards for each partition; with 4, two workers seldom wait for one lock.
 const SHARDS_PER_PARTITION: usize = 4;
 
 /// The shortest time that bulk may take, in nanoseconds, however soon the client's deadline is: the
@@ -40,11 +40,11 @@ pub struct Rpc<T: Transport, H> {
 
 /// A request, lent to its handler.
 pub struct RpcRequest<'a, T: Transport, S> {
-    /// Its sender.
+    /// The sender, as the transport names it.
     pub from: &'a T::Peer,
-    /// The client, by which clients with one address are told apart.
+    /// The id of the client, which distinguishes clients with one address.
     pub client: ClientId,
-    /// Its class.
+    /// The class, which decided the queue in which the request waited.
     pub class: Class,
     /// The partition in which it is served.
     pub partition: usize,

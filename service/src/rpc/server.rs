@@ -431,7 +431,7 @@ mod tests {
         assert!(is_stale(&server.receive(&request.emit(), &1, 0)));
         assert!(server.answered(id, 0, b"answer", 0).is_some());
         assert_eq!((server.sessions(), server.answer_bytes(), server.running()), (1, 0, 0));
-        // Another client of the same address is no former life.
+        // Another client of the same address keeps its own session.
         let other = ClientId { number: 1, incarnation: 9 };
         let _ = server.receive(&Header { client: other, ..message(Kind::Open, 0, 0, 0, 0) }.emit(), &1, 0);
         assert_eq!(server.sessions(), 2);

@@ -107,7 +107,7 @@ impl<P: Clone + Eq + Hash> Sessions<P> {
     }
 
     /// Returns the session of a client, which gets the id `id` if it had none. A client that was
-    /// restarted loses the session of its former life.
+    /// restarted loses its previous session.
     pub(super) fn open(&mut self, from: &P, client: ClientId, id: u64, now_ns: u64) -> Opened {
         let mut replaced = 0;
         if let Some(&index) = self.indices.get(&(from.clone(), client.number)) {

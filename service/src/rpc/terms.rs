@@ -138,7 +138,7 @@ impl fmt::Debug for CallId {
 #[error("{text}")]
 #[non_exhaustive]
 pub struct SendFailure {
-    /// The errno.
+    /// The errno of the network, of memory, or of the system.
     pub errno: Errno,
     /// The server, and the error of the transfer machine.
     pub text: String,
@@ -213,15 +213,15 @@ pub enum RequestError {
     /// The limit of calls in flight is reached.
     #[error("the limit of {limit} calls in flight to this server is reached")]
     Busy {
-        /// The limit.
+        /// The maximum number of calls in flight to one server.
         limit: usize,
     },
     /// An error of the network below, of memory, or of the system, at the caller's own node.
     #[error("{text}")]
     System {
-        /// The errno.
+        /// The errno, for programs.
         errno: Errno,
-        /// The error.
+        /// The message, with the step that failed.
         text: String,
     },
 }

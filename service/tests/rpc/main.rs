@@ -127,7 +127,7 @@ fn a_client_waits_no_longer_than_its_limit() {
 }
 
 /// The first repetition waits for as long as the server and the network need: a server that always
-/// takes longer than the shortest delay is known as such after the first answer.
+/// takes longer than the shortest delay gets no early repetitions after the first answer.
 // Covers: S-313
 #[test]
 fn a_client_learns_how_fast_its_server_is() {

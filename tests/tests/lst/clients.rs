@@ -37,7 +37,7 @@ fn errors(console: &mut Console<'_>) -> (u32, u32) {
 }
 
 /// Every kind of test, in both forms of its parameter and from consoles of both byte orders, does
-/// exactly the RPCs that it is told, at each of its destinations.
+/// exactly the RPCs of its request, at each of its destinations.
 // Covers: S-313
 #[test]
 fn a_batch_does_its_rpcs_at_every_destination() {

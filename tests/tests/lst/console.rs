@@ -178,7 +178,7 @@ fn a_test_that_a_node_refuses_is_not_added() {
     assert_eq!(bed.end(), 2);
 }
 
-/// An operation can be cancelled while nobody answers it; the next one begins at once.
+/// An operation can be cancelled while no node answers it; the next one begins at once.
 #[test]
 fn silence_in_every_operation_can_be_cancelled() {
     let bed = Bed::new(1);

@@ -56,7 +56,7 @@ fn wrong_data_of_a_write_are_found_where_the_check_looks() {
     for place in Place::each() {
         let mut console = place.console(Order::Little);
         begin(&mut console);
-        // The word at 16 is inside a page: a simple check does not look at it.
+        // The word at 16 is inside a page: a simple check does not compare it.
         for (check, at, due) in
             [(NONE, 0, 0), (SIMPLE, 0, status::EBADMSG), (SIMPLE, 16, 0), (FULL, 16, status::EBADMSG)]
         {

@@ -29,7 +29,8 @@ use crate::signals::Signals;
 /// The member by which the process reports that it listens.
 pub(super) const LISTENS: &str = "lst_session";
 
-/// Commands that wait while another one runs; those beyond wait in the socket.
+/// Maximum number of accepted commands that wait while another one runs; further commands wait in
+/// the backlog of the socket.
 const COMMANDS_MAX: usize = 16;
 
 /// Time in which a command sends its words, and in which it takes a part of its output. Until then the

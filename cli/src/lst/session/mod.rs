@@ -41,7 +41,7 @@ pub(super) fn run(args: &LstArgs, words: &[String]) -> Result<(), Failure> {
             start(args, words, &place)?;
             place.connect()?.ok_or_else(|| gone(&place))?
         }
-        // As the kernel's lst, which then has nothing to do.
+        // Success without a session, as with the kernel's lst.
         (None, "end_session") => return place.take_last_words().map_or(Ok(()), warn_of),
         (None, _) => return Err(no_session(&place, name)),
     };

@@ -12,7 +12,7 @@ use nlx_lst::print::REFUSED;
 
 use crate::failure::{Context, Failure};
 
-/// Maximum length in bytes of the last words of a console.
+/// Maximum length in bytes of the messages that an ended console leaves.
 const LAST_WORDS_MAX: u64 = 4096;
 
 /// The socket of a session's console, in a folder that only its user can access.
@@ -91,7 +91,7 @@ impl Place {
         let _ = fs::write(self.last_words(), words);
     }
 
-    /// Returns the last words of a console that has ended by itself, once.
+    /// Returns the messages that a console left when it ended by itself, and removes them.
     pub(super) fn take_last_words(&self) -> Option<String> {
         let mut words = String::new();
         let read = fs::File::open(self.last_words()).ok()?.take(LAST_WORDS_MAX).read_to_string(&mut words);

@@ -156,8 +156,8 @@ impl World {
         self.handle_all()
     }
 
-    /// Handles the events of all hosts until there are none, or until they have had their turns. A
-    /// node that tests itself has always some, in no time.
+    /// Handles the events of all hosts until there are none, or for a limited number of rounds: a node
+    /// that tests itself produces events without end while the virtual time does not advance.
     fn handle_all(&mut self) -> Check {
         let now_ns = self.net.now_ns();
         for _ in 0..TURNS {

@@ -118,7 +118,7 @@ impl SimNet {
         self.state.lock().break_between(a, b);
     }
 
-    /// Ends all cuts and all future trouble: from now on the networks are [`LinkModel::without_faults`].
+    /// Restores all cut links, and changes the networks to [`LinkModel::without_faults`].
     pub fn end_faults(&self) {
         let mut state = self.state.lock();
         state.cut.clear();

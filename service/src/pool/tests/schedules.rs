@@ -97,7 +97,8 @@ proptest! {
         let _released = ReleasesAll(held.clone());
         let max = max as usize;
         let mut left = BTreeSet::new();
-        // All that can run runs, and each partition has a driver, which other partitions can ask.
+        // Settled: no item waits that a thread could run, and each partition has a driver, which other
+        // partitions can ask.
         let settle = |left: &BTreeSet<u32>| until("the pool has settled", || {
             let (counters, inside) = (pool.counters(), held.inside());
             let waiting: usize = counters.iter().map(|counters| counters.waiting).sum();

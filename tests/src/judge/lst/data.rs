@@ -35,7 +35,7 @@ pub fn is_right(bytes: &[u8], check: u32, order: Order) -> bool {
     places(bytes.len(), check).into_iter().all(|at| order.u64_at(bytes, at) == PATTERN)
 }
 
-/// Returns the offsets of the words that a check looks at.
+/// Returns the offsets of the words that a check compares.
 fn places(length: usize, check: u32) -> Vec<usize> {
     match check {
         FULL => (0..length / 8).map(|word| word * 8).collect(),
