@@ -157,7 +157,7 @@ fn without_a_session_the_variable_and_the_command_are_named() {
     );
 }
 
-/// A session without commands expires, and its console ends; the next command is told, once.
+/// A session without commands expires, and its console ends; only the next command reports it.
 // Covers: S-313
 #[test]
 fn a_console_ends_with_its_session() {
@@ -186,7 +186,7 @@ fn a_console_ends_with_its_session() {
     );
 }
 
-/// A console that is stopped ends its session, and the next command is told.
+/// A console that is stopped ends its session, and the next command reports it.
 // Covers: S-313
 #[test]
 fn a_console_that_is_stopped_ends_its_session() {

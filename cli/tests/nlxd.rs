@@ -86,7 +86,7 @@ impl Place {
     fn try_as_an_unprivileged_user(&self, clients: usize) -> String {
         const NOBODY: u32 = 65_534;
         let shared = self.folder.path().join("client");
-        // Copied by another process: a child that another test forks meanwhile would inherit the
+        // Copied by another process: a child that another test forks at this moment would inherit the
         // descriptor that is open for writing, and the file could not be executed.
         let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&shared).status().unwrap();
         assert!(copied.success());

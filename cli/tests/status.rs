@@ -307,7 +307,7 @@ mod of_others {
     fn shared_nlx(folder: &TempDir) -> PathBuf {
         let path = folder.path().join("nlx");
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // Copied by another process: a child that another test forks meanwhile would inherit the
+        // Copied by another process: a child that another test forks at this moment would inherit the
         // descriptor that is open for writing, and the file could not be executed.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_nlx")).arg(&path).status().unwrap();
         assert!(copied.success());

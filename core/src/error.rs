@@ -226,7 +226,7 @@ pub enum CoreError {
     Transport {
         /// The action that failed.
         action: &'static str,
-        /// The system's or the helper's words.
+        /// The error message of the system or of the helper.
         reason: String,
         /// The errno that [`CoreError::errno`] returns.
         errno: Errno,

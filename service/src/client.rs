@@ -450,7 +450,7 @@ impl<T: Transport> Client<T> {
                     match self.message() {
                         Ok(memory) => {
                             let entered = self.state.lock().opens.insert((tag, memory.clone()));
-                            // Without room it is sent later.
+                            // If the table is full, the message is sent later.
                             let Some(key) = entered else { continue };
                             self.send(token(Kind::Open, key.index, 0), memory, &header, HEADER, &to);
                         }
@@ -693,7 +693,7 @@ impl<'a, T: Transport> Call<'a, T> {
     /// well, whose other workers go on.
     ///
     /// # Errors
-    /// As [`Call::start`], and the error of the call.
+    /// The errors of [`Call::start`], and the error of the call.
     pub fn wait(self) -> Outcome {
         let mut answering = self.into_future();
         let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));

@@ -103,7 +103,7 @@ impl Machines {
     /// Starts a transfer machine for one service, or for one client.
     ///
     /// # Errors
-    /// As [`Core::tm_start`].
+    /// The errors of [`Core::tm_start`].
     pub fn start(
         core: Arc<dyn Core>,
         address: &StartAddress,
@@ -133,7 +133,7 @@ impl Machines {
     /// not returned: it is copied for each operation.
     ///
     /// # Errors
-    /// As [`Core::register_copying`].
+    /// The errors of [`Core::register_copying`].
     pub fn register(&self, memory: IoVec) -> Result<Registered, Errno> {
         let handle = self.0.core.register_copying(&memory).map_err(errno)?;
         Ok(Registered(Arc::new(Registration { core: self.0.core.clone(), memory, handle })))

@@ -181,7 +181,7 @@ struct Part {
     waiting: AtomicUsize,
     /// The number of the worker that drives.
     driver: AtomicU32,
-    /// As many handlers run as may.
+    /// Set while the maximum number of handlers runs.
     full: AtomicBool,
     /// The time at which a worker last took an item.
     busy_since_ns: AtomicU64,
@@ -809,7 +809,7 @@ impl Inner {
             if self.parts.iter().all(has_driver) {
                 let _ = self.watch.sleep(None, || is_over() || !self.parts.iter().all(has_driver));
             }
-            // Without an announcement: a driver that leaves its wait need not wake the watch now.
+            // This sleep is not announced, so a driver that leaves its wait does not wake the watch.
             std::thread::sleep(Duration::from_nanos(WATCH_NS));
             for (partition, part) in self.parts.iter().enumerate() {
                 let busy_ns = part.busy_since_ns.load(Ordering::Relaxed);

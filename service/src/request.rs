@@ -33,7 +33,7 @@ pub enum Next<O, M = IoVec> {
     /// Send the first `length` bytes of the reply memory, and end. `tag` is the number by which
     /// the peer recognises the reply, where the transport carries one.
     Reply {
-        /// The number.
+        /// The number by which the peer recognises the reply.
         tag: u64,
         /// The length in bytes.
         length: usize,
@@ -42,7 +42,7 @@ pub enum Next<O, M = IoVec> {
     Push {
         /// The peer's memory.
         offer: O,
-        /// The bytes.
+        /// The bytes to send.
         memory: M,
         /// Their number, from the start of the memory.
         length: usize,
@@ -51,7 +51,7 @@ pub enum Next<O, M = IoVec> {
     Pull {
         /// The peer's memory.
         offer: O,
-        /// The destination.
+        /// The memory that receives the bytes.
         memory: M,
     },
     /// End without a reply.

@@ -81,7 +81,7 @@ pub trait Transport: Send + Sync + 'static {
     /// [`Events::ended`]. Returns `None` if it has ended inside the call.
     ///
     /// # Errors
-    /// As [`Transport::send`].
+    /// The errors of [`Transport::send`].
     fn push(
         &self,
         at: Place,
@@ -107,7 +107,7 @@ pub trait Transport: Send + Sync + 'static {
     /// [`Events::ended`]. The offer travels in a message.
     ///
     /// # Errors
-    /// As [`Transport::send`].
+    /// The errors of [`Transport::send`].
     fn offer(
         &self,
         at: Place,
@@ -125,7 +125,7 @@ pub trait Transport: Send + Sync + 'static {
 pub enum Access {
     /// Read the first `length` bytes.
     Read {
-        /// The number of bytes.
+        /// The number of bytes from the start of the memory.
         length: usize,
     },
     /// Fill the memory, or a part from its start.

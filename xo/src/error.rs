@@ -15,7 +15,7 @@ pub enum Error {
     /// Memory cannot be allocated, or is lent out.
     #[error(transparent)]
     Memory(#[from] RegionError),
-    /// A part of a service or a client failed.
+    /// A service, a client or their pool failed.
     #[error(transparent)]
     Service(#[from] nlx_service::ServiceError),
     /// The node failed to start.

@@ -22,7 +22,7 @@ pub(super) enum Ending {
     Failed(String),
 }
 
-/// Returns the whole page.
+/// Returns the HTML page of a run: its groups, rates, latencies and warnings.
 pub(super) fn page(plan: &Plan, outcome: &Outcome, ending: &Ending, machine: &Machine) -> String {
     let groups = outcome.groups();
     let own = outcome.latencies.iter().map(latency_card);
@@ -160,7 +160,7 @@ fn settings(plan: &Plan) -> [(&'static str, String); 6] {
     ]
 }
 
-/// Returns the words of this process's command.
+/// Returns the command line of this process, with the program's name as `nlx`.
 fn words() -> impl Iterator<Item = String> {
     ["nlx".to_string()].into_iter().chain(std::env::args().skip(1))
 }

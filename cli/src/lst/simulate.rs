@@ -31,13 +31,14 @@ const CONNS_OF_NODE: usize = 6;
 /// Interval at which the nodes' time advances. A delayed message waits this much longer at most.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Messages that a node receives before it dies: from the session's first ones to some of a test.
+/// Number of messages that a node receives before it dies: the first ends during the setup of the
+/// session, the last during a test.
 const LAST_MESSAGE: std::ops::Range<u32> = 3..30;
 
 /// How a simulated node behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
-    /// As a test node does.
+    /// It answers and tests like any test node.
     Normal,
     /// There is no node at this address.
     Dead,
@@ -63,7 +64,7 @@ pub(super) fn run(args: &LstArgs, simulate: &SimulateArgs) -> Result<(), Failure
     setup::use_all_descriptors();
     let nids = members(&simulate.nodes)?;
     let mut config = setup::config(NodeConfig::new().status(true), &args.setup)?.without_nets();
-    // One partition: the state of a node exists once in each.
+    // A single partition saves memory: each partition has state for each of the nodes.
     config = config.partitions(Arc::new(CptTable::single()));
     // All connections of a console come from its address.
     config.tcp().conns_of_address = CONNS_OF_NODE * nids.len();

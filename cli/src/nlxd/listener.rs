@@ -35,7 +35,7 @@ pub(super) const PATH_MAX: usize = 107 - "..new".len();
 /// on an idle host.
 const TAKE_OVER_TIME: Duration = Duration::from_secs(2);
 
-/// Interval between two attempts to connect meanwhile.
+/// Interval between two attempts to connect during this time.
 const TAKE_OVER_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The path of the socket, its mode and its owner.

@@ -74,7 +74,7 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) sequence: u64,
-    /// Since the sender's epoch.
+    /// The time of sending, from the sender's epoch.
     pub(super) time: Duration,
 }
 

@@ -91,9 +91,10 @@ pub(crate) struct Phase {
     pub first_error: Option<String>,
     /// Operations of which a rule dropped a message: they ended by their timeout.
     pub lost: u64,
-    /// Messages that the rules of all nodes dropped meanwhile; each of them loses one operation.
+    /// Messages that the rules of all nodes dropped during the phase; each of them loses one
+    /// operation.
     pub dropped: u64,
-    /// Messages that the rules of all nodes delayed meanwhile.
+    /// Messages that the rules of all nodes delayed during the phase.
     pub delayed: u64,
     /// Bytes that the clients compared with their expected values.
     pub verified_bytes: u64,

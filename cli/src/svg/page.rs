@@ -33,7 +33,7 @@ pub(crate) fn section(title: &str, words: &str, body: &str) -> String {
 
 /// The head of a page of results.
 pub(crate) struct Header<'a> {
-    /// The command that made it.
+    /// The command line that made the page.
     pub(crate) command: &'a str,
     pub(crate) started: SystemTime,
     /// The result in a sentence.

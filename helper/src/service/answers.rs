@@ -170,7 +170,7 @@ impl Worker {
                 served.muted = false;
                 let due_ns = served.greet_until_ns.filter(|_| serving);
                 self.set_due(slot, due_ns);
-                // Reports the requests that have come meanwhile.
+                // Reports the requests that have come since.
                 self.watch(slot, if serving { REQUESTS } else { END });
                 self.queue(slot);
             }

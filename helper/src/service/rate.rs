@@ -186,7 +186,7 @@ mod tests {
                 if keeps {
                     own = next;
                 } else if taken.is_ok() {
-                    // Time that has passed meanwhile is not refunded.
+                    // Time that has passed since is not refunded.
                     own = next;
                     own.give_back();
                     shared.give_back();

@@ -80,7 +80,7 @@ impl Worker {
                 }
                 served.readable = false;
                 if mem::take(&mut served.muted) {
-                    // Reports the requests that have come meanwhile.
+                    // Reports the requests that have come since.
                     self.watch(slot, REQUESTS);
                 }
                 1

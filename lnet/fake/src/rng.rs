@@ -41,7 +41,7 @@ impl Rng {
         self.below(10_000) < u64::from(in_10_000)
     }
 
-    /// Returns random bytes; their number is from low to high, both included.
+    /// Returns random bytes. `number` is the range of their number: lowest and highest.
     pub fn bytes(&mut self, number: (u64, u64)) -> Vec<u8> {
         (0..self.between(number)).map(|_| self.next_u64() as u8).collect()
     }

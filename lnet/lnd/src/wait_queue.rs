@@ -57,7 +57,7 @@ impl WaitQueue {
         Some(tx)
     }
 
-    /// Ends [`WaitQueue::hand_out`]. Returns whether the message was withdrawn meanwhile: if it has
+    /// Ends [`WaitQueue::hand_out`]. Returns whether the message was withdrawn since: if it has
     /// not been sent, the caller fails it with ECANCELED, outside of the lock.
     pub fn end_hand_out(&mut self) -> bool {
         self.in_hand.take().is_some_and(|in_hand| in_hand.is_cancelled)

@@ -41,7 +41,7 @@ use options::{Args, Opt};
 pub enum Command {
     /// An operation of the console.
     Operation {
-        /// The operation.
+        /// The operation that the line asks for.
         operation: ConsoleOperation,
         /// Which of its results are printed.
         view: View,
@@ -80,16 +80,16 @@ pub enum Command {
 pub enum View {
     /// The whole report, for commands whose output has no options.
     All,
-    /// Of `add_group`, the nodes as they were given.
+    /// The nodes of `add_group`, as the user wrote them.
     AddGroup {
-        /// Their list.
+        /// The list of nodes, for the output.
         nodes: String,
     },
     /// The nodes of a query in the selected states.
     Query(QueryView),
     /// The rates of `stat` in the selected units.
     Stat(StatView),
-    /// Of `show_error`, whether only errors of the session are.
+    /// The counters of `show_error`: those of the session, or also those of RPCs.
     Errors {
         /// `--session`.
         session_only: bool,

@@ -110,7 +110,7 @@ pub enum ConsoleError {
     /// A NID has no 64-bit form, which session ids and lists of destinations need (lst 14).
     #[error("{nid} has no 4-byte address, and lst has room for no other")]
     LargeNid {
-        /// The NID.
+        /// The NID with a larger address.
         nid: Nid,
     },
     /// A kernel node could die of it.

@@ -14,7 +14,7 @@ pub enum ConsoleOperation {
     AddGroup {
         /// The name of the new group, which no other group has.
         name: Name,
-        /// The members.
+        /// The nodes that become members.
         nodes: Vec<ProcessId>,
     },
     /// Deletes a group that no test uses and sends RMSN to its ACTIVE nodes without another group.
@@ -189,7 +189,7 @@ pub enum Target {
     Group(Name),
     /// The nodes of a batch's tests.
     Batch {
-        /// The batch.
+        /// The name of the batch.
         name: Name,
         /// Whether its servers are meant instead of its clients.
         servers: bool,

@@ -32,7 +32,7 @@ pub enum Report {
     Group {
         /// The group that was changed.
         name: Name,
-        /// The change.
+        /// The kind of change.
         outcome: GroupOutcome,
         /// The nodes that were sent an RPC.
         nodes: Vec<NodeAnswer<()>>,
@@ -263,7 +263,7 @@ pub struct GroupInfo {
 pub struct BatchInfo {
     /// The name, unique among batches.
     pub name: Name,
-    /// Its number on the wire.
+    /// The number that messages carry for the batch.
     pub id: u64,
     /// Whether it was run and not stopped since. Its clients may have ended.
     pub running: bool,

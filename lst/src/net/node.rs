@@ -89,7 +89,7 @@ impl Workers {
     /// workers end.
     ///
     /// # Errors
-    /// As for [`TestNode::start`].
+    /// The errors of [`TestNode::start`].
     pub fn start(network: &NodeHandles, options: &TestNodeOptions) -> Result<Arc<Workers>, ServiceError> {
         let cpts = options.partitions(&network.partitions)?;
         let data_options = options.workers(&network.partitions, cpts[0]);
@@ -132,7 +132,7 @@ impl TestNode {
     /// Starts a test node like [`TestNode::start`], on threads that it shares with others.
     ///
     /// # Errors
-    /// As for [`TestNode::start`].
+    /// The errors of [`TestNode::start`].
     pub fn on(
         workers: &Arc<Workers>,
         network: &NodeHandles,

@@ -31,9 +31,9 @@ pub struct Framework {
 /// The session that has expired, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// Its id.
+    /// The id of the ended session.
     pub sid: SessionId,
-    /// Its name.
+    /// The name that the console chose.
     pub name: Name,
 }
 

@@ -10,7 +10,7 @@ use super::instance::SessionErrors;
 use super::shared::MemoryCharge;
 use super::{BATCHES_MAX, BatchReport, INSTANCES_MAX, TestInstance, Units};
 
-/// A session.
+/// The state of a session at a test node: its batches, and its deadline.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) sid: SessionId,

@@ -81,7 +81,7 @@ pub struct UnitRpc {
 /// The bulk buffer of an RPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkBuffer {
-    /// Its match bits.
+    /// The match bits of the buffer, which the request carries.
     pub id: u64,
     /// Whether the server PUTs into it (READ); otherwise it GETs from it (WRITE).
     pub is_sink: bool,

@@ -186,7 +186,7 @@ proptest! {
             }
             prop_assert_eq!(begun - ended, u32::from(console.is_busy()));
         }
-        // Without any further answer, time ends what is left.
+        // No further answer comes, so the operation ends by its timeouts.
         for _ in 0..300 {
             let Some(next_ns) = world.console.next_ns().filter(|_| world.console.is_busy()) else { break };
             world.console.advance(next_ns);

@@ -80,7 +80,7 @@ fn a_node_that_does_not_answer_keep_alive_stays_active_and_is_warned_of_once() {
     assert!((108..116).contains(silent_s), "at the first tick after 100 s and the node's 8 s: {silent_s}");
 }
 
-/// Also while an operation is in progress whose own failures mark nodes as DOWN.
+/// The state stays even while an operation is in progress, whose own failures mark nodes as DOWN.
 #[test]
 fn a_keep_alive_that_fails_does_not_change_the_state() {
     let mut world = tested(3000);

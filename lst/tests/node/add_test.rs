@@ -196,7 +196,7 @@ fn a_list_of_no_interfaces_or_of_another_length_is_refused() {
     assert_eq!(bench.framework.clients().count(), 0);
 }
 
-/// While the list is fetched the session expires, another one begins, the batch starts.
+/// The session expires, another one begins, or the batch starts while the node fetches the list.
 #[test]
 fn a_list_that_comes_too_late_is_refused() {
     let to = list(&[process("10.0.0.2@tcp")], ByteOrder::Little);

@@ -117,7 +117,7 @@ fn counters_of_the_session_end_with_it() {
     assert_eq!(bench.statistics().ping_errors, 0);
 }
 
-/// As in 49 days.
+/// The milliseconds of a session are 32 bits, which are full after 49 days.
 #[test]
 fn the_time_of_a_session_wraps_around() {
     let mut bench =

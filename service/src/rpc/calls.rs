@@ -99,13 +99,13 @@ pub enum Action<P, B> {
     /// Send the request: the header, then the bytes in the memory. When it has left, or failed,
     /// [`Calls::returned`] takes the memory, and [`Calls::sent`] the result, with [`CallId::tag`].
     Request {
-        /// The call.
+        /// The call whose request is sent.
         id: CallId,
         /// The memory in which the request lies.
         buffer: B,
-        /// The header.
+        /// The header, to put before the bytes.
         header: Header,
-        /// The server.
+        /// The server that gets the request.
         to: P,
         /// The time left until the call's deadline: sending it takes no longer.
         within: Duration,
@@ -115,9 +115,9 @@ pub enum Action<P, B> {
     Open {
         /// The tag for [`Calls::sent`].
         tag: u64,
-        /// The message.
+        /// The message: a header without a body.
         header: Header,
-        /// The server.
+        /// The server that is asked for a session.
         to: P,
     },
     /// Report the end of a call.
@@ -127,7 +127,7 @@ pub enum Action<P, B> {
 /// The end of a call.
 #[derive(Debug)]
 pub struct EndedCall<B> {
-    /// The call.
+    /// The call; its id is not used again.
     pub id: CallId,
     /// The result. If it is `Ok`, the answer is the body of the message that ended the call.
     pub result: Result<(), RequestError>,

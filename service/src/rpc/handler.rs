@@ -73,16 +73,16 @@ pub enum Decision<O, M> {
     Push {
         /// The client's memory.
         offer: O,
-        /// The bytes.
+        /// The bytes to send.
         memory: M,
-        /// Their number.
+        /// The number of bytes to send, from the start of the memory.
         length: usize,
     },
     /// Fetch memory that the client offers into this memory, then call [`RpcHandler::moved`].
     Pull {
         /// The client's memory.
         offer: O,
-        /// The destination.
+        /// The memory that receives the bytes.
         memory: M,
     },
     /// Answer that the request has failed with this errno.

@@ -190,7 +190,7 @@ impl<P: Clone + Eq + Hash> Server<P> {
         }
     }
 
-    /// Makes an early reply, unless the request had its number of them.
+    /// Returns an early reply; `None` if the request has ended or had [`EARLY_MAX`] of them.
     fn early_reply(&mut self, key: SlotKey, now_ns: u64) -> Option<Header> {
         let class = self.running.get(key)?.header.class;
         let estimate_ns = self.estimate_ns(class, now_ns);
@@ -200,7 +200,7 @@ impl<P: Clone + Eq + Hash> Server<P> {
         }
         running.early += 1;
         self.counters.early += 1;
-        // As long as it has taken until now: the number of early replies is logarithmic.
+        // At least the time taken so far, so that the number of early replies is logarithmic.
         let taken_ns = now_ns.saturating_sub(running.arrived_ns);
         let ask_ns = estimate_ns.max(taken_ns).clamp(*EARLY_ASK_NS.start(), *EARLY_ASK_NS.end());
         running.deadline_ns = running.deadline_ns.max(now_ns.saturating_add(ask_ns));

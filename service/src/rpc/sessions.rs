@@ -71,7 +71,7 @@ pub(super) enum Opened {
     Session(u64),
     /// There is no room, and no session is idle.
     Full,
-    /// The open of a client that a later one has replaced.
+    /// The request comes from an earlier start of the client, whose session has been replaced.
     Late,
 }
 

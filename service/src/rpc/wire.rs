@@ -74,7 +74,7 @@ pub struct Header {
     pub attempt: u8,
     /// The slot of the request in its session; less than [`SLOTS`].
     pub slot: u16,
-    /// The client.
+    /// The sender of the request: what distinguishes it from others at its address.
     pub client: ClientId,
     /// The session; 0 if there is none.
     pub session: u64,
@@ -90,7 +90,7 @@ pub struct Header {
     pub estimate_ms: u32,
 }
 
-/// A client, as its servers know it beside its address.
+/// The id of a client among all clients with its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientId {
     /// The number of the client among those of its address; the same after a restart. 0 where an
@@ -224,7 +224,7 @@ mod tests {
             prop_assert_eq!(Header::parse(&message), None);
         }
 
-        /// Each field has its own place, and reserved bytes and flags do not matter.
+        /// The fields do not overlap, and receivers ignore reserved bytes and flags.
         #[test]
         fn a_changed_byte_changes_one_field_or_none(
             header in header(), at in 0..HEADER, with in 1..=255_u8,

@@ -19,7 +19,7 @@ const CLIENTS: u32 = 100_000;
 /// Bytes of a request, and of a reply: the number of the client.
 const LENGTH: usize = 4;
 
-/// Posted memory.
+/// Memory that the service has posted for requests, with the part that requests fill.
 struct Posted {
     at: Place,
     memory: IoVec,

@@ -16,7 +16,7 @@ use nlx_testkit::buffers::pattern;
 
 use crate::cores::Cores;
 
-/// Of each request: what it asks for, the length of the descriptor, and room for the descriptor.
+/// Bytes at the start of a request: its kind, the length of the descriptor, and room for that.
 pub(crate) const HEADER: usize = 2 + Descriptor::MAX_LEN;
 pub(crate) const LENGTH: usize = 160;
 pub(crate) const BULK: usize = 100_000;

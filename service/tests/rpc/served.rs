@@ -153,7 +153,7 @@ fn a_repetition_gets_the_stored_answer() {
     let (_, second, body) = bed.next();
     assert_eq!((second.kind, second.attempt, &body[..]), (Kind::Answer, 2, &[ECHO][..]));
     assert_eq!(bed.handler().ran.load(Ordering::Acquire), 1);
-    // Of another session nothing is known.
+    // A request of an unknown session is refused.
     bed.wire.deliver(CLIENT, &Header { session: request.session ^ 1, ..request }, &[ECHO]);
     let (_, refused, _) = bed.next();
     assert_eq!((refused.kind, refused.status), (Kind::Refusal, Errno::ESTALE as u32));

@@ -48,7 +48,7 @@ enum Event {
     },
     /// Something is due at this node.
     Timer(u32),
-    /// The server's handler has finished, if it is still in this life.
+    /// The server's handler has finished, if the server has not been restarted.
     Served {
         life: u32,
         id: RequestId,

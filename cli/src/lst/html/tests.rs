@@ -111,7 +111,7 @@ fn the_verdict_is_that_of_the_run() {
     assert_eq!(verdict(&text(&good, &Ending::Complete)), "failed");
 }
 
-/// A run that ended before its first interval has a page too, and foreign texts are text.
+/// A run that ended before its first interval has a page too, and texts of the run are escaped.
 #[test]
 fn a_run_without_an_interval_has_a_page_too() {
     let mut outcome = Outcome::new();

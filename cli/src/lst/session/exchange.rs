@@ -15,7 +15,7 @@ use crate::failure::{Context, Failure};
 /// a command in JSON.
 const OBJECT_MAX: u64 = 64 << 20;
 
-/// A command.
+/// The words of a command line, as `nlx lst` sends them to the console's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Request {
     pub(super) words: Vec<String>,
@@ -27,11 +27,11 @@ pub(super) struct Request {
 pub(super) enum Answer {
     /// The texts of a result, and its code.
     Printed { output: String, errors: String, code: u8 },
-    /// A warning.
+    /// A warning, for stderr.
     Warning { text: String },
     /// The command could not be run.
     Failed { message: String },
-    /// There is no more.
+    /// The last answer: the command has ended.
     End,
 }
 

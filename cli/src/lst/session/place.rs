@@ -48,7 +48,7 @@ impl Place {
         self.key
     }
 
-    /// Without the suffix of the sockets that `nlx status` asks.
+    /// Returns the path of the socket. It lacks the suffix by which `nlx status` finds sockets.
     fn socket(&self) -> PathBuf {
         self.folder.join(format!("lst-{}", self.key))
     }
@@ -81,7 +81,7 @@ impl Place {
 
     /// Removes the socket.
     pub(super) fn close(&self) {
-        // Without it there is nothing to remove.
+        // Fails only if the socket is gone already.
         let _ = fs::remove_file(self.socket());
     }
 

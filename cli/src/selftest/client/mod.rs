@@ -100,7 +100,7 @@ impl Client {
         now >= self.plan.duration || self.counters.errors >= ERRORS_ENOUGH
     }
 
-    /// Returns a random number from 0 to below `end`.
+    /// Returns a random number below `end`.
     fn draw(&mut self, end: u32) -> u32 {
         self.drawn += 1;
         pattern::draw(self.plan.seed ^ u64::from(self.plan.run), self.drawn, end)

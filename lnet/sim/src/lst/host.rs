@@ -560,7 +560,7 @@ impl Host {
         }
     }
 
-    /// Aborts what the end of the session, or a STOP with force, has stopped.
+    /// Aborts the RPCs and transfers of an ended session, or of a STOP with force.
     fn abort(&mut self) {
         let Some(node) = &self.node else { return };
         if self.defect == Some(LstDefect::NeverAborts) {

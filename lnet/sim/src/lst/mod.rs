@@ -60,7 +60,7 @@ counts! {
         nodes_died: "nodes that die",
         /// Consoles that died.
         consoles_died: "consoles that die",
-        /// Of these, consoles that died during a command.
+        /// The consoles among them that died during a command.
         died_in_command: "consoles that die during a command",
         /// Pairs of hosts that were cut off from each other.
         cuts: "cuts",

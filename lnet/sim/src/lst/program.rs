@@ -23,7 +23,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap_or(Name::EMPTY)
 }
 
-/// Returns a command. Most are such that they can succeed; the console refuses the others.
+/// Returns a random command. Most commands can succeed; the console refuses the others.
 pub(super) fn command(console: &Console, nodes: &[ProcessId], stamp: i64, rng: &mut Rng) -> ConsoleOperation {
     let session = console.session();
     if session.is_none() || rng.chance(100) {

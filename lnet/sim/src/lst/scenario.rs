@@ -25,7 +25,7 @@ pub struct LstScenario {
     pub nodes: usize,
     /// The number of consoles.
     pub consoles: usize,
-    /// The network.
+    /// The faults and delays of the network.
     pub link: LinkModel,
     /// The chance of a cut or a death after each event on the network, in a million.
     pub trouble: u64,

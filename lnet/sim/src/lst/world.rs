@@ -288,7 +288,7 @@ impl World {
     fn last_session(&mut self) -> Check {
         let console = self.scenario.nodes;
         let (all, batch) = (name("all"), name("batch"));
-        // A life of its own, so that no session is left in the console.
+        // The console is restarted, so that no session is left in it.
         self.hosts[console].end(self.net.now_ns(), &mut self.seen)?;
         self.kill(console)?;
         self.lives += 1;

@@ -73,7 +73,7 @@ impl<'t> Console<'t> {
     /// Sends a request with fresh ids; returns the reply id and the bulk id.
     ///
     /// # Errors
-    /// As for [`Console::send_raw`].
+    /// The errors of [`Console::send_raw`].
     pub fn send(&mut self, service: u64, request: Lst, bulk: Bulk) -> Result<(u64, u64), String> {
         let reply_id = self.new_id();
         let mut request = request.u64(24, reply_id);
@@ -104,7 +104,7 @@ impl<'t> Console<'t> {
     /// Sends a request without bulk; returns its reply.
     ///
     /// # Errors
-    /// As for [`Console::call_bulk`].
+    /// The errors of [`Console::call_bulk`].
     pub fn call(&mut self, service: u64, request: Lst) -> Result<Lst, String> {
         Ok(self.call_bulk(service, request, Bulk::None)?.reply)
     }
@@ -112,7 +112,7 @@ impl<'t> Console<'t> {
     /// Returns the answer to a sent request. No other reply may arrive before it.
     ///
     /// # Errors
-    /// As for [`Console::call_bulk`].
+    /// The errors of [`Console::call_bulk`].
     pub fn answer(&mut self, service: u64, (reply_id, bulk_id): (u64, u64)) -> Result<Answer, String> {
         let (bits, bytes) = self.next_reply()?;
         if bits != reply_id {
@@ -137,7 +137,7 @@ impl<'t> Console<'t> {
     /// Serves the node until a reply arrives; returns its match bits and bytes.
     ///
     /// # Errors
-    /// As for [`Console::call_bulk`].
+    /// The errors of [`Console::call_bulk`].
     pub fn next_reply(&mut self) -> Result<(u64, Vec<u8>), String> {
         loop {
             if let Some(reply) = self.receive()? {

@@ -60,7 +60,7 @@ pub fn messages(json: &str) -> Result<Vec<Recorded>, String> {
 /// Returns the recorded requests in the order of their senders, each with its bulk and its reply.
 ///
 /// # Errors
-/// As for [`messages`].
+/// The errors of [`messages`].
 pub fn exchanges(json: &str) -> Result<Vec<Exchange>, String> {
     let all = messages(json)?;
     let mut found = Vec::new();
