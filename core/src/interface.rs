@@ -42,7 +42,7 @@ pub trait Core: Send + Sync {
     /// for each message and each transfer; for all other memory this is [`Core::register`].
     ///
     /// # Errors
-    /// As [`Core::register`], without EFAULT.
+    /// The errors of [`Core::register`], without EFAULT.
     fn register_copying(&self, memory: &IoVec) -> Result<BufferHandle, CoreError> {
         self.register(memory)
     }
@@ -122,7 +122,7 @@ pub trait CoreTm: Send + Sync {
     /// Starts an operation: a batch of one ([`CoreTm::submit_all`]).
     ///
     /// # Errors
-    /// As [`CoreTm::submit_all`].
+    /// The errors of [`CoreTm::submit_all`].
     fn submit(&self, operation: &Operation) -> Result<Submitted, CoreError> {
         self.submit_since(None, operation)
     }
@@ -130,7 +130,7 @@ pub trait CoreTm: Send + Sync {
     /// Starts an operation that began at `started_ns`: a batch of one ([`CoreTm::submit_all`]).
     ///
     /// # Errors
-    /// As [`CoreTm::submit_all`].
+    /// The errors of [`CoreTm::submit_all`].
     fn submit_since(&self, started_ns: Option<u64>, operation: &Operation) -> Result<Submitted, CoreError> {
         let mut reported = None;
         self.submit_all(started_ns, std::slice::from_ref(operation), &mut |_, outcome| {
@@ -173,7 +173,7 @@ pub trait CoreTm: Send + Sync {
     /// Removes the oldest event, if there is one: a batch of one ([`CoreTm::events_get`]).
     ///
     /// # Errors
-    /// As [`CoreTm::events_get`].
+    /// The errors of [`CoreTm::events_get`].
     fn event_get(&self) -> Result<Option<BufferEvent>, CoreError> {
         let mut event = BufferEvent::ZERO;
         Ok((self.events_get(std::slice::from_mut(&mut event))? == 1).then_some(event))
@@ -206,7 +206,7 @@ pub trait CoreTm: Send + Sync {
     /// announces nothing, if there is a reason to poll already.
     ///
     /// # Errors
-    /// As [`CoreTm::descriptor`], and ENOMEM.
+    /// The errors of [`CoreTm::descriptor`], and ENOMEM.
     fn arm(&self, deadline_ns: Option<u64>) -> Result<bool, CoreError> {
         let _ = deadline_ns;
         Err(no_descriptor())

@@ -81,7 +81,7 @@ impl MachineBuilder<'_> {
     /// futures.
     ///
     /// # Errors
-    /// As [`MachineBuilder::start`].
+    /// The errors of [`MachineBuilder::start`].
     pub fn start_async(self, address: &str) -> Result<AsyncMachine, Error> {
         let (slots, inbox) = (CompletionSlots::new(), Arc::new(Inbox::new()));
         let ending = Ending { slots: slots.clone(), inbox: inbox.clone() };
@@ -124,7 +124,7 @@ impl AsyncMachine {
     /// runs without a future: its end is not reported, and its buffer is dropped at its end.
     ///
     /// # Errors
-    /// As [`Machine::start`].
+    /// The errors of [`Machine::start`].
     pub fn post(&self, op: Op) -> Result<Started, Refused> {
         self.owner.start(op)
     }

@@ -97,7 +97,7 @@ impl Domain {
     /// Allocates a buffer of exactly these bytes: a message, say.
     ///
     /// # Errors
-    /// As [`Domain::allocate`].
+    /// The errors of [`Domain::allocate`].
     pub fn buffer_of(&self, bytes: &[u8]) -> Result<Buffer, Error> {
         let mut buffer = self.allocate(bytes.len())?;
         buffer.write()?.copy_from_slice(bytes);
@@ -120,7 +120,7 @@ impl Domain {
     /// this is [`Domain::register`].
     ///
     /// # Errors
-    /// As [`Domain::register`], without EFAULT.
+    /// The errors of [`Domain::register`], without EFAULT.
     pub fn register_copying(&self, memory: IoVec) -> Result<Buffer, Error> {
         Buffer::register(self.inner().clone(), memory, Foreign::Copied)
     }

@@ -47,7 +47,7 @@ impl Domain {
     /// Starts a transfer machine without callbacks: a short form of [`Domain::machine`].
     ///
     /// # Errors
-    /// As [`MachineBuilder::start`].
+    /// The errors of [`MachineBuilder::start`].
     pub fn transfer_machine(&self, address: &str, options: TmOptions) -> Result<TransferMachine, Error> {
         self.machine().options(options).start(address)
     }

@@ -112,7 +112,7 @@ impl Domain {
     /// ```
     ///
     /// # Errors
-    /// As [`Domain::through`].
+    /// The errors of [`Domain::through`].
     #[cfg(feature = "helper")]
     pub fn helper() -> Result<Domain, Error> {
         Domain::through(&nlx_ucore::HelperOptions::new())
@@ -121,7 +121,7 @@ impl Domain {
     /// Opens a domain through the helper whose socket is at `path`.
     ///
     /// # Errors
-    /// As [`Domain::through`].
+    /// The errors of [`Domain::through`].
     #[cfg(feature = "helper")]
     pub fn helper_at(path: impl AsRef<std::path::Path>) -> Result<Domain, Error> {
         Domain::through(&nlx_ucore::HelperOptions::at(path.as_ref()))

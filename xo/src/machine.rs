@@ -167,7 +167,7 @@ impl Machine {
     /// the machine's partition.
     ///
     /// # Errors
-    /// As [`Domain::allocate`](crate::Domain::allocate).
+    /// The errors of [`Domain::allocate`](crate::Domain::allocate).
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, Error> {
         self.near(|| Buffer::allocate(self.domain.clone(), bytes))
     }

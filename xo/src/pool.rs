@@ -214,7 +214,7 @@ impl BufferPool {
     /// has passed. A timeout of 0 tries once; `None` as timeout waits without limit.
     ///
     /// # Errors
-    /// As [`BufferPool::get`].
+    /// The errors of [`BufferPool::get`].
     pub fn get_wait(&self, colour: Colour, timeout: Option<Duration>) -> Result<Option<Buffer>, Error> {
         self.check(colour)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));

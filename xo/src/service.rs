@@ -32,7 +32,7 @@ impl Domain {
     /// ```
     ///
     /// # Errors
-    /// As [`Domain::transfer_machine`].
+    /// The errors of [`Domain::transfer_machine`].
     pub fn machines(&self, address: &str, options: TmOptions) -> Result<Machines, Error> {
         let address: StartAddress = address.parse()?;
         Ok(Machines::start(self.inner().clone(), &address, &options)?)

@@ -189,7 +189,7 @@ impl<K: Kind> NumberSet<K> {
     /// Creates the set of these numbers.
     ///
     /// # Errors
-    /// As for [`NumberSet::insert`].
+    /// The errors of [`NumberSet::insert`].
     pub fn of(numbers: impl IntoIterator<Item = usize>) -> Result<Self, CptError> {
         let mut set = Self::new();
         for number in numbers {

@@ -78,7 +78,7 @@ impl CptTable {
     /// number of partitions on any machine, as tests need.
     ///
     /// # Errors
-    /// As for [`CptTable::alloc`].
+    /// The errors of [`CptTable::alloc`].
     pub fn virtual_parts(partitions: usize) -> Result<CptTable, CptError> {
         check_count(partitions)?;
         Ok(CptTable {

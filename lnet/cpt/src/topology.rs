@@ -48,7 +48,7 @@ impl Topology {
     /// binding have the process's set.
     ///
     /// # Errors
-    /// As for [`Topology::of_root`], and the system's error if it does not report the affinity
+    /// The errors of [`Topology::of_root`], and the system's error if it does not report the affinity
     /// ([`CptError::System`]).
     pub fn machine() -> Result<Topology, CptError> {
         Topology::of_root("/sys", &sys::affinity()?)

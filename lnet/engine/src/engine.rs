@@ -221,7 +221,7 @@ impl Engine {
     /// is woken when the answer, or the error, can be taken from the [`Ping`].
     ///
     /// # Errors
-    /// As for [`lnet_api::LNet::get`].
+    /// The errors of [`lnet_api::LNet::get`].
     pub fn ping(
         &self,
         source: Option<Nid>,
@@ -237,7 +237,7 @@ impl Engine {
     /// ([`lnet_api::Get`]).
     ///
     /// # Errors
-    /// As for [`lnet_api::LNet::get`].
+    /// The errors of [`lnet_api::LNet::get`].
     pub fn ping_asking(
         &self,
         source: Option<Nid>,
@@ -253,7 +253,7 @@ impl Engine {
     /// and DISCOVERY uses the list.
     ///
     /// # Errors
-    /// As for [`lnet_api::LNet::put`].
+    /// The errors of [`lnet_api::LNet::put`].
     pub fn push(
         &self,
         source: Option<Nid>,
@@ -273,7 +273,7 @@ impl Engine {
     /// requests an ACK. `sleeper` is woken when the ACK has arrived or the PUT has failed.
     ///
     /// # Errors
-    /// As for [`lnet_api::LNet::put`].
+    /// The errors of [`lnet_api::LNet::put`].
     pub fn put_acknowledged(
         &self,
         source: Option<Nid>,

@@ -61,7 +61,7 @@ pub trait Protocol: Sized + Send + Sync + 'static {
     /// one at a time.
     ///
     /// # Errors
-    /// As [`lnet_api::Lnd::startup`].
+    /// The errors of [`lnet_api::Lnd::startup`].
     fn start(
         shared: &LndShared<Self>,
         id: ProcessId,

@@ -142,7 +142,7 @@ impl Nid {
     /// Returns this NID in canonical form; every other constructor already returns canonical NIDs.
     ///
     /// # Errors
-    /// As for [`Nid::from_wire`].
+    /// The errors of [`Nid::from_wire`].
     pub const fn canonical(self) -> Result<Nid, NidError> {
         if self.is_any() {
             return Ok(Nid::ANY);

@@ -79,7 +79,7 @@ impl NodeConfig {
     /// [`Networks`].
     ///
     /// # Errors
-    /// As for [`NodeConfig::net`].
+    /// The errors of [`NodeConfig::net`].
     pub fn networks(self, text: &str) -> Result<NodeConfig, NodeError> {
         let Networks(nets) = text.parse()?;
         nets.into_iter().try_fold(self, NodeConfig::with_net)
@@ -291,7 +291,7 @@ impl NodeConfig {
     /// without starting it.
     ///
     /// # Errors
-    /// As for [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that contradicts another;
+    /// The errors of [`NodeConfig::nids`]; [`NodeError::Tunable`] for a value that contradicts another;
     /// [`NodeError::Rdma`] if a network needs RDMA and the host has none.
     pub fn check(&self) -> Result<(), NodeError> {
         let nis = self.interfaces(self.table()?.partitions())?;

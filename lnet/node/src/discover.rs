@@ -98,7 +98,7 @@ impl Node {
     /// Discovers like [`Node::discover`], but ends early when `interrupt` is raised.
     ///
     /// # Errors
-    /// As for [`Node::discover`], with EINTR if it was interrupted.
+    /// The errors of [`Node::discover`], with EINTR if it was interrupted.
     pub fn discover_unless(
         &self,
         interrupt: &Interrupt,

@@ -115,7 +115,7 @@ impl Node {
     /// ```
     ///
     /// # Errors
-    /// As for [`Node::start`]; [`NodeError::Ended`] after [`Node::shutdown`].
+    /// The errors of [`Node::start`]; [`NodeError::Ended`] after [`Node::shutdown`].
     pub fn add_net(&self, net: &NetSpec) -> Result<(), NodeError> {
         self.check_here()?;
         let interfaces = plan(std::slice::from_ref(net), &self.nids(), self.table.partitions())?;

@@ -121,7 +121,7 @@ impl Header {
     /// Parses a header with 20-byte NIDs, as [`Header::parse`] does.
     ///
     /// # Errors
-    /// As for [`Header::parse`].
+    /// The errors of [`Header::parse`].
     pub fn parse_large(bytes: &[u8; Header::LARGE_LEN]) -> Result<Header, ProtoError> {
         let raw: LargeHeader = transmute!(*bytes);
         raw.parse(nid20)

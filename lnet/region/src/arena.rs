@@ -67,7 +67,7 @@ impl Arena {
     /// mapping, or remove pages.
     ///
     /// # Errors
-    /// As [`Region::attach`], [`RegionError::Length`] also for an empty list.
+    /// The errors of [`Region::attach`], [`RegionError::Length`] also for an empty list.
     ///
     /// # Safety
     /// Any other mapping of the memory is written only at bytes on which this process holds a

@@ -113,7 +113,7 @@ impl IoVec {
     /// Trims this buffer to its first `length` bytes.
     ///
     /// # Errors
-    /// As for [`IoVec::trimmed`].
+    /// The errors of [`IoVec::trimmed`].
     pub fn into_trimmed(self, length: usize) -> Result<IoVec, RegionError> {
         if length > self.length {
             return Err(RegionError::OutOfBounds { start: 0, end: length, length: self.length });
@@ -142,7 +142,7 @@ impl IoVec {
     /// Checks that [`IoVec::read`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As for [`IoVec::read`].
+    /// The errors of [`IoVec::read`].
     pub fn check_read(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, LeaseAccess::Read)
     }
@@ -150,7 +150,7 @@ impl IoVec {
     /// Checks that [`IoVec::write`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As for [`IoVec::write`].
+    /// The errors of [`IoVec::write`].
     pub fn check_write(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, LeaseAccess::Write)
     }
@@ -158,7 +158,7 @@ impl IoVec {
     /// Checks that [`IoVec::outgoing`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As for [`IoVec::outgoing`].
+    /// The errors of [`IoVec::outgoing`].
     pub fn check_outgoing(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, LeaseAccess::Send)
     }
@@ -166,7 +166,7 @@ impl IoVec {
     /// Checks that [`IoVec::incoming`] would be granted at this moment; takes no lease.
     ///
     /// # Errors
-    /// As for [`IoVec::incoming`].
+    /// The errors of [`IoVec::incoming`].
     pub fn check_incoming(&self, range: Range<usize>) -> Result<(), RegionError> {
         self.check(range, LeaseAccess::Receive)
     }

@@ -149,7 +149,7 @@ impl Region {
     /// memory from the pages that a device has pinned.
     ///
     /// # Errors
-    /// As [`Region::heap`].
+    /// The errors of [`Region::heap`].
     pub fn pages(bytes: usize) -> Result<Region, RegionError> {
         Region::over(OwnedMemory::separate_pages(bytes)?, bytes, false)
     }
@@ -199,7 +199,7 @@ impl Region {
     /// it could write to any other; this crate does not protect against that.
     ///
     /// # Errors
-    /// As for [`Region::heap`]; [`RegionError::System`] also if there are no descriptors left.
+    /// The errors of [`Region::heap`]; [`RegionError::System`] also if there are no descriptors left.
     pub fn memfd(bytes: usize, pages: Pages) -> Result<Region, RegionError> {
         let memory = match pages {
             // If huge pages fail for any reason, ordinary ones are tried.

@@ -244,7 +244,7 @@ impl Client {
     /// Provisions room for the events of an operation, and submits it.
     ///
     /// # Errors
-    /// As [`Client::submit`].
+    /// The errors of [`Client::submit`].
     pub fn operate(&mut self, tm: &mut Tm, entry: &Entry) -> Result<(), Errno> {
         tm.events.provision(entry.count.max(1), &mut self.points);
         self.submit(entry)

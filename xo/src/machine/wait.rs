@@ -30,7 +30,7 @@ impl TransferMachine {
     /// Returns the next event, if there is one, after polling the network once; does not sleep.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// The errors of [`TransferMachine::wait`].
     pub fn poll(&self) -> Result<Option<Event>, Error> {
         let machine = self.waited()?;
         if machine.waiters.disarm() {
@@ -47,7 +47,7 @@ impl TransferMachine {
     /// that handle all events before they wait again.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// The errors of [`TransferMachine::wait`].
     pub fn take(&self) -> Result<Option<Event>, Error> {
         self.waited()?.next_ready(None)
     }
@@ -114,7 +114,7 @@ impl TransferMachine {
     /// announcement holds until the next poll.
     ///
     /// # Errors
-    /// As [`TransferMachine::descriptor`], and ENOMEM.
+    /// The errors of [`TransferMachine::descriptor`], and ENOMEM.
     pub fn arm(&self) -> Result<bool, Error> {
         let machine = self.waited()?;
         // From here on, a thread that starts an operation with an earlier deadline wakes the loop,

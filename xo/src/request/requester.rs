@@ -68,7 +68,7 @@ impl Requester {
     /// [`Requester::wait`].
     ///
     /// # Errors
-    /// As [`Requester::start`], and the error of the call.
+    /// The errors of [`Requester::start`], and the error of the call.
     pub fn call(&mut self, server: &EndPoint, request: &[u8]) -> Result<Answer, RequestError> {
         let call = self.start(server, request)?;
         self.outcome(call)
@@ -85,7 +85,7 @@ impl Requester {
     /// deadline; it should cancel the old one.
     ///
     /// # Errors
-    /// As [`Requester::call`], and the errors of `stage`.
+    /// The errors of [`Requester::call`], and the errors of `stage`.
     pub fn call_offering(
         &mut self,
         server: &EndPoint,
@@ -126,7 +126,7 @@ impl Requester {
     /// an offer or a descriptor, use [`Delivery::AtMostOnce`]: see [`Requester::call_offering`].
     ///
     /// # Errors
-    /// As [`Requester::start`].
+    /// The errors of [`Requester::start`].
     pub fn start_as(
         &mut self,
         server: &EndPoint,
@@ -161,7 +161,7 @@ impl Requester {
     /// timeout waits without limit.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// The errors of [`TransferMachine::wait`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Option<Finished>, RequestError> {
         let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
         let mut late = 0;

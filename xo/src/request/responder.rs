@@ -80,7 +80,7 @@ impl Responder {
     /// waits without limit.
     ///
     /// # Errors
-    /// As [`TransferMachine::wait`].
+    /// The errors of [`TransferMachine::wait`].
     pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Request>, RequestError> {
         let deadline_ns = timeout.map(|timeout| self.mailbox.machine().deadline(timeout));
         let mut late = 0;
@@ -131,7 +131,7 @@ impl Responder {
     /// errno.
     ///
     /// # Errors
-    /// As [`Responder::answer`].
+    /// The errors of [`Responder::answer`].
     pub fn refuse(&mut self, request: &Request, errno: Errno) -> Result<(), RequestError> {
         self.reply(request, errno as u32, &[])
     }

@@ -31,7 +31,7 @@ impl Engine {
     /// `tcp0(eth0)[0,2]`, `o2ib0:0(ib0)`); an empty list means all.
     ///
     /// # Errors
-    /// As for [`Engine::add_ni`]; EINVAL for a partition that does not exist, or appears twice.
+    /// The errors of [`Engine::add_ni`]; EINVAL for a partition that does not exist, or appears twice.
     pub fn add_ni_on(&self, id: ProcessId, lnd: Arc<dyn Lnd>, cpts: &[usize]) -> Result<(), LNetError> {
         self.add_ni_at(id, lnd, cpts, None)
     }
@@ -42,7 +42,7 @@ impl Engine {
     /// as near to every partition.
     ///
     /// # Errors
-    /// As for [`Engine::add_ni_on`].
+    /// The errors of [`Engine::add_ni_on`].
     pub fn add_ni_at(
         &self,
         id: ProcessId,

@@ -114,7 +114,7 @@ impl Push {
     /// known.
     ///
     /// # Errors
-    /// As for [`Ping::poll`], except for EPROTO.
+    /// The errors of [`Ping::poll`], except for EPROTO.
     pub fn poll(&mut self) -> Option<Result<u32, LNetError>> {
         let outcome = self.exchange.outcome("no acknowledgement")?;
         let Exchange { engine, target, .. } = &self.exchange;

@@ -79,7 +79,7 @@ impl Bound {
     /// the lock.
     ///
     /// # Errors
-    /// As for [`Bound::bind`].
+    /// The errors of [`Bound::bind`].
     pub(crate) fn make(&mut self, md: Md) -> Result<u32, LNetError> {
         self.mds.enter(md, NONE, Unlink::Auto)
     }

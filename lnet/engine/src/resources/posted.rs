@@ -129,7 +129,7 @@ impl Posted {
     /// Posts an entry right before or after another.
     ///
     /// # Errors
-    /// As for [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another
+    /// The errors of [`Posted::attach_entry`]; ENOENT if the other is gone, EINVAL if it is on another
     /// portal.
     pub(crate) fn insert_entry(
         &mut self,

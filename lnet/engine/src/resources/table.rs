@@ -84,7 +84,7 @@ impl MatchTable {
     /// Posts an entry of a wildcard portal right before or after another (S-104).
     ///
     /// # Errors
-    /// As for [`MatchTable::post`].
+    /// The errors of [`MatchTable::post`].
     pub(super) fn insert(
         &mut self,
         entries: &mut Objects,

@@ -126,7 +126,7 @@ impl NodeConfig {
     /// settings replace earlier ones.
     ///
     /// # Errors
-    /// As [`NodeConfig::load`].
+    /// The errors of [`NodeConfig::load`].
     pub fn and_load(self, path: impl AsRef<Path>) -> Result<NodeConfig, NodeError> {
         let path = path.as_ref();
         let text = read_file(path)?;

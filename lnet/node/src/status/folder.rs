@@ -190,7 +190,7 @@ impl FolderPlace {
     /// Opens the folder of a user; the service's folder belongs to the owner of its directory.
     ///
     /// # Errors
-    /// As for [`Folder::open`].
+    /// The errors of [`Folder::open`].
     pub(super) fn open(self, user: u32) -> Result<Folder, Errno> {
         let (path, user) = (self.folder(user), Uid::from_raw(user));
         let parent = parent(self.path())?;
@@ -346,7 +346,7 @@ impl Folder {
     /// Opens this user's folder, and creates it if necessary.
     ///
     /// # Errors
-    /// As for [`Folder::open`]; the system's error if it cannot be created.
+    /// The errors of [`Folder::open`]; the system's error if it cannot be created.
     pub(super) fn make(path: &Path) -> Result<Folder, Errno> {
         let (above, name) = split(path)?;
         let parent = parent(above)?;

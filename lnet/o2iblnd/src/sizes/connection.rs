@@ -133,7 +133,7 @@ pub fn connection(
 /// there are none (lnet-semantics 32).
 ///
 /// # Errors
-/// As [`connection`].
+/// The errors of [`connection`].
 pub fn shallower(
     adjusted: &Adjusted,
     refused: &ConnSizes,

@@ -178,7 +178,7 @@ impl<'a> Message<'a> {
 /// bytes of the returned length: for payloads that are gathered from elsewhere.
 ///
 /// # Errors
-/// As for [`Message::emit`]. `out` is then unchanged.
+/// The errors of [`Message::emit`]. `out` is then unchanged.
 pub fn emit_immediate(head: &Head, header: &Header, out: &mut [u8]) -> Result<usize, ProtoError> {
     let kind = MessageKind::Immediate;
     let total = kind.min_len() + header.payload_length as usize;

@@ -195,7 +195,7 @@ impl ConnOffer {
     /// userspace node, which has one connection only (lnet-wire 27).
     ///
     /// # Errors
-    /// As for [`ConnOffer::accept`].
+    /// The errors of [`ConnOffer::accept`].
     pub fn accept_unprivileged(&self, peer: ProcessId) -> Result<WireBytes, ProtoError> {
         self.acceptance(peer.nid, peer.pid)
     }

@@ -138,7 +138,7 @@ impl Passive {
     /// Sends a GET and returns the received bytes.
     ///
     /// # Errors
-    /// As for [`Passive::put`].
+    /// The errors of [`Passive::put`].
     pub fn get(&self, peer: Nid, portal: u32, bits: u64, length: u32) -> Result<Vec<u8>, String> {
         self.discover(peer)?;
         let handle = self.shared.lock().peer(peer)?.new_handle(self.shared.incarnation);
@@ -150,7 +150,7 @@ impl Passive {
     /// message.
     ///
     /// # Errors
-    /// As for [`Passive::put`].
+    /// The errors of [`Passive::put`].
     pub fn discover(&self, peer: Nid) -> Result<(), String> {
         self.shared
             .wait(|state| state.peer(peer).is_ok().then_some(()), || format!("{peer} has not connected"))?;
