@@ -164,7 +164,7 @@ struct CallState<T: Transport> {
     class: Class,
     delivery: Delivery,
     deadline_ns: u64,
-    /// The id of its present request, which a fresh one replaces.
+    /// The id of the present request; a request that is begun anew gets another id.
     id: Option<CallId>,
     /// Operations in flight: the request, and offers.
     open: u32,

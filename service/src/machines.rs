@@ -182,7 +182,7 @@ impl Machines {
             let Some(&InFlight { at, is_posted, .. }) = operations.get(key) else { return };
             (at, is_posted, event.unlinked().then(|| operations.remove(key)))
         };
-        // Released before its owner learns that the operation has ended, and without a lock.
+        // Release the memory before the owner learns of the end, and outside the lock.
         drop(ended);
         let Some(events) = self.0.events.get() else { return };
         let outcome = event.status().map(|()| event.length as usize);

@@ -266,7 +266,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Returns the number of partitions, each with threads and queues of its own.
+    /// Returns the number of partitions, each with its threads and queues.
     #[must_use]
     pub fn partitions(&self) -> usize {
         self.0.parts.len()
