@@ -5,7 +5,7 @@
 //! | endpoint | match bits at [`PortalNames::requests`] |
 //! | request | a PUT, without ACK; [`URGENT`] in its header data makes it urgent |
 //! | message ([`Transport::send`]) | a PUT, without ACK, to [`PortalNames::replies`]; its tag is the match bits |
-//! | [`Transport::push`], [`Transport::pull`] | a PUT or GET there; the offer is the match bits |
+//! | [`Transport::push`], [`Transport::pull`] | a PUT or GET there; the offer is the match bits. The PUT is without ACK, unless [`Portals::acknowledged`] |
 //! | [`Transport::offer`] | an MD at [`PortalNames::requests`], with match bits of its own |
 //! | source of reply and bulk | the local NID to which the request was sent ([`Peer::local`]) |
 //! | posted memory | an MD that takes several PUTs one behind the other, in its partition alone |
@@ -13,6 +13,20 @@
 //! Each partition has an event queue, so an event names the partition in which the memory lies.
 //! The thread that received a request may belong to another partition, if that one had no memory
 //! ([`ArrivedMessage::crossed`]).
+//!
+//! # A service and its clients
+//! Both ends of a [`Client`](crate::Client) and of its service are of this kind:
+//!
+//! | | the service | the client |
+//! | --- | --- | --- |
+//! | [`PortalNames::requests`] | where requests arrive | where answers and bulk arrive |
+//! | [`PortalNames::bits`] | its match bits, the tag of its clients ([`ClientOptions::tag`]) | the client's [`ClientOptions::incarnation`] |
+//! | [`PortalNames::replies`] | the client's portal | the service's portal |
+//! | [`PortalNames::lazy`] | of choice | off: bulk for memory that is no longer offered would wait there |
+//! | [`Portals::acknowledged`] | on: the answer would overtake bulk otherwise, whose offer the client then cancels | without effect |
+//!
+//! [`ClientOptions::tag`]: crate::client::ClientOptions::tag
+//! [`ClientOptions::incarnation`]: crate::client::ClientOptions::incarnation
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,6 +81,8 @@ pub struct Portals {
     /// The CPU partition of each partition of the service.
     cpts: Arc<[usize]>,
     names: PortalNames,
+    /// What the peer of a push is asked for.
+    push_ack: AckRequest,
     queues: OnceLock<Vec<EqHandle>>,
     /// The lower part of the match bits of the next offer. An earlier program at this portal has
     /// used others.
@@ -94,7 +110,16 @@ impl Portals {
         let began = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         let offers = AtomicU64::new(began.as_nanos() as u64);
         let cpts = (0..table.partitions()).collect();
-        Portals { lnet, table, cpts, names, queues: OnceLock::new(), offers }
+        let push_ack = AckRequest::NoAck;
+        Portals { lnet, table, cpts, names, push_ack, queues: OnceLock::new(), offers }
+    }
+
+    /// A push ends when the peer has acknowledged it, and not when it has left: its bytes are in the
+    /// peer's memory before what is sent afterwards. Without this a push costs no ACK, as in LNet's
+    /// self-test, and its peer must wait for bulk that comes after the reply.
+    #[must_use]
+    pub fn acknowledged(self) -> Portals {
+        Portals { push_ack: AckRequest::Ack, ..self }
     }
 
     /// Uses these CPU partitions only; the pool of the service has the same list
@@ -138,12 +163,15 @@ impl Portals {
         bits: u64,
         memory: IoVec,
         length: usize,
+        ack: AckRequest,
     ) -> Result<Option<MdHandle>, Errno> {
         let memory = memory.into_trimmed(length).map_err(|_| Errno::EMSGSIZE)?;
+        // The PUT and its ACK.
+        let operations = if ack == AckRequest::Ack { 2 } else { 1 };
         let put = Put {
             source: Some(to.local),
-            md: self.md(at, Kind::Active, memory, 1)?,
-            ack: AckRequest::NoAck,
+            md: self.md(at, Kind::Active, memory, operations)?,
+            ack,
             target: to.id,
             portal: self.names.replies,
             match_bits: MatchBits(bits),
@@ -204,7 +232,7 @@ impl Transport for Portals {
     }
 
     fn send(&self, at: Place, to: &Peer, tag: u64, memory: IoVec, length: usize) -> Result<(), Errno> {
-        self.put(at, to, tag, memory, length).map(drop)
+        self.put(at, to, tag, memory, length, AckRequest::NoAck).map(drop)
     }
 
     fn push(
@@ -215,7 +243,7 @@ impl Transport for Portals {
         memory: IoVec,
         length: usize,
     ) -> Result<Option<MdHandle>, Errno> {
-        self.put(at, to, offer.0, memory, length)
+        self.put(at, to, offer.0, memory, length, self.push_ack)
     }
 
     fn pull(&self, at: Place, to: &Peer, offer: MatchBits, memory: IoVec) -> Result<Option<MdHandle>, Errno> {
@@ -233,9 +261,11 @@ impl Transport for Portals {
 
     fn offer(&self, at: Place, memory: IoVec, access: Access) -> Result<(MdHandle, MatchBits), Errno> {
         let (memory, options) = match access {
-            Access::Read { length } => {
-                (memory.into_trimmed(length).map_err(|_| Errno::EMSGSIZE)?, MdOptions::OP_GET)
-            }
+            // A GET for more gets what there is. A PUT of more than fits is dropped.
+            Access::Read { length } => (
+                memory.into_trimmed(length).map_err(|_| Errno::EMSGSIZE)?,
+                MdOptions::OP_GET | MdOptions::TRUNCATE,
+            ),
             Access::Write => (memory, MdOptions::OP_PUT),
         };
         let bits = MatchBits(OFFER | self.offers.fetch_add(1, Ordering::Relaxed));
@@ -282,11 +312,15 @@ impl EventHandler for Queue {
                 self.events.released(at);
             }
         } else {
-            let outcome = event.status.map(|()| event.mlength as usize);
+            let outcome = match event.kind {
+                // It was cancelled before it had moved anything.
+                EventKind::Unlink => Err(Errno::ECANCELED),
+                _ => event.status.map(|()| event.mlength as usize),
+            };
             if event.unlinked {
                 self.events.ended(at, outcome);
-            } else if event.kind == EventKind::Reply {
-                // The end of the GET's own transmission comes after it, and has the last word.
+            } else if matches!(event.kind, EventKind::Reply | EventKind::Ack) {
+                // The end of the GET's or PUT's own transmission comes after it, and has the last word.
                 self.events.fetched(at, outcome);
             }
         }

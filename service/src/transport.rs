@@ -184,8 +184,8 @@ pub trait Events<P>: Send + Sync {
     /// No further request will arrive in this memory.
     fn released(&self, at: Place);
 
-    /// The data of a pull have come, before it has ended: the length that comes with its end is not
-    /// theirs.
+    /// The data of a pull have come, or a push is acknowledged, before it has ended: the length that
+    /// comes with its end is not that of the data.
     fn fetched(&self, at: Place, outcome: Result<usize, Errno>);
 
     /// An operation has ended; the number of bytes that it moved, or its error.
