@@ -1,4 +1,4 @@
-//! A client and a service over transfer machines, in process and through helpers.
+//! A client and a service over transfer machines, in process and through helpers, and over portals.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -16,11 +16,10 @@ use std::time::Duration;
 use nlx_core::Errno;
 use nlx_service::client::{Answer, Outcome};
 use nlx_service::rpc::{Delivery, RequestError};
-use nlx_testkit::addresses::unused;
 use nlx_testkit::buffers::pattern;
 use nlx_testkit::until;
 
-use bed::{BULK, Bed, bytes};
+use bed::{BULK, Bed, bytes, over_each};
 use cores::Cores;
 
 fn answered(bytes: &[u8]) -> Outcome {
@@ -41,7 +40,7 @@ impl Wake for Counting {
 // Covers: S-313
 #[test]
 fn each_call_has_its_own_answer() {
-    for bed in Bed::both() {
+    over_each!(|bed| {
         let (client, server) = (&bed.client, bed.server);
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -87,14 +86,14 @@ fn each_call_has_its_own_answer() {
         assert_eq!((client.counters().answered, bed.scripted().runs.load(Ordering::Acquire)), (120, 120));
         let refused = client.call(server, b"r").wait().unwrap_err();
         assert_eq!(refused, RequestError::Refused { errno: Errno::EPERM });
-    }
+    });
 }
 
 /// Bulk in both directions; what the answer does not need is taken back before the call ends.
 // Covers: S-313
 #[test]
 fn bulk_moves_before_the_answer() {
-    for bed in Bed::both() {
+    over_each!(|bed| {
         let (client, server) = (&bed.client, bed.server);
         for seed in 0..20 {
             let (source, spare, target) =
@@ -113,10 +112,19 @@ fn bulk_moves_before_the_answer() {
         let spare = bed.memory(&[7; 50]);
         let answer = client.call(server, b"n").writable(&spare).wait().unwrap();
         assert_eq!((answer.moved, bytes(&spare)), (vec![None], vec![7; 50]));
-        // The same memory is offered twice: the second offer is refused, and the first taken back.
-        let call = client.call(server, b"n").writable(&spare).writable(&spare);
+    });
+}
+
+/// Memory of a transfer machine is offered twice: the second offer is refused, and the first taken
+/// back.
+// Covers: S-313
+#[test]
+fn an_offer_that_is_refused_ends_the_call() {
+    for bed in Bed::both() {
+        let memory = bed.memory(&[7; 50]);
+        let call = bed.client.call(bed.server, b"n").writable(&memory).writable(&memory);
         assert_eq!(call.wait().unwrap_err().errno(), Errno::EBUSY);
-        assert_eq!(bytes(&spare), [7; 50]);
+        assert_eq!(bytes(&memory), [7; 50]);
     }
 }
 
@@ -124,7 +132,7 @@ fn bulk_moves_before_the_answer() {
 // Covers: S-313
 #[test]
 fn lost_requests_are_repeated() {
-    for bed in Bed::both() {
+    over_each!(|bed| {
         let (client, server, scripted) = (&bed.client, bed.server, bed.scripted());
         let (source, target) = (bed.memory(&pattern(1, BULK)), bed.memory(&vec![0; BULK]));
         client.call(server, b"e").wait().unwrap();
@@ -133,7 +141,7 @@ fn lost_requests_are_repeated() {
         assert_eq!(answer.moved, [Some(BULK), Some(BULK)]);
         assert_eq!((scripted.runs.load(Ordering::Acquire), scripted.offers.lock().len()), (2, 1));
         assert!(client.counters().retries >= 2);
-    }
+    });
 }
 
 /// A server that has forgotten the session ends a call that must not run twice. Another one is made
@@ -141,7 +149,7 @@ fn lost_requests_are_repeated() {
 // Covers: S-313
 #[test]
 fn a_server_that_has_forgotten() {
-    for bed in Bed::both() {
+    over_each!(|bed| {
         let (client, server, scripted) = (&bed.client, bed.server, bed.scripted());
         scripted.forgets.store(true, Ordering::Release);
         let source = bed.memory(&pattern(1, BULK));
@@ -157,7 +165,7 @@ fn a_server_that_has_forgotten() {
         assert!(bytes(&source) == pattern(1, BULK));
         assert_eq!(call(Delivery::AtLeastOnce).unwrap().moved, [Some(BULK)]);
         assert_eq!(scripted.offers.lock().len(), 2);
-    }
+    });
 }
 
 /// A deadline, a cancel, a dropped future and an unreachable server end a call, and take its memory
@@ -165,7 +173,7 @@ fn a_server_that_has_forgotten() {
 // Covers: S-313
 #[test]
 fn calls_end_without_an_answer() {
-    for bed in Bed::both() {
+    over_each!(|bed| {
         let (client, server) = (&bed.client, bed.server);
         let memory = bed.memory(&[7; 50]);
         let held = || client.call(server, b"h").readable(&memory, 50);
@@ -182,16 +190,13 @@ fn calls_end_without_an_answer() {
         until("the dropped call ends", || client.in_flight() == 0);
         assert_eq!(bytes(&memory), [7; 50]);
 
-        // Nothing listens there.
-        let nid = format!("{}@tcp", unused()).parse().unwrap();
-        let nowhere = nlx_core::Address { nid, ..server };
-        let unreachable = client.call(nowhere, b"e").readable(&memory, 50).wait().unwrap_err();
+        let unreachable = client.call(bed.nowhere, b"e").readable(&memory, 50).wait().unwrap_err();
         assert!(matches!(unreachable, RequestError::Unreachable { .. }), "{unreachable}");
         assert_eq!((unreachable.errno(), bytes(&memory)), (Errno::ECONNREFUSED, vec![7; 50]));
 
         let long = vec![b'e'; 5000];
         assert_eq!(client.call(server, &long).wait().unwrap_err().errno(), Errno::EMSGSIZE);
-    }
+    });
 }
 
 /// The end of the helper ends calls in progress with its errno, and refuses further ones.

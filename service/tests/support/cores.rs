@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use lnet_node::{Node, NodeConfig};
+use lnet_node::{FaultRule, Node, NodeConfig};
 use nlx_core::{Core, StartAddress, TmOptions};
 use nlx_helper::service::{self, ServiceConfig};
 use nlx_helper::{Host, HostConfig, Policy, Rights};
@@ -49,11 +49,16 @@ pub(crate) struct Cores {
 
 impl Cores {
     pub(crate) fn in_process() -> Cores {
-        Cores { helpers: None, server: node(), client: node() }
+        Cores::with_faults("")
+    }
+
+    /// The client's node applies these fault rules.
+    pub(crate) fn with_faults(rules: &str) -> Cores {
+        Cores { helpers: None, server: node(""), client: node(rules) }
     }
 
     pub(crate) fn through_helpers() -> Cores {
-        let (server, client) = (node(), node());
+        let (server, client) = (node(""), node(""));
         Cores { helpers: Some([Helper::over(&server), Helper::over(&client)]), server, client }
     }
 
@@ -75,14 +80,21 @@ impl Cores {
         (core, at(&self.client, "*"))
     }
 
+    /// The nodes of the server and of the client.
+    pub(crate) fn nodes(&self) -> [&Node; 2] {
+        [&self.server, &self.client]
+    }
+
     /// Ends the helpers.
     pub(crate) fn lose_helpers(&mut self) {
         self.helpers = None;
     }
 }
 
-fn node() -> Node {
-    Node::start(&NodeConfig::new().net(&format!("tcp({})", unused())).unwrap()).unwrap()
+fn node(rules: &str) -> Node {
+    let config = NodeConfig::new().net(&format!("tcp({})", unused())).unwrap();
+    let rules = FaultRule::parse_all(rules).unwrap();
+    Node::start(&rules.into_iter().fold(config, NodeConfig::fault)).unwrap()
 }
 
 fn at(node: &Node, tmid: &str) -> StartAddress {
