@@ -146,6 +146,10 @@ pub(crate) const WORDS: [Words; 16] = [
                 "open a session for this shell, after 'export LST_SESSION=$$'; add_group, add_test, run and the other commands of 'lst' follow, at last end_session",
             ),
             ("nlx lst --json run --from 10.0.0.1@tcp --to 10.0.0.2@tcp ping", "for a program to read"),
+            (
+                "nlx lst run --help",
+                "the words of a command: run, new_session, show_session, end_session, add_group, del_group, update_group, list_group, add_batch, add_test, stop, query, list_batch, stat, show_error, ping",
+            ),
         ],
         success: "The test ran, and none of its RPCs failed.",
         failure: "An RPC of the test failed, or the test was refused. As 'lst' does, it ends with 253 if a node refused something, with 254 if a node did not answer, and with 255 if the console refused a command.",

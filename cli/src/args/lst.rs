@@ -27,7 +27,7 @@ impl LstArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LstCommand {
-    /// Run a test node, which any console can put into its session, until it is stopped.
+    /// Run a test node, which consoles can put into their sessions, until it is stopped.
     Node(TestNodeArgs),
     /// Simulate many test nodes in this process, to try a script before a site runs it: a node for
     /// each NID, for instance '127.1.[0-3].[1-250]@tcp'. The addresses are of this host: all of

@@ -10,6 +10,7 @@ mod script;
 mod session;
 mod simulate;
 mod status;
+mod usage;
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -23,6 +24,7 @@ use nlx_service::ServiceError;
 
 use crate::args::{LstArgs, LstCommand};
 use crate::failure::Failure;
+use crate::output;
 use crate::setup;
 use crate::setup::Ports;
 
@@ -31,10 +33,15 @@ pub(crate) fn run(args: &LstArgs) -> Result<(), Failure> {
         LstCommand::Node(options) => node::run(args, options),
         LstCommand::Simulate(simulate) => simulate::run(args, simulate),
         LstCommand::Script { file } => script::run(args, file),
-        LstCommand::Words(words) => match read(words)? {
-            Command::Plan(plan) => plan::run(args, &plan),
-            _ => session::run(args, words),
-        },
+        LstCommand::Words(words) => {
+            if let Some(help) = usage::asked(words) {
+                return output::line(help);
+            }
+            match read(words)? {
+                Command::Plan(plan) => plan::run(args, &plan),
+                _ => session::run(args, words),
+            }
+        }
         LstCommand::Background { session } => session::run_background(args, *session),
     }
 }
