@@ -72,7 +72,8 @@ impl WireOffer for lnet_nid::MatchBits {
 pub struct Offered<O> {
     /// The offer, for [`Next::Pull`](crate::Next::Pull) or [`Next::Push`](crate::Next::Push).
     pub offer: O,
-    /// Bytes to read, or bytes that fit.
+    /// Bytes to read, or bytes that fit, as the client says: up to 4 GiB. Check it before memory is
+    /// allocated for it.
     pub length: usize,
 }
 

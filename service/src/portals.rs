@@ -29,9 +29,9 @@
 //! [`ClientOptions::incarnation`]: crate::client::ClientOptions::incarnation
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
 
 use lnet_api::{
     AckRequest, EqHandle, Errno, Event, EventHandler, EventKind, Get, LNet, LNetError, Md, MdHandle,
@@ -84,13 +84,18 @@ pub struct Portals {
     /// What the peer of a push is asked for.
     push_ack: AckRequest,
     queues: OnceLock<Vec<EqHandle>>,
-    /// The lower part of the match bits of the next offer. An earlier program at this portal has
-    /// used others.
+    /// The number of the next offer.
     offers: AtomicU64,
+    /// The secret by which the match bits of offers follow from their numbers.
+    secret: RandomState,
 }
 
 /// Set in the match bits of offers, so that they differ from those of endpoints.
 const OFFER: u64 = 1 << 63;
+
+/// The lowest bits of the number of an offer are part of its match bits, so that those of 2^20 offers in
+/// a row differ: as many as a client's calls have.
+const NUMBER_BITS: u32 = 20;
 
 /// The kind of a descriptor, in the upper half of its user pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,11 +112,10 @@ impl Portals {
     /// Creates the transport of a service on a node with these CPU partitions.
     #[must_use]
     pub fn new(lnet: Arc<dyn LNet>, table: Arc<CptTable>, names: PortalNames) -> Portals {
-        let began = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-        let offers = AtomicU64::new(began.as_nanos() as u64);
         let cpts = (0..table.partitions()).collect();
         let push_ack = AckRequest::NoAck;
-        Portals { lnet, table, cpts, names, push_ack, queues: OnceLock::new(), offers }
+        let (offers, secret) = (AtomicU64::new(0), RandomState::new());
+        Portals { lnet, table, cpts, names, push_ack, queues: OnceLock::new(), offers, secret }
     }
 
     /// A push ends when the peer has acknowledged it, and not when it has left: its bytes are in the
@@ -127,6 +131,14 @@ impl Portals {
     #[must_use]
     pub fn on(self, cpts: Arc<[usize]>) -> Portals {
         Portals { cpts, ..self }
+    }
+
+    /// Returns match bits for an offer: a peer that knows those of others cannot guess them. The portal
+    /// cannot check who uses an offer, because it has entries for messages of all peers.
+    fn offer_bits(&self) -> MatchBits {
+        let number = self.offers.fetch_add(1, Ordering::Relaxed);
+        let low = number & ((1 << NUMBER_BITS) - 1);
+        MatchBits(OFFER | self.secret.hash_one(number) << NUMBER_BITS | low)
     }
 
     /// Returns the event queue of a partition; ESHUTDOWN before it is open.
@@ -268,7 +280,7 @@ impl Transport for Portals {
             ),
             Access::Write => (memory, MdOptions::OP_PUT),
         };
-        let bits = MatchBits(OFFER | self.offers.fetch_add(1, Ordering::Relaxed));
+        let bits = self.offer_bits();
         let md = Md { options, ..self.md(at, Kind::Active, memory, 1)? };
         self.attach(at.partition, bits, md).map(|md| (md, bits))
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod bed;
+mod clients;
 
 use std::sync::Arc;
 
