@@ -563,9 +563,6 @@ impl Host {
     /// Aborts the RPCs and transfers of an ended session, or of a STOP with force.
     fn abort(&mut self) {
         let Some(node) = &self.node else { return };
-        if self.defect == Some(LstDefect::NeverAborts) {
-            return;
-        }
         let is_aborted = |call: &Call| matches!(&call.caller, Caller::Unit(run) if run.unit.is_aborted());
         let calls: Vec<u64> =
             self.calls.iter().filter(|(_, call)| is_aborted(call)).map(|(id, _)| *id).collect();

@@ -10,8 +10,6 @@ use crate::{Failure, LinkModel, Rng, Worlds};
 /// A defect of a host, which the checks must detect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LstDefect {
-    /// It does not abort what the end of a session has stopped.
-    NeverAborts,
     /// It does not post another buffer for a STAT.
     LosesBuffers,
 }
