@@ -112,6 +112,7 @@ fn commands_of_a_shell_share_a_session() {
         assert_eq!(other.status.code(), Some(255));
         assert!(complaint(&other).contains("show_session: LST_SESSION=4712 has no session"));
         assert_eq!(shell.run(&["end_session"]), "");
+        assert!(client.line()["latencies"].is_array(), "those of its test client");
         assert!(client.line()["session"].is_null());
         assert!(!shell.socket().exists());
         // As with the kernel's lst.

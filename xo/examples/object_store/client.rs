@@ -86,7 +86,9 @@ impl Client {
             let bytes = piece_of(length - offset);
             let request = Request::Read { name: name.clone(), version, offset };
             match self.call(&request, |call| call.writable(&self.piece)) {
-                Ok(_) => {}
+                // What it has not filled are bytes of an earlier piece.
+                Ok((_, Some(moved))) if moved == bytes => {}
+                Ok(_) => return Err(unexpected(name)),
                 Err(RequestError::Refused { errno: Errno::ESTALE }) => return Ok(false),
                 Err(error) => return Err(failed(name, error)),
             }
@@ -132,22 +134,24 @@ impl Client {
 
     /// Makes a call without bulk, about this object.
     fn ask(&self, object: impl Display, request: &Request) -> Outcome<Reply> {
-        self.call(request, |call| call).map_err(|error| failed(object, error))
+        self.call(request, |call| call).map(|(reply, _)| reply).map_err(|error| failed(object, error))
     }
 
-    /// Makes a call, with the memory that `offer` adds to it.
+    /// Makes a call, with the memory that `offer` adds to it. Returns the reply, and the number of bytes
+    /// that the server has moved.
     fn call(
         &self,
         request: &Request,
         offer: impl for<'a> FnOnce(Call<'a, Machines>) -> Call<'a, Machines>,
-    ) -> Result<Reply, RequestError> {
+    ) -> Result<(Reply, Option<usize>), RequestError> {
         let no_json = |error: serde_json::Error| RequestError::System {
             errno: Errno::EBADMSG,
             text: format!("a message: {error}"),
         };
         let request = serde_json::to_vec(request).map_err(no_json)?;
         let answer = offer(self.calls.call(self.server, &request)).wait()?;
-        serde_json::from_slice(&answer.bytes).map_err(no_json)
+        let moved = answer.moved.first().copied().flatten();
+        serde_json::from_slice(&answer.bytes).map(|reply| (reply, moved)).map_err(no_json)
     }
 }
 
