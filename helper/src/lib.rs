@@ -10,12 +10,12 @@
 //! use std::sync::Arc;
 //!
 //! use nlx_driver_proto::{Hello, Reply, Request};
-//! use nlx_helper::{Answer, Credentials, Host, Session, Violation};
+//! use nlx_helper::{ReplyPacket, Credentials, Host, Session, Violation};
 //!
 //! /// Returns the answer to a client's hello.
-//! fn greet(host: &Arc<Host>, client: Credentials) -> Result<Answer, Violation> {
-//!     let Ok(mut session) = Session::new(host, client) else { return Ok(Answer::default()) };
-//!     let (mut packet, mut answer) = (Vec::new(), Answer::default());
+//! fn greet(host: &Arc<Host>, client: Credentials) -> Result<ReplyPacket, Violation> {
+//!     let Ok(mut session) = Session::new(host, client) else { return Ok(ReplyPacket::default()) };
+//!     let (mut packet, mut answer) = (Vec::new(), ReplyPacket::default());
 //!     Request::Hello(Hello::new("example")).write(1, &mut packet);
 //!     session.request(&packet, &mut answer)?;
 //!     if let Ok((1, Reply::Welcome(welcome))) = Reply::read(&answer.packet) {

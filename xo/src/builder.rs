@@ -128,10 +128,10 @@ impl<'a> MachineBuilder<'a> {
     /// buffers that its machines keep posted plus those of held messages.
     ///
     /// ```
-    /// use nlx::{Colour, Domain, NodeConfig, PoolOptions, Provision};
+    /// use nlx::{Colour, Domain, NodeConfig, BufferPoolOptions, Provision};
     ///
     /// let domain = Domain::in_process(&NodeConfig::new())?;
-    /// let pool = domain.pool(PoolOptions::new(64 << 10).colours(1))?;
+    /// let pool = domain.pool(BufferPoolOptions::new(64 << 10).colours(1))?;
     /// pool.provision(4)?;
     /// let colour = Colour::Of(0);
     /// let provision = Provision { min_receive_size: 4096, max_messages: 16, buffers: 2, colour };

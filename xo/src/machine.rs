@@ -177,11 +177,11 @@ impl Machine {
     /// [`Machine::allocate`](Self::allocate).
     ///
     /// ```
-    /// use nlx::{Domain, NodeConfig, PoolOptions};
+    /// use nlx::{Domain, NodeConfig, BufferPoolOptions};
     ///
     /// let domain = Domain::in_process(&NodeConfig::new())?;
     /// let tm = domain.machine().start("0@lo:12345:40:*")?;
-    /// let pool = domain.pool(PoolOptions::new(64 << 10))?;
+    /// let pool = domain.pool(BufferPoolOptions::new(64 << 10))?;
     /// tm.near(|| pool.provision(8))?;
     /// # Ok::<(), nlx::Error>(())
     /// ```

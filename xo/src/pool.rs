@@ -125,10 +125,10 @@ pub struct PoolCounts {
 /// clone of their pool is dropped are freed by their drop.
 ///
 /// ```
-/// use nlx::{Colour, Domain, NodeConfig, PoolCounts, PoolOptions};
+/// use nlx::{Colour, Domain, NodeConfig, PoolCounts, BufferPoolOptions};
 ///
 /// let domain = Domain::in_process(&NodeConfig::new())?;
-/// let pool = domain.pool(PoolOptions::new(64 << 10).colours(2))?;
+/// let pool = domain.pool(BufferPoolOptions::new(64 << 10).colours(2))?;
 /// assert_eq!(pool.provision(8)?, 8);
 /// let buffer = pool.get(Colour::Of(1))?.expect("eight are free");
 /// assert_eq!(pool.counts(), PoolCounts { free: 7, total: 8 });

@@ -8,9 +8,9 @@ use lnet_nid::is_printable;
 /// ([`Node::add_status`](crate::Node::add_status)).
 ///
 /// ```
-/// use lnet_node::{Object, quoted};
+/// use lnet_node::{JsonObject, quoted};
 ///
-/// let text = Object::new().value("all", 2).text("name", "x").list("names", [quoted("y")].into_iter()).end();
+/// let text = JsonObject::new().value("all", 2).text("name", "x").list("names", [quoted("y")].into_iter()).end();
 /// assert_eq!(text, r#"{"all":2,"name":"x","names":["y"]}"#);
 /// ```
 #[derive(Debug, Default)]
