@@ -27,7 +27,7 @@
 //! | `error` | [`PacketError`] |
 //!
 //! ```
-//! use nlx_driver_proto::{Header, ProtoError, Refusal, Reply, Request};
+//! use nlx_driver_proto::{Header, PacketError, Refusal, Reply, Request};
 //!
 //! let mut packet = Vec::new();
 //! Request::StopTm { tm: 7 }.write(1, &mut packet);
@@ -40,7 +40,7 @@
 //! let mut answer = Vec::new();
 //! Reply::Refused(Refusal::from(&error)).write(header.kind.get(), header.id.get(), &mut answer);
 //! assert!(matches!(Reply::read(&answer)?, (1, Reply::Refused(refusal)) if refusal.errno == error.errno()));
-//! # Ok::<(), ProtoError>(())
+//! # Ok::<(), PacketError>(())
 //! ```
 
 #![forbid(unsafe_code)]

@@ -20,7 +20,7 @@
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};
-//! use lnet_o2iblnd::conn::{Conn, Limits, Own, Receipt, Received, EmitKind};
+//! use lnet_o2iblnd::conn::{Conn, Limits, Own, Receipt, ReceivedMessage, EmitKind};
 //! use lnet_proto::ib::{Body, End, Link, MESSAGE_MAX, Message, Version};
 //! use lnet_proto::{Header, WireHandle};
 //!
@@ -43,7 +43,7 @@
 //!
 //! // The receiver handles the message, posts the buffer again, and reports that.
 //! let (receipt, received) = bob.received(&Message::parse(&wire[..length])?)?;
-//! assert!(matches!((&receipt, received), (Receipt::Credit, Received::Immediate)));
+//! assert!(matches!((&receipt, received), (Receipt::Credit, ReceivedMessage::Immediate)));
 //! bob.reposted(receipt);
 //!
 //! // When the send has completed, the operation has ended.

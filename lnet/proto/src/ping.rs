@@ -3,13 +3,13 @@
 //!
 //! ```
 //! use lnet_nid::Pid;
-//! use lnet_proto::ping::{Features, Interface, NiStatus, PingInfo};
+//! use lnet_proto::ping::{Features, PingInterface, NiStatus, PingInfo};
 //!
 //! let info = PingInfo {
 //!     features: Features::NI_STATUS | Features::RTE_DISABLED,
 //!     pid: Pid::LNET,
 //!     sequence: 1,
-//!     nis: vec![Interface { nid: "10.0.0.1@tcp".parse()?, status: NiStatus::UP }],
+//!     nis: vec![PingInterface { nid: "10.0.0.1@tcp".parse()?, status: NiStatus::UP }],
 //! };
 //! let mut bytes = vec![0; info.encoded_len()];
 //! info.emit(&mut bytes)?;

@@ -20,10 +20,10 @@ use crate::fabric::{Channel, Device, Fabric, FabricError};
 ///
 /// ```no_run
 /// use lnet_o2iblnd::fabric::{Device, Fabric};
-/// use lnet_o2iblnd::verbs::Host;
+/// use lnet_o2iblnd::verbs::HostFabric;
 ///
 /// // SAFETY: nothing is registered, and nothing posted.
-/// let host = unsafe { Host::new() };
+/// let host = unsafe { HostFabric::new() };
 /// let device = host.open("10.77.0.1".parse().expect("an address"))?;
 /// println!("{}: {:?}", device.name(), device.limits());
 /// # Ok::<(), lnet_o2iblnd::fabric::FabricError>(())

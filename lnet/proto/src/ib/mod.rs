@@ -22,7 +22,7 @@
 //!
 //! ```
 //! use lnet_nid::{MatchBits, ProcessId};
-//! use lnet_proto::ib::{Body, Cookie, Descriptor, End, Fragment, Link, MESSAGE_MAX, Message, Version};
+//! use lnet_proto::ib::{Body, Cookie, RdmaDescriptor, End, RdmaFragment, Link, MESSAGE_MAX, Message, Version};
 //! use lnet_proto::{Header, MAX_PAYLOAD, WireHandle};
 //!
 //! let source = End { nid: "10.0.0.1@o2ib".parse()?, stamp: 11 };
@@ -51,8 +51,8 @@
 //! let received = Message::parse(&wire[..length])?;
 //! link.check(&received.head)?;
 //! let Body::PutReq { header, cookie } = received.body else { panic!("no PUT_REQ") };
-//! let memory = [Fragment { length: header.payload_length, address: 0x7f00_0000 }];
-//! let answer = Body::PutAck { source: cookie, sink: Cookie::new(9), descriptor: Descriptor::new(0x1234, &memory)? };
+//! let memory = [RdmaFragment { length: header.payload_length, address: 0x7f00_0000 }];
+//! let answer = Body::PutAck { source: cookie, sink: Cookie::new(9), descriptor: RdmaDescriptor::new(0x1234, &memory)? };
 //! let length = Message { head: link.head(0), body: answer }.emit(&mut wire)?;
 //! assert_eq!(length, 84);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
