@@ -1,7 +1,6 @@
 //! How the worker threads of a pool wait: the waiting thread drives the network.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use nlx_sync::Sleeper;
 
@@ -37,51 +36,6 @@ pub trait Driver: Send + Sync + 'static {
     /// Returns the CPU partition of the host in which a partition of the pool lies.
     fn cpt(&self, partition: usize) -> usize {
         partition
-    }
-}
-
-/// The driver of a pool that leaves the network to another pool of the same node: its workers sleep
-/// until that one delivers something for them. For work that is rare beside that of the other pool:
-/// two threads that drive the same partition take the network from each other, and each change is a
-/// hand-off.
-pub struct Undriven<D>(pub D);
-
-impl<D: Driver> Driver for Undriven<D> {
-    fn now_ns(&self) -> u64 {
-        self.0.now_ns()
-    }
-
-    fn wait(
-        &self,
-        sleeper: &Arc<Sleeper>,
-        deadline_ns: Option<u64>,
-        ready: &mut dyn FnMut() -> bool,
-    ) -> bool {
-        let left = |at_ns: u64| Duration::from_nanos(at_ns.saturating_sub(self.0.now_ns()));
-        let deadline = deadline_ns.and_then(|at_ns| Instant::now().checked_add(left(at_ns)));
-        let mut is_ready = false;
-        // An error is as a wake-up: the worker looks, and waits again.
-        let _ = sleeper.sleep(deadline, || {
-            is_ready = ready();
-            is_ready
-        });
-        is_ready
-    }
-
-    fn has_ended(&self) -> bool {
-        self.0.has_ended()
-    }
-
-    fn batch(&self, work: &mut dyn FnMut()) {
-        self.0.batch(work);
-    }
-
-    fn bind(&self, partition: usize) {
-        self.0.bind(partition);
-    }
-
-    fn cpt(&self, partition: usize) -> usize {
-        self.0.cpt(partition)
     }
 }
 

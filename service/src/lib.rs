@@ -82,9 +82,9 @@ mod statistics;
 pub mod transport;
 
 pub use client::Client;
+pub use driver::Driver;
 #[cfg(feature = "lnet")]
 pub use driver::OnPartitions;
-pub use driver::{Driver, Undriven};
 pub use error::ServiceError;
 pub use options::{BUFFERS_MAX, BufferOptions, PoolOptions, REQUESTS_PER_BUFFER_MAX, THREADS_MAX};
 pub use pool::{Class, Pool, PoolCounters, PoolHandle, Source};

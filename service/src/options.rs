@@ -26,6 +26,10 @@ pub struct PoolOptions {
     pub threads_max: u32,
     /// A worker beyond the minimum ends after this time without work.
     pub idle: Duration,
+    /// Whether the workers drive the network. If not, they sleep until another pool of the same node
+    /// delivers something for them: for work that is rare beside that of the other pool. Two threads
+    /// that drive the same partition take the network from each other, and each change is a hand-off.
+    pub drives: bool,
 }
 
 impl PoolOptions {
@@ -53,7 +57,7 @@ impl PoolOptions {
 
 impl Default for PoolOptions {
     fn default() -> PoolOptions {
-        PoolOptions { threads_min: 1, threads_max: 4, idle: Duration::from_secs(10) }
+        PoolOptions { threads_min: 1, threads_max: 4, idle: Duration::from_secs(10), drives: true }
     }
 }
 

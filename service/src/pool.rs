@@ -472,7 +472,7 @@ impl Queue {
     }
 
     /// Returns an idle worker, or a new one.
-    fn someone(&mut self) -> Help {
+    fn another(&mut self) -> Help {
         match self.idle.pop() {
             Some(number) => Help::Call(number),
             None => self.seat().map_or(Help::No, Help::Start),
@@ -665,10 +665,14 @@ impl Inner {
             found.is_some() || seat.called.load(Ordering::Acquire)
         };
         let deadline_ns = Some(tick_ns).filter(|&tick_ns| tick_ns != NEVER);
-        if self.driver.has_ended() {
+        let has_ended = self.driver.has_ended();
+        if has_ended {
             *self.has_ended.lock() = true;
             self.ended.notify_all();
-            // Nothing more arrives; what is pushed by other threads, and the timers, still run.
+        }
+        if has_ended || !self.options.drives {
+            // After the end nothing more arrives; what is pushed by other threads, and the timers, still
+            // run.
             let left = |tick_ns: u64| Duration::from_nanos(tick_ns.saturating_sub(self.driver.now_ns()));
             let deadline = deadline_ns.and_then(|tick_ns| Instant::now().checked_add(left(tick_ns)));
             let _ = sleeper.sleep(deadline, ready);
@@ -746,7 +750,7 @@ impl Inner {
                 Help::No
             };
         }
-        queue.someone()
+        queue.another()
     }
 
     fn call(self: &Arc<Inner>, partition: usize, help: Help) {
@@ -814,7 +818,7 @@ impl Inner {
             for (partition, part) in self.parts.iter().enumerate() {
                 let busy_ns = part.busy_since_ns.load(Ordering::Relaxed);
                 if !has_driver(part) && busy_ns == std::mem::replace(&mut seen_ns[partition], busy_ns) {
-                    let help = part.queue.lock().someone();
+                    let help = part.queue.lock().another();
                     self.call(partition, help);
                 }
             }

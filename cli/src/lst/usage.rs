@@ -49,7 +49,7 @@ const COMMANDS: [(&str, &str); 18] = [
     ("sleep SECONDS", "pauses a script"),
 ];
 
-/// What the words above stand for.
+/// The meaning of the capital words above.
 const TERMS: &str = "\
 TEST   ping | brw [read|write] [size=N] [check=none|simple|full|discard] [off=N]; both: [concurrency=N]
 NIDS   10.0.0.[1-4,8]@tcp; several with commas or blanks

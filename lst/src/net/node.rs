@@ -20,7 +20,7 @@ use lnet_region::{IoVec, Region};
 use nlx_service::caller::{Bulk, CallEnd, CallSpec, Caller, Line, Owner};
 use nlx_service::portals::{Peer, PortalNames, Portals};
 use nlx_service::{
-    Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source, Undriven,
+    Handler, Next, Pool, PoolOptions, Request, Service, ServiceError, ServiceStatistics, Source,
 };
 use parking_lot::Mutex;
 
@@ -95,9 +95,9 @@ impl Workers {
         let data_options = options.workers(&network.partitions, cpts[0]);
         let data = Pool::start(DATA_POOL, network.on(cpts.clone()), cpts.len(), data_options)?;
         // One handler at a time: a node handles framework requests one after the other (lst 6).
-        let serial = PoolOptions { threads_min: 1, threads_max: 1, ..PoolOptions::default() };
-        let driver = Undriven(network.on(Arc::new([cpts[0]])));
-        let control = Pool::start(CONTROL_POOL, driver, 1, serial)?;
+        // The data pool drives the network for it.
+        let serial = PoolOptions { threads_min: 1, threads_max: 1, drives: false, ..PoolOptions::default() };
+        let control = Pool::start(CONTROL_POOL, network.on(Arc::new([cpts[0]])), 1, serial)?;
         let bulk = cpts.iter().map(|_| Mutex::default()).collect();
         Ok(Arc::new(Workers { control, data, cpts, bulk }))
     }

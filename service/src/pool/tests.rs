@@ -100,7 +100,7 @@ fn push(handle: &PoolHandle, partition: usize, token: u32, class: Class) {
 }
 
 fn options(threads_min: u32, threads_max: u32) -> PoolOptions {
-    PoolOptions { threads_min, threads_max, idle: Duration::from_millis(20) }
+    PoolOptions { threads_min, threads_max, idle: Duration::from_millis(20), drives: true }
 }
 
 #[test]

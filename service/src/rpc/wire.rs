@@ -70,7 +70,7 @@ pub struct Header {
     pub class: Class,
     /// Set if the body begins with offers of memory.
     pub has_offers: bool,
-    /// The number of times that the request was sent; 255 stands for more, too.
+    /// The number of times that the request was sent; 255 means 255 or more.
     pub attempt: u8,
     /// The slot of the request in its session; less than [`SLOTS`].
     pub slot: u16,
