@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_started_anew_replaces_its_former_life() {
+    fn a_client_that_is_started_anew_replaces_its_former_session() {
         let mut server = server(4, 100);
         let old = open(&mut server, 1, 7, 0).unwrap_or(0);
         let request = message(Kind::Once, 7, old, 0, 1);
